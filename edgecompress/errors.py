@@ -1,0 +1,68 @@
+"""Every error a user can meet: what went wrong, where, and what to do next.
+
+    EdgeError                 exit 3   the root; the command line prints it without a traceback
+    ├── InputError            exit 2   the user's input: a file, an option, a shape, a name
+    │   ├── ConfigError                a TOML file or an option: file, key, suggestion
+    │   ├── NotFound                   an unknown name, with "did you mean"
+    │   └── MissingDependency          a library that is not installed, with the command that installs it
+    ├── CheckFailed           exit 1   a promise was not kept: nothing ships
+    └── StageFailed           exit 3   a stage, or the process that ran it, broke
+        └── DiskFull                   no room where the results go
+"""
+
+from __future__ import annotations
+
+
+class EdgeError(Exception):
+    """The root: `str(error)` is one line that says what, where, and what next."""
+
+    exit_code = 3
+
+
+class InputError(EdgeError):
+    """The user's input is wrong: a file, an option, a shape, a name."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A TOML file or an option is wrong; the message starts with the file and the key."""
+
+
+class NotFound(InputError):
+    """A name that nothing answers to."""
+
+
+class MissingDependency(InputError):
+    """A library that is not installed; the message ends with the command that installs it."""
+
+
+class CheckFailed(EdgeError):
+    """A promise was not kept (parity, budget, fallback): nothing ships."""
+
+    exit_code = 1
+
+
+class StageFailed(EdgeError):
+    """A stage, or the process that ran it, broke; the message names the log."""
+
+
+class DiskFull(StageFailed):
+    """No room where the results go."""
+
+
+def kind_of(name: str) -> type[EdgeError]:
+    """The error class called `name`, so that an error keeps its class across a process boundary."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, EdgeError) else StageFailed
+
+
+def did_you_mean(name: str, known: object) -> str:
+    """`, did you mean 'x'?`, or the known names, or nothing at all."""
+    import difflib
+
+    names = sorted(str(k) for k in known)  # type: ignore[attr-defined]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if near:
+        return f", did you mean '{near[0]}'?"
+    return f"; known: {', '.join(names)}" if names else ""

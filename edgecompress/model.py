@@ -1,0 +1,357 @@
+"""The nouns: specs, artifacts, stages, outcomes, numbers. Standard library only; the agent carries this file to devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, Union
+
+from edgecompress.errors import InputError, StageFailed
+
+Status = Literal["measured", "estimated", "simulated", "replayed", "unavailable"]
+
+# --------------------------------------------------------------------------- tensors and artifacts
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A named dynamic dimension and the sizes it may take, both ends included."""
+
+    name: str
+    min: int = 1
+    max: int = 1
+
+
+Shape = tuple[Union[int, Dim], ...]
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = scale * (integer - zero_point), per tensor or along `axis`."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named input or output. `dtype` is numpy's name; `layout` names the axes ("NCHW"), or is empty.
+
+    An output of a stateful net has `feeds`: the input that it becomes at the next call.
+    Nested structures (dictionaries, tuples) are flattened to dotted names.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str = "float32"
+    layout: str = ""
+    quantization: Quantization | None = None
+    feeds: str = ""
+
+    def concrete(self, batch: int = 1) -> tuple[int, ...]:
+        """The shape with each dynamic dimension set: `batch` for the one of that name, else the smallest size."""
+        return tuple(d if isinstance(d, int) else batch if d.name == "batch" else d.min for d in self.shape)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TensorSpec:
+        """The inverse of `dataclasses.asdict`."""
+        shape = tuple(d if isinstance(d, int) else Dim(**d) for d in data["shape"])
+        q = data.get("quantization")
+        quantization = Quantization(tuple(q["scale"]), tuple(q["zero_point"]), q["axis"]) if q else None
+        return TensorSpec(
+            data["name"], shape, data["dtype"], data.get("layout", ""), quantization, data.get("feeds", "")
+        )
+
+
+CARD = "artifact.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A folder with one kind inside, its input and output specs, and its sha256 (of the files, the kind and the specs).
+
+    `facts` is what a stage says of its result in JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
+    is the reason why the variant it belongs to is out.
+    """
+
+    path: Path
+    kind: str
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+
+    def files(self) -> list[Path]:
+        """The files inside, the card left out, in a fixed order."""
+        return sorted(p for p in self.path.rglob("*") if p.is_file() and p != self.path / CARD)
+
+    def file(self, suffix: str) -> Path:
+        """The one file that ends in `suffix`; raises StageFailed when there is not exactly one."""
+        found = [p for p in self.files() if p.name.endswith(suffix)]
+        if len(found) != 1:
+            raise StageFailed(f"{self.path}: expected one *{suffix} of kind {self.kind}, found {len(found)}")
+        return found[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the files inside, the card left out."""
+        return sum(p.stat().st_size for p in self.files())
+
+    def digest(self) -> str:
+        """sha256 over kind, specs, and each file's name and bytes: what a change of content changes."""
+        digest = hashlib.sha256(json.dumps([self.kind, _specs(self.inputs), _specs(self.outputs)]).encode())
+        for file in self.files():
+            digest.update(file.relative_to(self.path).as_posix().encode() + b"\0")
+            digest.update(bytes.fromhex(sha256_of(file)))
+        return digest.hexdigest()
+
+    def write(self) -> Artifact:
+        """Writes the card into the folder; returns the artifact with its sha256."""
+        sealed = dataclasses.replace(self, sha256=self.digest())
+        card = {
+            "kind": sealed.kind,
+            "inputs": _specs(sealed.inputs),
+            "outputs": _specs(sealed.outputs),
+            "facts": dict(sealed.facts),
+            "sha256": sealed.sha256,
+        }
+        (self.path / CARD).write_text(json.dumps(card, indent=1, allow_nan=False), encoding="utf-8")
+        return sealed
+
+    @staticmethod
+    def read(path: Path) -> Artifact:
+        """The artifact in a folder; raises InputError when the folder has no valid card."""
+        try:
+            card = json.loads((path / CARD).read_text(encoding="utf-8"))
+            inputs = tuple(TensorSpec.from_json(s) for s in card["inputs"])
+            outputs = tuple(TensorSpec.from_json(s) for s in card["outputs"])
+            return Artifact(path, card["kind"], inputs, outputs, card["facts"], card["sha256"])
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: not an artifact (no {CARD}); give the folder that a deploy wrote") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path / CARD}: damaged: {error}; deploy again") from error
+
+
+def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(s) for s in specs]
+
+
+def sha256_of(file: Path) -> str:
+    """The sha256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------- what a stage is asked, and how it ends
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every stage may know of the run: nothing here names a place on disk."""
+
+    seed: int = 0
+    threads: int = 1
+    batch: int = 1
+    device: Mapping[str, Any] = field(default_factory=dict)  # the device's TOML, as plain data
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of a stage function: inputs by name ("model", "samples", "teacher", ...), an empty folder to fill, options."""
+
+    inputs: Mapping[str, Artifact]
+    out: Path
+    options: Any = None
+    context: Context = Context()
+    progress: Callable[[float, str], None] = lambda fraction, what: None
+
+    @property
+    def model(self) -> Artifact:
+        """The input called "model"."""
+        return self.inputs["model"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a plan: a function, the stages its inputs come from, its options. Data: it can be printed and compared.
+
+    `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply") and "NAME:FUNCTION" for the core ("verify:run").
+    """
+
+    name: str
+    call: str
+    inputs: Mapping[str, str] = field(default_factory=dict)  # role -> name of the stage that makes it
+    options: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""  # the variant that is lost or failed with this stage; empty: all depend on it
+    user_code: bool = False  # runs the user's own Python: the files it opens belong to the key
+    max_age_s: float | None = None  # a measurement ages
+    estimate_s: float = 5.0
+    timeout_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage ended: "ok", "lost" (a check failed: a stored result with its reason) or "failed" (it broke)."""
+
+    stage: str
+    status: Literal["ok", "lost", "failed"]
+    artifact: Artifact | None = None
+    reason: str = ""  # why it is lost or failed
+    why_run: str = ""  # "hit", or why the stage ran
+    wall_s: float = 0.0
+    log: str = ""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The artifact's facts, or nothing."""
+        return self.artifact.facts if self.artifact else {}
+
+
+Outcomes = Mapping[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The end of a search: the stage whose artifact was chosen (empty: none), and why."""
+
+    stage: str
+    reason: str
+    table: Mapping[str, Any] = field(default_factory=dict)  # what the report shows of the search
+
+
+class Search(Protocol):
+    """A loop on results: a pure function from the outcomes so far to the next stages, or the choice."""
+
+    name: str
+
+    def bound(self) -> str:
+        """What it may cost at most, in words ("at most 6 rounds of 5 variants")."""
+
+    def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
+        """The next stages to run, or the choice; asked again after they have run."""
+
+
+# --------------------------------------------------------------------------- numbers and promises
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number that never travels alone. `value` is None exactly when `status` is "unavailable", with a reason."""
+
+    metric: str
+    value: float | None
+    unit: str
+    status: Status = "measured"
+    n: int = 0
+    low: float | None = None  # interval
+    high: float | None = None
+    source: str = ""  # the sensor, clock or file that said so
+    scope: str = ""  # of energy: wall, battery, package, board, rail
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A promise held against a number: `ok` is None when it could not be judged, with the reason."""
+
+    name: str
+    ok: bool | None
+    value: float | None
+    limit: float | None
+    says: str
+
+
+# --------------------------------------------------------------------------- plug-ins: a module per name, these functions inside
+
+
+class Technique(Protocol):
+    """`techniques/NAME.py`: one way to compress. `Options` is a frozen dataclass; `PROVIDES` is the precision users ask for."""
+
+    REQUIRES: tuple[str, ...]
+    READS: tuple[str, ...]
+    WRITES: str
+    PROVIDES: str
+    Options: type
+
+    def apply(self, request: Request) -> Artifact:
+        """Fills `request.out` with an artifact of kind WRITES; inputs: "model", "samples" where `NEEDS_SAMPLES`."""
+
+
+class Session(Protocol):
+    """An opened artifact. Arrays are numpy's; names are those of the artifact's specs."""
+
+    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One inference."""
+
+    def ops(self, inputs: Mapping[str, Any], runs: int) -> Mapping[str, Any]:
+        """{"ops": [{name, type, ms, where}], "why": "", "fallback": [...]} of a session made for profiling, or why not."""
+
+    def close(self) -> None:
+        """Frees it."""
+
+
+class Runtime(Protocol):
+    """`runtimes/NAME.py`: one inference engine and its FORMAT (a kind)."""
+
+    REQUIRES: tuple[str, ...]
+    FORMAT: str
+    READS: tuple[str, ...]  # kinds that `export` turns into FORMAT
+    SUFFIX: str  # file suffix of a source this runtime can read itself, or ""
+
+    def export(self, request: Request) -> Artifact:
+        """The input "model" (a kind of READS) as FORMAT."""
+
+    def read(self, request: Request) -> Artifact:
+        """The user's file `request.options["path"]` checked and copied: a source of kind FORMAT."""
+
+    def open(self, artifact: Artifact, threads: int, profile: bool = False) -> Session:
+        """A session; `profile` makes one whose `ops` works."""
+
+
+class Shell(Protocol):
+    """A place to run things: `push` returns where the path is there; `run` returns code, output."""
+
+    def push(self, path: Path) -> str: ...
+
+    def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int: ...
+
+    def pull(self, there: str, path: Path) -> None: ...
+
+    def facts(self) -> Mapping[str, Any]: ...
+
+
+class Transport(Protocol):
+    """`transports/NAME.py`: how to reach a device."""
+
+    def connect(self, device: Mapping[str, Any]) -> Shell: ...
+
+
+class Meter(Protocol):
+    """An opened sensor. Times are `time.monotonic()` seconds."""
+
+    def start(self) -> None: ...
+
+    def energy(self, begin_s: float, end_s: float) -> Measured:
+        """Joules between two moments since `start`."""
+
+    def stop(self) -> None: ...
+
+
+class Sensor(Protocol):
+    """`sensors/NAME.py`: one physical or modelled quantity over a window."""
+
+    STATUS: Status
+    SCOPE: str
+
+    def unavailable(self, device: Mapping[str, Any], root: Path) -> str:
+        """Why it cannot read here, or ""."""
+
+    def open(self, device: Mapping[str, Any], root: Path) -> Meter: ...

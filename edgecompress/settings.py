@@ -1,0 +1,142 @@
+"""The shapes of the TOML files: source, target, device, profile. Data only; plan and the stages read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SPLITS = ("calibrate", "select", "test")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """From raw data to model input, declared once: data, verify and the app package read it.
+
+    In this order: resize (shorter side, bilinear), centre crop, colour order, x * scale, (x - mean) / std, layout.
+    Raw images are HWC RGB, uint8; `mean` and `std` are per channel, in the units after `scale`.
+    """
+
+    input: str = ""  # the input it applies to; empty: the only one
+    resize: int | None = None
+    crop: int | None = None
+    colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    layout: Literal["NCHW", "NHWC", ""] = ""  # empty: as it comes
+
+    def __post_init__(self) -> None:
+        if any(s == 0 for s in self.std):
+            raise ValueError("std must not be zero")
+        for name in ("resize", "crop"):
+            if (getattr(self, name) or 1) < 1:
+                raise ValueError(f"{name} must be a positive number of pixels")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as its author has it, and its data. A `.toml` given as MODEL is this table; flags override it."""
+
+    model: str  # pkg.mod:fn, or a .pt2, .onnx, ... file (relative to the TOML's folder)
+    data: str = ""  # pkg.mod:fn, an .npz, a folder of .npy, an image folder, or "random"
+    metric: str = "top1"  # top1, top5, perplexity, mse, none, or pkg.mod:fn
+    description: str = ""
+    samples: int | None = None  # at most this many per split
+    preprocess: Preprocess | None = None
+    dynamic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # input -> axis -> "name:min..max"
+    labels: tuple[str, ...] = ()  # class names
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an artifact must keep, or it does not ship. A limit that is None is not checked."""
+
+    items_lost: int | None = None  # right before, wrong after, less the reverse; over the test split (top1, top5)
+    metric_ratio: float | None = None  # after / before at most (perplexity, mse)
+    metric_drop: float | None = None  # before - after at most (the user's own metric; higher is better)
+    sqnr_db: float | None = None  # per output, at least
+    cosine: float | None = None  # per output, at least
+    size_bytes: int | None = None  # at most
+    latency_ms: float | None = None  # median at most
+    peak_rss_bytes: int | None = None  # over baseline, at most
+    fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to reach a target. `compress` is a list of tables: `use` is a technique or a precision, the rest its options."""
+
+    name: str
+    runtime: str = ""  # empty: the target's
+    compress: tuple[Mapping[str, Any], ...] = ()
+    reference: bool = False  # the one to beat: never dropped from the race
+    export: Mapping[str, Any] = field(default_factory=dict)  # options of the runtime's export
+
+
+@dataclass(frozen=True)
+class Target:
+    """What ships. The order of the variants decides between those that measure the same."""
+
+    description: str
+    runtime: str
+    variant: tuple[Variant, ...]
+    limits: Limits = Limits()
+    device: str = "host"  # where it is measured when no device is named
+    package: str = "tar"
+
+    def __post_init__(self) -> None:
+        names = [v.name for v in self.variant]
+        if not names:
+            raise ValueError("a target needs at least one [[variant]]")
+        if twice := {n for n in names if names.count(n) > 1}:
+            raise ValueError(f"two variants are called '{min(twice)}'")
+        if bad := [n for n in names if not n or not all(c.isalnum() or c in "-_." for c in n)]:
+            raise ValueError(f"variant name {bad[0]!r}: use letters, digits, '-', '_' and '.'")
+
+
+@dataclass(frozen=True)
+class PowerModel:
+    """Watts of a device from what its threads do: idle_w * (cores - threads) + active_w * threads."""
+
+    idle_w: float  # per core
+    active_w: float  # per core that computes
+    error: float  # relative half width of the band, 0..1
+    source: str  # the citation
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where it runs. Sensors are tried in order; the first that can read is used."""
+
+    description: str
+    transport: str = "host"
+    sensors: tuple[str, ...] = ()
+    power: PowerModel | None = None
+    cores: int | None = None  # None: asked of the device
+    vector_bits: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the transport and the sensors
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How we measure: the protocol's numbers."""
+
+    description: str
+    sessions: int  # fresh processes
+    warmup_s: float  # at least, then until the last two blocks differ by less than warmup_tolerance
+    warmup_runs: int
+    window_s: float  # at least
+    window_runs: int  # at least
+    energy_windows: int
+    energy_window_s: float
+    idle_s: float = 5.0  # before and after an energy window
+    warmup_tolerance: float = 0.02
+    warmup_cap_s: float = 30.0  # then it goes on, and is flagged
+    ops_runs: int = 50  # inferences of the per-operator pass
+    max_age_s: float = 7 * 86400.0  # older measurements are made again
+
+    def __post_init__(self) -> None:
+        if self.sessions < 1 or self.window_runs < 1 or self.window_s < 0:
+            raise ValueError("sessions and window_runs are at least 1, window_s at least 0")
