@@ -1,0 +1,51 @@
+"""A child that does not outlive its parent: worker and agent call `tie` first, whoever starts them uses `spawn`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Starts a child in a session of its own: output to `log`, results on stdout's pipe, stdin held open as its lifeline."""
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            env=dict(env) if env is not None else None,
+            start_new_session=True,
+        )
+
+
+def tie() -> None:
+    """Ends this process when its parent ends: by the kernel on Linux, and everywhere by the end of stdin."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+def _watch() -> None:
+    """Blocks on stdin, which the parent never writes to: its end is the parent's end."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a child started by `spawn`, and whatever is left in its session."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
