@@ -105,7 +105,9 @@ def _words(hint: Any) -> str:
         return " or ".join(_words(a) for a in typing.get_args(hint) if a is not type(None))
     if typing.get_origin(hint) is tuple:
         return "list"
-    return "table" if dataclasses.is_dataclass(hint) or typing.get_origin(hint) else str(getattr(hint, "__name__", hint))
+    return (
+        "table" if dataclasses.is_dataclass(hint) or typing.get_origin(hint) else str(getattr(hint, "__name__", hint))
+    )
 
 
 def from_text(text: str) -> Any:

@@ -1,13 +1,13 @@
 """Every error a user can meet: what went wrong, where, and what to do next.
 
-    EdgeError                 exit 3   the root; the command line prints it without a traceback
-    ├── InputError            exit 2   the user's input: a file, an option, a shape, a name
-    │   ├── ConfigError                a TOML file or an option: file, key, suggestion
-    │   ├── NotFound                   an unknown name, with "did you mean"
-    │   └── MissingDependency          a library that is not installed, with the command that installs it
-    ├── CheckFailed           exit 1   a promise was not kept: nothing ships
-    └── StageFailed           exit 3   a stage, or the process that ran it, broke
-        └── DiskFull                   no room where the results go
+EdgeError                 exit 3   the root; the command line prints it without a traceback
+├── InputError            exit 2   the user's input: a file, an option, a shape, a name
+│   ├── ConfigError                a TOML file or an option: file, key, suggestion
+│   ├── NotFound                   an unknown name, with "did you mean"
+│   └── MissingDependency          a library that is not installed, with the command that installs it
+├── CheckFailed           exit 1   a promise was not kept: nothing ships
+└── StageFailed           exit 3   a stage, or the process that ran it, broke
+    └── DiskFull                   no room where the results go
 """
 
 from __future__ import annotations

@@ -53,7 +53,9 @@ def check_inputs(model: Artifact, samples: Artifact) -> None:
         given = next((s for s in samples.inputs if s.name == spec.name), None)
         if given is None:
             names = ", ".join(s.name for s in samples.inputs)
-            raise InputError(f"the model needs an input '{spec.name}', the data has: {names}; name the data's arrays so")
+            raise InputError(
+                f"the model needs an input '{spec.name}', the data has: {names}; name the data's arrays so"
+            )
         _check_one(spec, given)
 
 
@@ -68,7 +70,9 @@ def _check_one(spec: TensorSpec, given: TensorSpec) -> None:
             "check the preprocessing (resize, crop, layout)"
         )
     if spec.dtype != given.dtype:
-        raise InputError(f"input '{spec.name}': the model takes {spec.dtype}, the data gives {given.dtype}; convert the data")
+        raise InputError(
+            f"input '{spec.name}': the model takes {spec.dtype}, the data gives {given.dtype}; convert the data"
+        )
 
 
 def words(spec: TensorSpec) -> str:

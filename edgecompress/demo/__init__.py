@@ -1,0 +1,1 @@
+"""The embedded demo: a small convolutional net on handwritten digits."""

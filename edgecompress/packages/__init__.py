@@ -1,0 +1,1 @@
+"""One file per package; the file name is its name."""

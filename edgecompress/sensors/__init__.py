@@ -1,0 +1,1 @@
+"""One file per sensor; the file name is its name."""

@@ -1,0 +1,1 @@
+"""One file per transport; the file name is its name."""
