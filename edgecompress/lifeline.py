@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Starts a child in a session of its own: output to `log`, results on stdout's pipe, stdin held open as its lifeline."""
+    """Starts a child in a session of its own: errors to `log`, stdout piped, stdin held open as its lifeline."""
     with log.open("ab") as stream:
         return subprocess.Popen(
             list(argv),
@@ -44,8 +45,6 @@ def _watch() -> None:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Kills a child started by `spawn`, and whatever is left in its session."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()

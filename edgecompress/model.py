@@ -1,4 +1,4 @@
-"""The nouns: specs, artifacts, stages, outcomes, numbers. Standard library only; the agent carries this file to devices."""
+"""The nouns: specs, artifacts, stages, outcomes, numbers. Standard library only: the agent carries it along."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Request:
-    """One call of a stage function: inputs by name ("model", "samples", "teacher", ...), an empty folder to fill, options."""
+    """One call of a stage function: inputs by name ("model", "samples", "teacher"), an empty folder to fill, options."""
 
     inputs: Mapping[str, Artifact]
     out: Path
@@ -181,9 +181,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a plan: a function, the stages its inputs come from, its options. Data: it can be printed and compared.
+    """One step of a plan: a function, the stages its inputs come from, its options. Data: to be printed and compared.
 
-    `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply") and "NAME:FUNCTION" for the core ("verify:run").
+    `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply"), "NAME:FUNCTION" for the core ("verify:run").
     """
 
     name: str
@@ -269,11 +269,11 @@ class Check:
     says: str
 
 
-# --------------------------------------------------------------------------- plug-ins: a module per name, these functions inside
+# --------------------------------------------------------------------------- plug-ins: a module per name
 
 
 class Technique(Protocol):
-    """`techniques/NAME.py`: one way to compress. `Options` is a frozen dataclass; `PROVIDES` is the precision users ask for."""
+    """`techniques/NAME.py`: one way to compress. `Options`: a frozen dataclass. `PROVIDES`: the precision users ask for."""
 
     REQUIRES: tuple[str, ...]
     READS: tuple[str, ...]
@@ -292,7 +292,7 @@ class Session(Protocol):
         """One inference."""
 
     def ops(self, inputs: Mapping[str, Any], runs: int) -> Mapping[str, Any]:
-        """{"ops": [{name, type, ms, where}], "why": "", "fallback": [...]} of a session made for profiling, or why not."""
+        """{"ops": [{name, type, ms, where}], "why": "", "fallback": [names]} of a session made for profiling."""
 
     def close(self) -> None:
         """Frees it."""

@@ -66,7 +66,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to reach a target. `compress` is a list of tables: `use` is a technique or a precision, the rest its options."""
+    """One way to reach a target. `compress` lists tables: `use` is a technique or a precision, the rest its options."""
 
     name: str
     runtime: str = ""  # empty: the target's
