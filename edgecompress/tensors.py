@@ -1,12 +1,12 @@
-"""Named arrays on disk: the splits of a samples artifact, read and written in chunks. numpy only inside functions."""
+"""Named arrays on disk: the splits of a samples artifact, in chunks. Runs on Python 3.9: devices get it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.errors import InputError
+from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, TensorSpec
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
+INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
 
 
 def load(artifact: Artifact, split: str, name: str) -> Array:
@@ -23,9 +24,15 @@ def load(artifact: Artifact, split: str, name: str) -> Array:
 
     file = artifact.path / split / f"{name}.npy"
     try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be read as an array: {error}") from error
+    return array
+
+
+def labels(artifact: Artifact, split: str) -> Array | None:
+    """The labels of a split, memory-mapped, or None where there are none."""
+    return load(artifact, split, LABELS) if (artifact.path / split / f"{LABELS}.npy").exists() else None
 
 
 def count(artifact: Artifact, split: str) -> int:
@@ -33,36 +40,65 @@ def count(artifact: Artifact, split: str) -> int:
     return len(load(artifact, split, artifact.inputs[0].name)) if artifact.inputs else 0
 
 
-def batches(artifact: Artifact, split: str, batch: int = 1, limit: int | None = None) -> Iterator[dict[str, Array]]:
-    """Model inputs by name, `batch` items at a time (the last one padded by repeating its last item), copied out of the map.
+def batches(
+    artifact: Artifact,
+    split: str,
+    batch: int = 1,
+    limit: int | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Iterator[dict[str, Array]]:
+    """Model inputs by name, `batch` items at a time, the last one padded by repeating its last item; copies, not maps.
 
+    `names` is what `check_inputs` returned: the model's name -> the array's; without it arrays keep their own names.
     The padded items are for the caller to drop: item i of batch k is item k * batch + i of the split.
     """
     import numpy as np
 
-    arrays = {spec.name: load(artifact, split, spec.name) for spec in artifact.inputs}
-    total = min(count(artifact, split), limit or 2**62)
+    names = {spec.name: spec.name for spec in artifact.inputs} if names is None else names
+    arrays = {name: load(artifact, split, stored) for name, stored in names.items()}
+    total = min(count(artifact, split), 2**62 if limit is None else limit)
     for begin in range(0, total, batch):
         index = np.minimum(np.arange(begin, begin + batch), total - 1)
         yield {name: np.ascontiguousarray(array[index]) for name, array in arrays.items()}
 
 
-def check_inputs(model: Artifact, samples: Artifact) -> None:
-    """Raises InputError when the samples do not fit the model's inputs: names, dtypes, every axis but the batch's."""
-    for spec in model.inputs:
-        given = next((s for s in samples.inputs if s.name == spec.name), None)
-        if given is None:
-            names = ", ".join(s.name for s in samples.inputs)
-            raise InputError(
-                f"the model needs an input '{spec.name}', the data has: {names}; name the data's arrays so"
-            )
-        _check_one(spec, given)
+def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
+    """Which array of the samples feeds which input of the model: {input: array}, by name, else by position.
+
+    By position when both sides have one, or when the data has no names of its own ("input", "input_0", ...).
+    Inputs that an output feeds (state) need no data. Raises InputError when names, dtypes or any axis but the
+    batch's do not fit.
+    """
+    state = {spec.feeds for spec in model.outputs if spec.feeds}
+    wanted = [spec for spec in model.inputs if spec.name not in state]
+    names = _paired(wanted, samples.inputs)
+    given = {spec.name: spec for spec in samples.inputs}
+    for spec in wanted:
+        _check_one(spec, given[names[spec.name]])
+    return names
+
+
+def _paired(wanted: Sequence[TensorSpec], given: Sequence[TensorSpec]) -> dict[str, str]:
+    stored = [spec.name for spec in given]
+    missing = [spec.name for spec in wanted if spec.name not in stored]
+    if not missing:
+        return {spec.name: spec.name for spec in wanted}
+    nameless = stored == ([INPUT] if len(stored) == 1 else unnamed(len(stored)))
+    if len(wanted) == len(given) and (len(given) == 1 or nameless):
+        return {spec.name: name for spec, name in zip(wanted, stored)}  # noqa: B905 (Python 3.9)
+    have = ", ".join(stored)
+    raise InputError(f"the model needs an input '{missing[0]}', the data has: {have}; name the data's arrays so")
+
+
+def unnamed(count: int) -> list[str]:
+    """The names of `count` arrays that came without names."""
+    return [INPUT] if count == 1 else [f"{INPUT}_{i}" for i in range(count)]
 
 
 def _check_one(spec: TensorSpec, given: TensorSpec) -> None:
     fits = len(spec.shape) == len(given.shape) and all(
         a == b if isinstance(a, int) else a.min <= (b if isinstance(b, int) else b.min) <= a.max
-        for a, b in zip(spec.shape[1:], given.shape[1:], strict=False)
+        for a, b in zip(spec.shape[1:], given.shape[1:])  # noqa: B905 (Python 3.9)
     )
     if not fits:
         raise InputError(
@@ -87,3 +123,72 @@ def write_split(folder: Path, arrays: Mapping[str, Array]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
+
+
+class Column:
+    """One .npy file that grows by items: numpy pads a header so that its first axis can grow in place."""
+
+    def __init__(self, file: Path, like: Array) -> None:
+        self.shape, self.dtype, self.count = like.shape[1:], like.dtype, 0
+        self._file = file.open("wb")
+        self._begin = self._header()
+
+    def append(self, chunk: Array) -> None:
+        """Items on axis 0."""
+        import numpy as np
+
+        self._file.write(np.ascontiguousarray(chunk).tobytes())
+        self.count += len(chunk)
+
+    def close(self) -> None:
+        """Completes the header: the file is then an ordinary .npy file."""
+        if self._header() != self._begin:
+            raise StageFailed(f"{self._file.name}: its header outgrew its place after {self.count} items")
+        self._file.close()
+
+    def _header(self) -> int:
+        import numpy as np
+
+        self._file.seek(0)
+        descr = np.lib.format.dtype_to_descr(self.dtype)  # type: ignore[no-untyped-call]
+        header = {"descr": descr, "fortran_order": False, "shape": (self.count, *self.shape)}
+        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
+        return self._file.tell()
+
+
+class Appender:
+    """The .npy files of one split that grow together: memory stays that of the chunk, however many items come."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.columns: dict[str, Column] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, arrays: Mapping[str, Array]) -> None:
+        """One chunk, items on axis 0. Raises InputError when names, shapes or dtypes differ from the first's."""
+        if not self.columns:
+            self.columns = {name: Column(self.folder / f"{name}.npy", array) for name, array in arrays.items()}
+        if arrays.keys() != self.columns.keys():
+            raise InputError(f"{self._where()} has {sorted(arrays)}, the items before it have {sorted(self.columns)}")
+        for name, array in arrays.items():
+            column = self.columns[name]
+            if (array.shape[1:], array.dtype) != (column.shape, column.dtype):
+                raise InputError(
+                    f"{self._where()}: '{name}' is {array.dtype} {list(array.shape[1:])}, "
+                    f"in the items before it {column.dtype} {list(column.shape)}; give every item the same"
+                )
+        for name, array in arrays.items():
+            self.columns[name].append(array)
+
+    @property
+    def count(self) -> int:
+        """Items so far."""
+        return next(iter(self.columns.values())).count if self.columns else 0
+
+    def close(self) -> None:
+        """Completes the files."""
+        for column in self.columns.values():
+            column.close()
+
+    def _where(self) -> str:
+        return f"split '{self.folder.name}', item {self.count}"

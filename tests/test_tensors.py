@@ -1,0 +1,108 @@
+"""Samples on disk: chunks, padding, names by position, what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgecompress import tensors
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, Dim, TensorSpec
+
+
+def spec(name: str, *shape: int, dtype: str = "float32", feeds: str = "") -> TensorSpec:
+    return TensorSpec(name, (Dim("batch", 1, 8), *shape), dtype, feeds=feeds)
+
+
+def samples(folder: Path, **arrays: np.ndarray) -> Artifact:
+    tensors.write_split(folder / "test", arrays)
+    specs = tuple(spec(n, *a.shape[1:], dtype=str(a.dtype)) for n, a in arrays.items() if n != tensors.LABELS)
+    return Artifact(folder, "samples", specs)
+
+
+def model(*inputs: TensorSpec, outputs: tuple[TensorSpec, ...] = ()) -> Artifact:
+    return Artifact(Path("nowhere"), "onnx", inputs, outputs)
+
+
+def test_the_last_batch_is_padded_with_its_last_item(tmp_path: Path) -> None:
+    data = samples(tmp_path, x=np.arange(5, dtype=np.float32)[:, None])
+    got = [b["x"][:, 0].tolist() for b in tensors.batches(data, "test", 2)]
+    assert got == [[0, 1], [2, 3], [4, 4]]
+
+
+def test_a_limit_pads_within_itself(tmp_path: Path) -> None:
+    data = samples(tmp_path, x=np.arange(5, dtype=np.float32)[:, None])
+    assert [b["x"][:, 0].tolist() for b in tensors.batches(data, "test", 2, 3)] == [[0, 1], [2, 2]]
+
+
+def test_a_single_input_matches_by_position(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.ones((3, 4), np.float32))
+    names = tensors.check_inputs(model(spec("image", 4)), data)
+    assert names == {"image": "input"}
+    assert [sorted(b) for b in tensors.batches(data, "test", 2, names=names)] == [["image"], ["image"]]
+
+
+def test_nameless_inputs_match_in_order_and_named_ones_do_not(tmp_path: Path) -> None:
+    wanted = model(spec("ids", 4), spec("mask", 4))
+    data = samples(tmp_path / "a", input_0=np.ones((3, 4), np.float32), input_1=np.ones((3, 4), np.float32))
+    assert tensors.check_inputs(wanted, data) == {"ids": "input_0", "mask": "input_1"}
+    named = samples(tmp_path / "b", tokens=np.ones((3, 4), np.float32), mask=np.ones((3, 4), np.float32))
+    with pytest.raises(InputError, match="needs an input 'ids', the data has: tokens, mask"):
+        tensors.check_inputs(wanted, named)
+
+
+def test_an_input_that_an_output_feeds_needs_no_data(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.ones((3, 4), np.float32))
+    stateful = model(spec("x", 4), spec("h", 7), outputs=(spec("y", 2), spec("h_next", 7, feeds="h")))
+    assert tensors.check_inputs(stateful, data) == {"x": "input"}
+
+
+def test_a_wrong_shape_says_both_shapes(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.ones((3, 4), np.float32))
+    with pytest.raises(InputError, match="takes batch x 5, the data gives batch x 4; check the preprocessing"):
+        tensors.check_inputs(model(spec("x", 5)), data)
+
+
+def test_a_wrong_dtype_says_both_dtypes(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.ones((3, 4), np.float64))
+    with pytest.raises(InputError, match="takes float32, the data gives float64"):
+        tensors.check_inputs(model(spec("x", 4)), data)
+
+
+def test_a_missing_array_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.npy: cannot be read"):
+        tensors.load(Artifact(tmp_path, "samples"), "test", "absent")
+
+
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    np.save(tmp_path / "test" / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read as an array"):
+        tensors.load(Artifact(tmp_path, "samples"), "test", "x")
+
+
+@given(st.lists(st.integers(0, 7), max_size=6), st.sampled_from(["uint8", "int64", "float32", "bool"]))
+def test_chunks_written_one_by_one_read_back_as_one_array(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], dtype: str
+) -> None:
+    folder = tmp_path_factory.mktemp("split")
+    chunks = [np.full((n, 3), i).astype(dtype) for i, n in enumerate([1, *sizes])]
+    writer = tensors.Appender(folder)
+    for chunk in chunks:
+        writer.append({"x": chunk})
+    writer.close()
+    read = np.load(folder / "x.npy", allow_pickle=False)
+    assert read.dtype == dtype
+    assert np.array_equal(read, np.concatenate(chunks))
+    assert writer.count == len(read)
+
+
+def test_an_item_of_another_shape_is_named(tmp_path: Path) -> None:
+    writer = tensors.Appender(tmp_path / "calibrate")
+    writer.append({"x": np.zeros((4, 3), np.float32)})
+    with pytest.raises(InputError, match=r"split 'calibrate', item 4: 'x' is float32 \[2\], in the items before it"):
+        writer.append({"x": np.zeros((1, 2), np.float32)})
