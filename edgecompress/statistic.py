@@ -1,0 +1,90 @@
+"""Intervals and ratios as the protocol means them: order statistics of a few sessions, no distribution assumed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+COVERAGE = 0.95  # below it no change is called
+CHANGE = 0.02  # a smaller change is not called one
+ENOUGH = {90: 29, 95: 59, 99: 299}  # percentile -> values that hold it with 95 % confidence: ceil(ln 0.05 / ln p)
+
+# Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2).
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """a / b over paired sessions. `low` and `high` are None with one pair; `changed` needs an interval of 95 %."""
+
+    median: float
+    low: float | None
+    high: float | None
+    n: int
+    changed: bool
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """(low, high, coverage) of the median: the innermost order statistics that cover it with at least 95 %.
+
+    With fewer than six values it is their min and max, with the coverage that they have (n=5: 93.75 %); with one, None.
+    The coverage of [x(k), x(n+1-k)] is 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 7.1).
+    """
+    ordered, n = sorted(values), len(values)
+    if n < 2:
+        return None
+    k = 1
+    while 2 * (k + 1) <= n and _coverage(n, k + 1) >= COVERAGE:
+        k += 1
+    return ordered[k - 1], ordered[n - k], _coverage(n, k)
+
+
+def _coverage(n: int, k: int) -> float:
+    # whole numbers up to the one division: exact for any n
+    return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
+
+
+def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """The median of a[i] / b[i] with its interval; sessions are paired because they ran in the same round.
+
+    A change is called when the interval excludes 1, covers 95 %, and the median is more than 2 % from 1.
+    Raises ValueError when the two differ in length, are empty, or b holds a zero.
+    """
+    if len(a) != len(b) or not a or not all(b):
+        raise ValueError("a ratio needs as many sessions of one as of the other, at least one, and none of zero")
+    each = [x / y for x, y in zip(a, b)]  # noqa: B905 (strict= is newer than the Pythons of devices)
+    median = statistics.median(each)
+    if (bounds := interval(each)) is None:
+        return Ratio(median, None, None, 1, False)
+    low, high, coverage = bounds
+    apart = (low > 1 or high < 1) and abs(median - 1) > CHANGE
+    return Ratio(median, low, high, len(each), apart and coverage >= COVERAGE)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value that `percent` of the values do not exceed, linear between neighbours; raises ValueError when empty."""
+    if not values:
+        raise ValueError("no values, no percentile")
+    ordered = sorted(values)
+    at = (len(ordered) - 1) * percent / 100
+    below = int(at)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (at - below)
+
+
+def outliers(values: Sequence[float]) -> int:
+    """How many lie more than three interquartile ranges above the third quartile (Tukey's far-out fence)."""
+    first, third = percentile(values, 25), percentile(values, 75)
+    return sum(v > third + 3 * (third - first) for v in values)
+
+
+def student_t(freedom: int) -> float:
+    """The two-sided 95 % point of Student's t; above 15 degrees of freedom by Cornish-Fisher, right to 0.002."""
+    if freedom < 1:
+        raise ValueError("Student's t needs at least one degree of freedom")
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
