@@ -43,7 +43,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float] | None:
 
 def _coverage(n: int, k: int) -> float:
     # whole numbers up to the one division: exact for any n
-    return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
+    return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / (1 << n)
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
@@ -54,7 +54,7 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     """
     if len(a) != len(b) or not a or not all(b):
         raise ValueError("a ratio needs as many sessions of one as of the other, at least one, and none of zero")
-    each = [x / y for x, y in zip(a, b)]  # noqa: B905 (strict= is newer than the Pythons of devices)
+    each = [x / y for x, y in zip(a, b, strict=True)]
     median = statistics.median(each)
     if (bounds := interval(each)) is None:
         return Ratio(median, None, None, 1, False)
