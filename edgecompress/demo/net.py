@@ -1,4 +1,4 @@
-"""The embedded demo: a residual net for handwritten digits, 8 x 8 pixels, ten classes. The author's side of a source."""
+"""The embedded demo: a residual net for handwritten digits, 8 x 8 pixels, ten classes. Its author's side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A residual net at constant resolution (He et al. 2015, arXiv:1512.03385), in plain torch. Imported only where torch is."""
+"""A residual net at constant resolution (He et al. 2015, arXiv:1512.03385), in plain torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """x + two 3 x 3 convolutions of x."""
 
     def __init__(self, width: int) -> None:
@@ -22,7 +22,7 @@ class Block(nn.Module):
         return torch.relu(x + self.bn2(self.conv2(y)))
 
 
-class Net(nn.Module):
+class Net(nn.Module):  # type: ignore[misc]
     """One grey channel in, logits out."""
 
     def __init__(self, width: int, blocks: int, classes: int) -> None:
