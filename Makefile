@@ -1,0 +1,66 @@
+# `make` lists what there is. Each job does its own set-up; a second one sets nothing up again.
+.DEFAULT_GOAL := help
+.PHONY: help setup deploy profile package test test-fast check bench prove docs clean
+
+PYTHON ?= python3
+TORCH ?=
+BIN := .venv/bin
+SETUP := $(PYTHON) scripts/setup.py $(if $(TORCH),--torch $(TORCH))
+DEV := $(SETUP) --target x86 --dev
+# What a flag is when its variable is set, and nothing when it is not.
+flag = $(if $($(2)),$(1) $($(2)))
+FLAGS = $(call flag,--data,DATA) $(call flag,--device,DEVICE) $(call flag,--profile,PROFILE) $(call flag,--out,OUT) $(ARGS)
+need = @test -n "$($(1))" || { echo "make $@ needs $(1)=..., for example: make $@ $(1)=$(2)" >&2; exit 2; }
+
+help: ## List the jobs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what TARGET needs into .venv (TORCH=gpu for a CUDA build of torch)
+	$(call need,TARGET,x86)
+	@$(SETUP) --target $(TARGET)
+
+deploy: ## Take a model to a device: TARGET=x86 [MODEL= DATA= DEVICE= PROFILE= OUT= ARGS=]
+	$(call need,TARGET,x86)
+	@$(SETUP) --target $(TARGET)
+	@$(BIN)/edgecompress deploy $(MODEL) --target $(TARGET) $(FLAGS)
+
+profile: ## Measure an artifact: ARTIFACT=dist/x86 [TARGET= DEVICE= PROFILE= OUT= ARGS=]
+	$(call need,ARTIFACT,dist/x86)
+	@$(SETUP) $(call flag,--target,TARGET)
+	@$(BIN)/edgecompress profile $(ARTIFACT) $(FLAGS)
+
+package: ## Wrap what was deployed for an app: ARTIFACT=dist/x86 [OUT= ARGS=]
+	$(call need,ARTIFACT,dist/x86)
+	@$(SETUP)
+	@$(BIN)/edgecompress package $(ARTIFACT) $(FLAGS)
+
+test: ## All tests; those that need real data or a browser skip where there is none
+	@$(DEV)
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: ## The tests that take seconds and need no torch
+	@$(DEV)
+	@$(BIN)/python -m pytest -m "not slow and not shared and not browser" $(ARGS)
+
+check: ## Lint, format, types, and that the generated docs are fresh
+	@$(DEV)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy edgecompress scripts
+	@$(BIN)/python scripts/docs.py --check
+
+bench: ## Print the ratios this project promises, from one run on this machine
+	@$(DEV)
+	@$(BIN)/python benchmarks/bench.py $(ARGS)
+
+prove: ## The full matrix: everything in test, check and bench without shortcuts; its log is kept in benchmarks/
+	@$(DEV)
+	@scripts/prove
+
+docs: ## Write the generated pages of docs/reference
+	@$(DEV)
+	@$(BIN)/python scripts/docs.py
+
+clean: ## Remove results and caches; .venv stays
+	rm -rf .edgecompress dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
