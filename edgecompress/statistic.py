@@ -35,15 +35,14 @@ def interval(values: Sequence[float]) -> tuple[float, float, float] | None:
     ordered, n = sorted(values), len(values)
     if n < 2:
         return None
-    k = 1
-    while 2 * (k + 1) <= n and _coverage(n, k + 1) >= COVERAGE:
-        k += 1
-    return ordered[k - 1], ordered[n - k], _coverage(n, k)
-
-
-def _coverage(n: int, k: int) -> float:
-    # whole numbers up to the one division: exact for any n
-    return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / (1 << n)
+    k, below = 1, 1  # below: of the 2^n equally likely sign patterns, those with fewer than k values under the median
+    term = 1
+    while 2 * (k + 1) <= n:
+        term = term * (n - k + 1) // k  # n over k, whole: exact for any n
+        if 1 - 2 * (below + term) / (1 << n) < COVERAGE:
+            break
+        k, below = k + 1, below + term
+    return ordered[k - 1], ordered[n - k], 1 - 2 * below / (1 << n)
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
