@@ -1,0 +1,58 @@
+"""What the tests share: where the real data is, what is skipped where, and that CI skips nothing it promised."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / "data")
+
+
+def _no_shared() -> str:
+    return "" if (SHARED / "manifest.json").is_file() else f"no real data at {SHARED}; set EDGECOMPRESS_SHARED"
+
+
+def _no_browser() -> str:
+    missing = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    return (
+        f"{' and '.join(missing)} not installed (Debian: apt-get install chromium chromium-driver)" if missing else ""
+    )
+
+
+NEEDS: dict[str, Callable[[], str]] = {"shared": _no_shared, "browser": _no_browser}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test that needs what is not here, and says what that is."""
+    for marker, why_not in NEEDS.items():
+        if item.get_closest_marker(marker) and (reason := why_not()):
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where EDGECOMPRESS_REQUIRE names a marker ("shared,browser"), a skip of such a test is a failure."""
+    report = yield
+    required = os.environ.get("EDGECOMPRESS_REQUIRE", "").split(",")
+    marked = [name for name in required if name and item.get_closest_marker(name)]
+    if report.skipped and marked and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: skipped, but EDGECOMPRESS_REQUIRE={','.join(marked)}: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real datasets and weights; for tests marked `shared`."""
+    return SHARED
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A folder for results that no other test sees."""
+    return tmp_path / ".edgecompress"

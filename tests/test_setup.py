@@ -1,0 +1,129 @@
+"""The set-up decides before it installs: which extras, which build of torch, and whether anything is to be done."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("edgecompress_setup", ROOT / "scripts" / "setup.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+setup = _load()
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """What `pip install --dry-run --no-deps --report -` said of torch on Linux, cut to what is read."""
+    return dict(json.loads((ROOT / "tests" / "data" / f"pip-report-{name}.json").read_text()))
+
+
+def test_a_cpu_wheel_that_pip_finds_is_taken() -> None:
+    assert setup.cuda_in(recorded("cpu")) == ""
+
+
+def test_the_torch_of_the_public_index_is_refused_on_linux() -> None:
+    assert setup.cuda_in(recorded("cuda")) == "torch 2.13.0 brings cuda-toolkit"
+
+
+def test_the_same_requirements_mean_nothing_on_a_mac() -> None:
+    report = recorded("cuda")
+    report["environment"]["platform_system"] = "Darwin"
+    assert setup.cuda_in(report) == ""
+
+
+@pytest.mark.parametrize("build", ["cu130", "rocm6.4", "xpu"])
+def test_a_build_for_another_accelerator_is_refused(build: str) -> None:
+    report = recorded("cpu")
+    report["install"][0]["metadata"]["version"] = f"2.13.0+{build}"
+    assert setup.cuda_in(report) == f"torch 2.13.0+{build} is not a CPU build"
+
+
+@pytest.mark.parametrize("package", ["nvidia-cublas-cu12==12.8", "triton==3.7.1", "pytorch-triton-rocm>=3"])
+def test_each_way_to_bring_an_accelerator_is_seen(package: str) -> None:
+    report = recorded("cpu")
+    report["install"][0]["metadata"]["requires_dist"].append(package)
+    assert "brings" in setup.cuda_in(report)
+
+
+def test_extras_of_the_x86_target_are_its_two_runtimes() -> None:
+    assert setup.target_extras("x86", sys.executable) == ("onnx", "openvino")
+
+
+def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; envs.main()"
+    told = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT), "x86"], capture_output=True, text=True)
+    assert (told.returncode, told.stdout.strip()) == (0, "onnx,openvino"), told.stderr
+
+
+def test_an_unknown_target_ends_the_setup_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        setup.target_extras("x68", sys.executable)
+    assert ended.value.code == 2
+    assert capfd.readouterr().err.strip().endswith("no target 'x68', did you mean 'x86'?")
+
+
+@pytest.mark.parametrize(
+    ("extras", "torch"), [(("onnx",), True), (("openvino", "dev"), False), ((), False), (("prune",), True)]
+)
+def test_torch_is_installed_only_where_an_extra_needs_it(extras: tuple[str, ...], torch: bool) -> None:
+    assert setup.needs_torch(extras) is torch
+
+
+def test_torch_pin_is_the_constraint() -> None:
+    assert setup.torch_pin("torch-pruning==1.6.1\ntorch==2.13.0\ntorchao==0.18.0\n") == "torch==2.13.0"
+
+
+def state(files: str = "a", torch: str = "cpu", extras: tuple[str, ...] = ("onnx",)) -> Any:
+    return setup.State(files, torch, extras)
+
+
+def test_a_venv_with_more_than_is_wanted_is_left_alone() -> None:
+    assert state(extras=("dev", "onnx")).covers(state())
+
+
+@pytest.mark.parametrize("wanted", [state(files="b"), state(torch="gpu"), state(extras=("dev", "onnx"))])
+def test_a_change_of_versions_build_or_extras_sets_up_again(wanted: Any) -> None:
+    assert not state().covers(wanted)
+
+
+def test_what_is_there_stays_when_more_is_wanted() -> None:
+    assert state(extras=("dev",)).joined(state(files="b")) == state("b", extras=("dev", "onnx"))
+
+
+def test_a_stamp_that_is_missing_or_torn_means_nothing_is_there(tmp_path: Path) -> None:
+    torn = tmp_path / "stamp"
+    torn.write_text('{"files": "a", "tor')
+    assert setup.read_state(torn) == setup.read_state(tmp_path / "none") == setup.NOTHING
+
+
+def test_torch_of_another_version_or_build_is_not_taken_for_the_pinned_one(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    (packages / "torch-2.13.0+cpu.dist-info").mkdir(parents=True)
+    venv = setup.Venv(tmp_path)
+    assert venv.has_torch("torch==2.13.0", "cpu")
+    assert not venv.has_torch("torch==2.14.0", "cpu")
+    assert not venv.has_torch("torch==2.13.0", "gpu")
+    (packages / "nvidia").mkdir()
+    assert not venv.has_torch("torch==2.13.0", "cpu")
+
+
+def test_this_environment_has_no_cuda_package_unless_its_torch_is_a_gpu_build() -> None:
+    names = {d.metadata["Name"].lower() for d in metadata.distributions()}
+    gpu_builds = {n for n in names if n.startswith(("nvidia-cu", "nvidia-nccl")) or n == "triton"}
+    assert not gpu_builds or setup.read_state(Path(sys.prefix) / "edgecompress-setup.json").torch == "gpu"
