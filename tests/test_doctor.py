@@ -1,0 +1,67 @@
+"""doctor tells the truth about this machine, and imports nothing to find out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from edgecompress import doctor, envs, registry
+from edgecompress.errors import NotFound
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, object]:
+    return doctor.report()
+
+
+def test_every_plugin_is_told_of(told: dict[str, list[dict[str, object]]]) -> None:
+    for kind in (*doctor.KINDS, "sensors"):
+        assert [p["name"] for p in told[kind]] == registry.names(kind)
+
+
+def test_what_is_not_available_says_why_or_how_to_get_it(told: dict[str, list[dict[str, object]]]) -> None:
+    assert all(s["available"] != bool(s["why_not"]) for s in told["sensors"])
+    assert all(p["available"] != bool(p["install"]) for kind in doctor.KINDS for p in told[kind])
+
+
+def test_a_runtime_that_is_not_installed_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envs, "version", lambda package: None)
+    null = next(p for p in doctor.report()["runtimes"] if p["name"] == "null")
+    assert null["available"] is False
+    assert null["install"].startswith("pip install")
+
+
+def test_versions_are_those_installed(told: dict[str, dict[str, str]]) -> None:
+    assert told["libraries"]["numpy"] == metadata.version("numpy")
+    assert told["edgecompress"] == metadata.version("edgecompress")
+
+
+def test_it_is_json_and_text_and_names_the_cpu(told: dict[str, dict[str, str]]) -> None:
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    text = doctor.text(told)
+    assert str(told["device"]["cpu"]) in text
+    assert all(name in text for name in registry.names("sensors"))
+
+
+def test_an_unknown_device_is_an_error_with_a_suggestion() -> None:
+    with pytest.raises(NotFound, match="did you mean 'host'"):
+        doctor.report("hosst")
+
+
+def test_sensors_are_looked_for_below_root(tmp_path: Path) -> None:
+    sensors = {s["name"]: s for s in doctor.report(root=tmp_path)["sensors"]}
+    assert sensors["rapl"]["available"] is False
+
+
+def test_asking_imports_no_runtime() -> None:
+    code = (
+        "import sys\nfrom edgecompress import doctor\ndoctor.text(doctor.report())\n"
+        "print([m for m in ('numpy', 'torch', 'onnxruntime', 'openvino', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
