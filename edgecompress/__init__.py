@@ -1,0 +1,20 @@
+"""edgecompress: one command takes a trained model to an edge device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Options", "Result", "deploy", "profile", "verify"]
+
+if TYPE_CHECKING:
+    from edgecompress.api import Options, Result, deploy, profile, verify
+
+
+def __getattr__(name: str) -> Any:
+    """The public names come from `api` at first use, so that `import edgecompress` costs nothing."""
+    if name in __all__:
+        from edgecompress import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")

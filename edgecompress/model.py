@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, Union
 
-from edgecompress.errors import InputError, StageFailed
+from edgecompress.errors import EdgeError, InputError, StageFailed
 
 Status = Literal["measured", "estimated", "simulated", "replayed", "unavailable"]
 
@@ -190,7 +190,9 @@ class Stage:
     call: str
     inputs: Mapping[str, str] = field(default_factory=dict)  # role -> name of the stage that makes it
     options: Mapping[str, Any] = field(default_factory=dict)
-    variant: str = ""  # the variant that is lost or failed with this stage; empty: all depend on it
+    variants: tuple[str, ...] = ()  # those that fall with this stage; empty: all depend on it
+    context: tuple[str, ...] = ("seed", "batch")  # what it may know of the run: part of the key, the rest is hidden
+    plugins: tuple[str, ...] = ()  # other plug-ins that it calls ("runtimes.onnx"): their code is part of the key
     user_code: bool = False  # runs the user's own Python: the files it opens belong to the key
     max_age_s: float | None = None  # a measurement ages
     estimate_s: float = 5.0
@@ -206,8 +208,10 @@ class Outcome:
     artifact: Artifact | None = None
     reason: str = ""  # why it is lost or failed
     why_run: str = ""  # "hit", or why the stage ran
-    wall_s: float = 0.0
+    wall_s: float = 0.0  # of the run that made the result, also for a hit
+    made: float = 0.0  # when, in seconds since 1970
     log: str = ""
+    error: EdgeError | None = None  # what broke, when it failed
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -234,6 +238,9 @@ class Search(Protocol):
 
     def bound(self) -> str:
         """What it may cost at most, in words ("at most 6 rounds of 5 variants")."""
+
+    def estimate_s(self) -> float:
+        """Seconds it may take at most, roughly."""
 
     def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
         """The next stages to run, or the choice; asked again after they have run."""

@@ -1,0 +1,268 @@
+"""What a notebook calls, and the command line with it: deploy, verify and profile a model; a Result says how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgecompress import __version__, catalog, envs, plan, registry
+from edgecompress.errors import CheckFailed, InputError, StageFailed
+from edgecompress.job import Job, job
+from edgecompress.model import Artifact, Choice, Outcome, Stage
+from edgecompress.plan import Plan
+from edgecompress.race import Entrant, Race
+from edgecompress.run import Listener, Run
+from edgecompress.settings import Limits
+from edgecompress.store import Store
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a job is run; nothing here changes a result."""
+
+    store: Path = Path(".edgecompress")
+    out: Path | None = None  # where it ships; None: dist/TARGET
+    until: str = ""  # stop after this stage
+    offline: bool = False
+    untrusted: bool = False  # refuse a source that runs its author's code
+    remeasure: bool = False
+    command: str = "edgecompress.deploy(...)"  # for the report
+    listener: Listener = lambda event: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a job ended."""
+
+    exit_code: int
+    message: str
+    out: Path | None = None  # where it shipped; None: nothing did
+    report: Path | None = None  # the folder with report.json, report.md, report.html
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+    def read_report(self) -> dict[str, Any]:
+        """The content of report.json; empty when there is none."""
+        return json.loads((self.report / "report.json").read_text(encoding="utf-8")) if self.report else {}
+
+
+def deploy(model: str | None = None, target: str = "x86", *, options: Options | None = None, **asked: Any) -> Result:
+    """Compresses, exports, verifies, measures and ships `model` (None: the embedded demo) for `target`.
+
+    `asked` is what `edgecompress.job.job` takes: data, metric, device, profile, only, threads, batch, seed, settings.
+    Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1.
+    """
+    wanted = job(model, target, **asked)
+    return run(wanted, plan.deploy(wanted), options or Options())
+
+
+def run(wanted: Job, steps: Plan, options: Options) -> Result:
+    """Walks a plan made by `plan.deploy`."""
+    if options.untrusted and (code := steps.user_code()):
+        raise InputError(
+            f"--untrusted: {code} runs its author's code; give an .onnx file and data in .npy, .npz or images"
+        )
+    names = {s.name for s in steps.stages}
+    if options.until and options.until not in names:
+        from edgecompress.errors import did_you_mean
+
+        raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
+    walk = _walk(wanted, options, f"{wanted.source.value.model}>{wanted.target.path}")
+    if walk.stages(steps.stages, options.until):
+        return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
+    choice = walk.search(steps.race)
+    _raise_if_all_broke(walk, steps.race, choice)
+    report = walk.stage(_report(wanted, walk, steps.race, choice, options))
+    if report.artifact is None:
+        raise StageFailed(report.reason)
+    if not choice.stage:
+        return Result(CheckFailed.exit_code, choice.reason, None, report.artifact.path, walk.outcomes)
+    out = _ship(wanted, walk, steps.race, choice, options)
+    return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
+
+
+def _walk(wanted: Job, options: Options, scope: str) -> Run:
+    return Run(
+        Store(options.store.resolve()),
+        wanted.context,
+        path=wanted.path,
+        scope=scope,
+        offline=options.offline,
+        remeasure=options.remeasure,
+        listener=options.listener,
+    )
+
+
+def _raise_if_all_broke(walk: Run, race: Race, choice: Choice) -> None:
+    """When no variant was even lost, and all broke, the first breakage is the error of the whole run."""
+    table = choice.table.values()
+    if choice.stage or any(row["verdict"] == "lost" for row in table):
+        return
+    broken = next((o for o in walk.outcomes.values() if o.status == "failed"), None)
+    if broken and broken.error:
+        raise broken.error
+
+
+# --------------------------------------------------------------------------- report
+
+
+def _report(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> Stage:
+    """The stage that writes the report, of whatever there is by now."""
+    inputs = {role: role for role in ("source", "golden", "energy", "ops") if _there(walk, role)}
+    inputs["samples"] = (
+        race.samples if race.samples not in ("excerpt",) else "data" if _there(walk, "data") else race.samples
+    )
+    inputs |= {
+        name.removeprefix("race/"): name for name in walk.outcomes if name.startswith("race/") and _there(walk, name)
+    }
+    for entrant in race.entrants:
+        made = {"artifact": entrant.artifact, "verdict": entrant.verdict}
+        inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _there(walk, stage)}
+    return Stage(
+        "report", "report:run", inputs, _said(wanted, walk, choice, options), context=("batch", "threads", "device")
+    )
+
+
+def _there(walk: Run, name: str) -> bool:
+    outcome = walk.outcomes.get(name)
+    return outcome is not None and outcome.artifact is not None
+
+
+def _said(wanted: Job, walk: Run, choice: Choice, options: Options) -> dict[str, Any]:
+    made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
+    return {
+        "title": f"{Path(wanted.source.value.model).name} on {wanted.target.name}",
+        "command": options.command,
+        "source": dataclasses.asdict(wanted.source.value),
+        "target": {"name": wanted.target.name, **dataclasses.asdict(wanted.target.value)},
+        "device": {"name": wanted.device.name, **dataclasses.asdict(wanted.device.value)},
+        "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
+        "config": [dataclasses.asdict(s) for s in wanted.settings()],
+        "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table},
+        "outcomes": [_line(o) for o in walk.outcomes.values()],
+        "exit_code": 0 if choice.stage else CheckFailed.exit_code,
+        "versions": _versions(wanted),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
+    }
+
+
+def _line(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "stage": outcome.stage,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "wall_s": round(outcome.wall_s, 3),
+        "log": Path(outcome.log).name,
+    }
+
+
+def _versions(wanted: Job) -> dict[str, str]:
+    modules = plan.plugins(wanted.target.value)
+    return {"edgecompress": __version__, **{k: v for m in modules for k, v in envs.versions(m).items()}}
+
+
+# --------------------------------------------------------------------------- ship
+
+
+def _ship(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> Path:
+    """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
+    out = (options.out or Path("dist") / wanted.target.name).resolve()
+    entrant = next(e for e in race.entrants if e.name == choice.stage)
+    with walk.store.locked(f"ship-{hashlib.sha256(str(out).encode()).hexdigest()[:16]}"):
+        part, old = (out.with_name(f".{out.name}.{word}") for word in ("part", "old"))
+        for left in (part, old):
+            shutil.rmtree(left, ignore_errors=True)
+        part.mkdir(parents=True)
+        shutil.copytree(_artifact(walk, "report").path, part, dirs_exist_ok=True)
+        (part / "artifact.json").unlink()
+        shutil.copytree(_artifact(walk, entrant.artifact).path, part / "artifact")
+        shutil.copytree(_artifact(walk, race.samples).path, part / "excerpt")
+        _swap(part, out, old)
+    return out
+
+
+def _swap(part: Path, out: Path, old: Path) -> None:
+    """Replaces `out` by `part`; only a folder that a deploy wrote is replaced."""
+    if out.exists():
+        if not (out / "report.json").is_file() and any(out.iterdir()):
+            shutil.rmtree(part)
+            raise InputError(f"{out}: is not empty and was not written by edgecompress; give another --out")
+        out.rename(old)
+    os.rename(part, out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _artifact(walk: Run, stage: str) -> Artifact:
+    artifact = walk.outcomes[stage].artifact
+    if artifact is None:
+        raise StageFailed(f"{stage}: has no result")
+    return artifact
+
+
+# --------------------------------------------------------------------------- an artifact that is there already
+
+
+def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
+    """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its report."""
+    inner = path / "artifact" if (path / "artifact").is_dir() else path
+    found = Artifact.read(inner)
+    if found.digest() != found.sha256:
+        raise InputError(f"{inner}: its bytes are not those that were shipped (sha256 differs); deploy again")
+    excerpt = inner.parent / "excerpt"
+    report = inner.parent / "report.json"
+    said = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
+    return found, Artifact.read(excerpt) if excerpt.is_dir() else None, said
+
+
+def runtime_of(artifact: Artifact) -> str:
+    """The runtime that runs this kind of artifact; raises InputError when there is none."""
+    for name, module in registry.every("runtimes"):
+        if artifact.kind == module.FORMAT:
+            envs.require(module, f"runtime '{name}'")
+            return name
+    raise InputError(f"{artifact.path}: no runtime here runs the format '{artifact.kind}'")
+
+
+def verify(path: Path, model: str | None = None, *, options: Options | None = None, **asked: Any) -> Result:
+    """Checks a shipped artifact against its source again; the Result has exit code 1 when a check fails.
+
+    The model, data and metric are those of its report unless given. Raises EdgeError.
+    """
+    options = options or Options()
+    artifact, _, said = shipped(path)
+    runtime = runtime_of(artifact)
+    before = {s["key"]: s["value"] for s in said.get("config", [])}
+    model = model or before.get("source.path")
+    wanted = job(model, **asked)
+    walk = _walk(wanted, options, f"verify>{path}")
+    walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
+    walk.stages([*plan.front(wanted), plan.verify(wanted, "verify", runtime, "artifact")])
+    judged = walk.outcomes["verify"]
+    code = CheckFailed.exit_code if judged.status == "lost" else 0
+    return Result(code, judged.reason or "equal to its source within the limits", outcomes=walk.outcomes)
+
+
+def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Result:
+    """Measures a shipped artifact on a device; the Result's report has one variant and no accuracy. Raises EdgeError."""
+    options = options or Options()
+    artifact, excerpt, _ = shipped(path)
+    if excerpt is None:
+        raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
+    wanted = job(**asked)
+    walk = _walk(wanted, options, f"profile>{path}")
+    walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
+    walk.outcomes["excerpt"] = Outcome("excerpt", "ok", excerpt)
+    entrant = Entrant(artifact.kind, runtime_of(artifact), "artifact")
+    race = Race((entrant,), wanted.profile.value, Limits(), plan.only_estimates(wanted.device.value))
+    choice = walk.search(race)
+    _raise_if_all_broke(walk, race, choice)
+    report = walk.stage(_report(wanted, walk, race, choice, options))
+    folder = report.artifact.path if report.artifact else None
+    return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)

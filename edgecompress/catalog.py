@@ -1,0 +1,178 @@
+"""Finds targets, devices, profiles and sources: a path, ./targets, the installed ones, other people's packages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import util
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from edgecompress import config
+from edgecompress.errors import ConfigError, InputError, NotFound, did_you_mean
+from edgecompress.settings import Device, Profile, Source, Target, Variant
+
+T = TypeVar("T")
+KINDS: dict[str, type[Any]] = {"targets": Target, "devices": Device, "profiles": Profile}
+ROOT = Path(__file__).parent
+DEMO = ROOT / "demo" / "source.toml"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of the effective configuration, and where it came from."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Found(Generic[T]):
+    """A parsed TOML file: the value, its name, its file, and where each key came from."""
+
+    name: str
+    path: Path
+    value: T
+    settings: tuple[Setting, ...]
+
+
+def folders(kind: str) -> list[Path]:
+    """Where files of a kind are looked for, in order: ./KIND, the installed ones, other people's."""
+    others = [util.find_spec(point.value) for point in entry_points(group=f"edgecompress.{kind}")]
+    found = [Path(place) for spec in others if spec for place in spec.submodule_search_locations or ()]
+    return [Path(kind), ROOT / kind, *found]
+
+
+def names(kind: str) -> list[str]:
+    """The names of all files of a kind."""
+    return sorted({p.stem for folder in folders(kind) for p in folder.glob("*.toml")})
+
+
+def path_of(kind: str, name: str) -> Path:
+    """The file called `name`, or `name` itself where it is a path. Raises NotFound with a suggestion."""
+    if name.endswith(".toml"):
+        if Path(name).is_file():
+            return Path(name)
+        raise NotFound(f"{name}: no such file")
+    for folder in folders(kind):
+        if (folder / f"{name}.toml").is_file():
+            return folder / f"{name}.toml"
+    raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")
+
+
+def target(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Target]:
+    """A target by name or path, with `--set` values laid over it."""
+    return _read("targets", name, overrides or {})
+
+
+def device(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Device]:
+    """A device by name or path, with `--set` values laid over it."""
+    return _read("devices", name, overrides or {})
+
+
+def profile(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Profile]:
+    """A profile by name or path, with `--set` values laid over it."""
+    return _read("profiles", name, overrides or {})
+
+
+def _read(kind: str, name: str, overrides: Mapping[str, Any]) -> Found[Any]:
+    path = path_of(kind, name)
+    return _found(KINDS[kind], path, config.read_toml(path), overrides)
+
+
+def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
+    """The source that MODEL means: a `.toml` of one, a model file, a factory, or None for the embedded demo.
+
+    `flags` ({"data": ..., "metric": ...}) lie over the file's values. Paths are made absolute: those of a TOML are
+    relative to its folder.
+    """
+    if model is None or model.endswith(".toml"):
+        path = DEMO if model is None else path_of("sources", model)
+        found = _found(Source, path, config.read_toml(path), flags)
+        base = path.resolve().parent
+    else:
+        found = _found(Source, Path(model), {"model": model}, flags)
+        base = Path.cwd()
+    value = found.value
+    value = dataclasses.replace(value, model=_absolute(value.model, base), data=_absolute(value.data, base))
+    return dataclasses.replace(found, value=value)
+
+
+def _absolute(reference: str, base: Path) -> str:
+    """A file as an absolute path; a factory `pkg.mod:fn`, "random" and nothing as they are."""
+    if not reference or reference == "random" or is_factory(reference):
+        return reference
+    return str((base / reference).resolve())
+
+
+def is_factory(reference: str) -> bool:
+    """Whether this names user code, `pkg.mod:fn`."""
+    module, colon, function = reference.partition(":")
+    return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _found(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
+    origins: dict[str, str] = {key: path.name for key in _flat("", table)}
+    for key, value in overrides.items():
+        place = _lay(table, key.split("."), value, str(path))
+        origins.update({k: "command line" for k in _flat(place, value)})
+    built = config.build(cls, table, str(path))
+    flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
+    settings = tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())
+    return Found(path.stem, path, built, settings)
+
+
+def _lay(table: dict[str, Any], keys: list[str], value: Any, where: str) -> str:
+    """Sets table[a][b][c]; `variant.NAME.KEY` finds the variant. Returns the dotted place."""
+    if keys[0] == "variant" and len(keys) > 2:
+        return _lay_variant(table, keys[1], keys[2:], value, where)
+    node = table
+    for key in keys[:-1]:
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"--set {'.'.join(keys)}: '{key}' is not a table in {where}")
+    node[keys[-1]] = value
+    return ".".join(keys)
+
+
+def _lay_variant(table: dict[str, Any], name: str, keys: list[str], value: Any, where: str) -> str:
+    variants = table.get("variant", [])
+    known = [v.get("name", "") for v in variants]
+    if name not in known:
+        raise ConfigError(f"--set variant.{name}: no such variant in {where}{did_you_mean(name, known)}")
+    index = known.index(name)
+    return _lay_step(variants[index], f"variant[{index}]", keys, value)
+
+
+def _lay_step(variant: dict[str, Any], place: str, keys: list[str], value: Any) -> str:
+    """A key of the variant itself, or else an option of the one compression step it has."""
+    if keys[0] in {f.name for f in dataclasses.fields(Variant)}:
+        return f"{place}.{_lay(variant, keys, value, place)}"
+    steps = variant.get("compress", [])
+    if len(steps) != 1:
+        raise ConfigError(
+            f"--set: variant '{variant['name']}' has {len(steps)} compression steps: which one has '{keys[0]}'? "
+            "Write it in the target's file"
+        )
+    steps[0][keys[0]] = value
+    return f"{place}.compress[0].{keys[0]}"
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    """Nested tables and lists of tables as dotted keys."""
+    if isinstance(value, Mapping):
+        items = [(f"{prefix}.{k}" if prefix else str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+        items = [(f"{prefix}[{i}]", v) for i, v in enumerate(value)]
+    else:
+        return {prefix: value}
+    return {key: leaf for k, v in items for key, leaf in _flat(k, v).items()}
+
+
+def check_file(path: Path, what: str) -> None:
+    """Raises InputError when a file that the user named is not there."""
+    if not path.exists():
+        raise InputError(f"{path}: no such {what}; give a file, or a factory as pkg.mod:fn")

@@ -1,0 +1,108 @@
+"""What was asked for: source, target, device and profile with every `--set` laid over them, and where each value is from."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgecompress import catalog, registry
+from edgecompress.catalog import Found, Setting
+from edgecompress.errors import ConfigError, InputError, did_you_mean
+from edgecompress.model import Context
+from edgecompress.settings import Device, Profile, Source, Target
+
+SOURCE_FLAGS = ("data", "metric", "samples")
+RUN_FLAGS = ("threads", "batch", "seed")
+STABLE_FACTS = ("cpu", "cores", "features", "os", "machine")  # of a device: what makes measurements comparable
+
+
+@dataclass(frozen=True)
+class Job:
+    """The effective configuration of one run."""
+
+    source: Found[Source]
+    target: Found[Target]
+    device: Found[Device]
+    profile: Found[Profile]
+    context: Context
+    only: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> list[str]:
+        """Where the user's own modules are found: beside the source's TOML, then the working folder."""
+        beside = [str(self.source.path.resolve().parent)] if self.source.path.suffix == ".toml" else []
+        return [*beside, str(Path.cwd())]
+
+    def settings(self) -> list[Setting]:
+        """Every value and where it came from."""
+        files = {"source": self.source, "target": self.target, "device": self.device, "profile": self.profile}
+        return [
+            Setting(f"{name}.{s.key}", s.value, s.origin)
+            for name, found in files.items()
+            for s in found.settings  # type: ignore[attr-defined]
+        ]
+
+
+def job(
+    model: str | None = None,
+    target: str = "x86",
+    device: str | None = None,
+    profile: str = "standard",
+    only: Sequence[str] = (),
+    **more: Any,
+) -> Job:
+    """The effective configuration. `more`: data, metric, samples, threads, batch, seed, and settings (`--set` values).
+
+    Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
+    """
+    known = (*SOURCE_FLAGS, *RUN_FLAGS, "settings")
+    if unknown := sorted(set(more) - set(known)):
+        raise ConfigError(f"unknown option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
+    laid = _laid(more.get("settings") or {})
+    flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
+    found = catalog.target(target, laid["target"])
+    place = catalog.device(device or found.value.device, laid["device"])
+    return Job(
+        source=catalog.source(model, {**laid["source"], **flags}),
+        target=found,
+        device=place,
+        profile=catalog.profile(profile, laid["profile"]),
+        context=_context(place.value, more),
+        only=tuple(only),
+    )
+
+
+def _laid(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """`--set` values by the file they lie over: `profile.window_s` is the profile's `window_s`."""
+    laid: dict[str, dict[str, Any]] = {"target": {}, "device": {}, "profile": {}, "source": {}}
+    for key, value in settings.items():
+        first, _, rest = key.partition(".")
+        if first in ("variant", "limits") and rest:
+            laid["target"][key] = value
+        elif first == "preprocess" and rest:
+            laid["source"][key] = value
+        elif first in laid and rest:
+            laid[first][rest] = value
+        else:
+            known = ("variant", "limits", "preprocess", *laid)
+            raise ConfigError(f"--set {key}: write --set GROUP.KEY=VALUE{did_you_mean(first, known)}")
+    return laid
+
+
+def _context(device: Device, more: Mapping[str, Any]) -> Context:
+    threads, batch, seed = (
+        int(d if more.get(k) is None else more[k]) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
+    )
+    if threads < 1 or batch < 1 or seed < 0:
+        raise InputError(
+            f"threads {threads}, batch {batch}, seed {seed}: the first two are at least 1, the seed at least 0"
+        )
+    plain = dataclasses.asdict(device)
+    facts = registry.load("transports", device.transport).connect(plain).facts()
+    stable = {k: facts[k] for k in STABLE_FACTS if k in facts}
+    plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
+    return Context(seed, threads, batch, {**plain, "fingerprint": stable})

@@ -1,0 +1,252 @@
+"""The race of the variants: rounds in turns, the slow ones dropped by halves, energy for the last two, one shipped."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from edgecompress import statistic
+from edgecompress.model import Choice, Outcomes, Stage
+from edgecompress.settings import Limits, Profile
+
+START_S = 2.0  # of a fresh process: imports and load
+HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
+TIE = 1.02  # within 2 % the target's own order decides
+ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A variant in the race, and the stages that made and judged it (no verdict: it is only measured)."""
+
+    name: str
+    runtime: str
+    artifact: str
+    verdict: str = ""
+    reference: bool = False
+
+    def passed(self, outcomes: Outcomes) -> bool:
+        """Whether it was built and kept its promises so far."""
+        judged = outcomes.get(self.verdict or self.artifact)
+        return judged is not None and judged.status == "ok"
+
+
+@dataclass(frozen=True)
+class Race:
+    """A search: rounds of measuring in turns -> the fastest variant that keeps the budget.
+
+    Successive halving (Karnin, Koren, Somekh: Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013), with the
+    fastest reference kept to the end: it is what the others are compared with.
+    """
+
+    entrants: tuple[Entrant, ...]
+    profile: Profile
+    limits: Limits
+    estimated_energy: bool = True
+    samples: str = "excerpt"  # the stage that has the inputs to run on
+    name: str = "race"
+
+    def bound(self) -> str:
+        """The most it can cost, in words."""
+        sessions = sum(self._sizes())
+        return (
+            f"at most {self.profile.sessions} rounds, {sessions} sessions of {len(self.entrants)} variants, "
+            f"about {self.estimate_s() / 60:.1f} min"
+        )
+
+    def estimate_s(self) -> float:
+        """Seconds of measuring when every variant survives."""
+        p = self.profile
+        one = START_S + p.warmup_s + p.window_s
+        energy = 0.0 if self.estimated_energy else 2 * (p.energy_windows * p.energy_window_s + 2 * p.idle_s + START_S)
+        return sum(self._sizes()) * one + energy + 2 * START_S
+
+    def _sizes(self) -> list[int]:
+        """Variants in each round, when all survive."""
+        sizes, n = [], len(self.entrants)
+        for done in range(self.profile.sessions):
+            n = _half(n) if done in HALVE_AFTER else n
+            sizes.append(n)
+        return sizes
+
+    def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
+        """The next round, then energy and operators of the last two, then the choice."""
+        field = self._field(outcomes, 0)
+        if not field:
+            return Choice("", "no variant is left to ship", self._table(outcomes, ""))
+        done = self._rounds(outcomes)
+        if len(done) < self.profile.sessions and not _broke(outcomes, f"race/round-{len(done) + 1}"):
+            return [self._round(len(done) + 1, self._field(outcomes, len(done)))]
+        chosen = self._chosen(outcomes)
+        if not chosen:
+            return Choice("", "no variant kept the budget when measured", self._table(outcomes, ""))
+        if "ops" not in outcomes:
+            return self._finals(outcomes, chosen)
+        return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
+
+    # ------------------------------------------------------------------ who runs
+
+    def _rounds(self, outcomes: Outcomes) -> list[dict[str, Any]]:
+        """What each finished round measured: {variant: numbers}."""
+        done = (outcomes.get(f"race/round-{k + 1}") for k in range(self.profile.sessions))
+        return [dict(o.facts["variants"]) for o in done if o and o.status == "ok"]
+
+    def _medians(self, outcomes: Outcomes) -> dict[str, list[float]]:
+        """Session medians in ms of each variant, in the order of the rounds; a variant that crashed has none."""
+        rounds = self._rounds(outcomes)
+        crashed = {v for r in rounds for v, numbers in r.items() if "crashed" in numbers}
+        names = {v for r in rounds for v in r} - crashed
+        return {v: [r[v]["median_ms"] for r in rounds if v in r] for v in names}
+
+    def _field(self, outcomes: Outcomes, done: int) -> list[Entrant]:
+        """The variants of the round after `done` rounds."""
+        passed = [e for e in self.entrants if e.passed(outcomes)]
+        for after in (0, *HALVE_AFTER):
+            if done < after or (after == 0 and done == 0):
+                continue
+            speed = {v: median(times[: max(after, 1)]) for v, times in self._medians(outcomes).items() if times}
+            passed = [e for e in passed if e.name in speed]
+            if after:
+                passed = _faster_half(passed, speed)
+        return passed
+
+    def _round(self, number: int, field: Sequence[Entrant]) -> Stage:
+        turn = (number - 1) % len(field)
+        order = [e.name for e in (*field[turn:], *field[:turn])]
+        p = self.profile
+        options = {"order": order, "number": number}
+        seconds = len(field) * (START_S + p.warmup_s + p.window_s)
+        return self._stage(f"race/round-{number}", "measure:round", field, options, seconds)
+
+    def _finals(self, outcomes: Outcomes, chosen: str) -> list[Stage]:
+        times = {v: median(t) for v, t in self._medians(outcomes).items()}
+        last = self._last_two(times, chosen)
+        options = {"latency_ms": {e.name: times[e.name] for e in last}}
+        return [
+            self._stage("energy", "measure:energy", last, options, START_S),
+            self._stage("ops", "measure:ops", last, {}, 2 * START_S),
+        ]
+
+    def _last_two(self, times: dict[str, float], chosen: str) -> list[Entrant]:
+        """The winner, and what it is compared with: the fastest reference, or else the runner-up."""
+        others = sorted((e for e in self.entrants if e.name in times and e.name != chosen), key=lambda e: times[e.name])
+        beside = [e for e in others if e.reference] or others
+        return [e for e in self.entrants if e.name == chosen] + beside[:1]
+
+    def _stage(self, name: str, call: str, field: Sequence[Entrant], options: dict[str, Any], seconds: float) -> Stage:
+        return Stage(
+            name,
+            call,
+            {**{e.name: e.artifact for e in field}, "samples": self.samples},
+            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": dataclasses.asdict(self.profile)},
+            variants=tuple(e.name for e in field),
+            plugins=tuple(sorted({f"runtimes.{e.runtime}" for e in field})),
+            context=("seed", "batch", "threads", "device"),
+            max_age_s=self.profile.max_age_s,
+            estimate_s=seconds,
+            timeout_s=600 + 20 * seconds,
+        )
+
+    # ------------------------------------------------------------------ who wins
+
+    def _chosen(self, outcomes: Outcomes) -> str:
+        """The fastest of the last field that keeps the budget; between equals the target's order decides."""
+        times = self._medians(outcomes)
+        last = [e.name for e in self._field(outcomes, len(self._rounds(outcomes)))]
+        fit = [v for v in last if not self._over_budget(outcomes, v)]
+        if not fit:
+            return ""
+        best = min(fit, key=lambda v: median(times[v]))
+        return next(v for v in fit if v == best or _same(times[v], times[best]))
+
+    def _over_budget(self, outcomes: Outcomes, variant: str) -> str:
+        """Which measured limit the variant breaks, in words."""
+        rounds = [r[variant] for r in self._rounds(outcomes) if variant in r]
+        latency = median(r["median_ms"] for r in rounds)
+        peaks = [r["memory"]["peak_rss_bytes"] for r in rounds if r["memory"]["peak_rss_bytes"] is not None]
+        if self.limits.latency_ms is not None and latency > self.limits.latency_ms:
+            return f"{latency:.3g} ms, limit {self.limits.latency_ms:g} ms"
+        if self.limits.peak_rss_bytes is not None and peaks and max(peaks) > self.limits.peak_rss_bytes:
+            return f"peak memory {max(peaks) >> 10} KiB, limit {self.limits.peak_rss_bytes >> 10} KiB"
+        return ""
+
+    def _why(self, outcomes: Outcomes, chosen: str) -> str:
+        times = self._medians(outcomes)
+        others = {v: median(t) / median(times[chosen]) for v, t in times.items() if v != chosen}
+        if not others:
+            return "the only variant left"
+        near = min(others, key=lambda v: others[v])
+        if others[near] < TIE:
+            return f"as fast as {near}, and before it in the target's order"
+        return f"the fastest that keeps the budget; next is {near}, {others[near]:.2f}x its time"
+
+    def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, Any]:
+        return {e.name: self._row(outcomes, e, chosen) for e in self.entrants}
+
+    def _row(self, outcomes: Outcomes, entrant: Entrant, chosen: str) -> dict[str, Any]:
+        times = self._medians(outcomes)
+        verdict, reason = self._verdict(outcomes, entrant, chosen, times)
+        row: dict[str, Any] = {"verdict": verdict, "reason": reason, "runtime": entrant.runtime}
+        row["reference"] = entrant.reference
+        row["medians_ms"] = times.get(entrant.name, [])
+        row["median_ms"] = median(row["medians_ms"]) if row["medians_ms"] else None
+        if chosen in times and row["medians_ms"]:
+            row["ratio"] = dataclasses.asdict(_ratio(times[entrant.name], times[chosen]))
+        return row
+
+    def _verdict(
+        self, outcomes: Outcomes, entrant: Entrant, chosen: str, times: dict[str, list[float]]
+    ) -> tuple[str, str]:
+        if not entrant.passed(outcomes):
+            judged = outcomes.get(entrant.verdict or entrant.artifact)
+            return (judged.status, judged.reason) if judged else ("failed", "was not built")
+        crashed = [r[entrant.name]["crashed"] for r in self._rounds(outcomes) if "crashed" in r.get(entrant.name, {})]
+        if crashed:
+            return "failed", crashed[0]
+        if entrant.name not in times:
+            return "failed", "was not measured"
+        if over := self._over_budget(outcomes, entrant.name):
+            return "lost", over
+        if entrant.name == chosen:
+            return "shipped", self._why(outcomes, chosen)
+        return "slower", self._slower(times, entrant.name, chosen)
+
+    def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:
+        if chosen not in times:
+            return "nothing ships"
+        factor = median(times[name]) / median(times[chosen])
+        dropped = len(times[name]) < len(times[chosen])
+        said = f"{factor:.2f}x the time of {chosen}" if factor >= TIE else f"as fast as {chosen}, after it in the order"
+        return said + (f" (dropped after {len(times[name])} rounds)" if dropped else "")
+
+
+def _half(n: int) -> int:
+    return min(n, max(2, math.ceil(n / 2)))
+
+
+def _faster_half(field: Sequence[Entrant], speed: dict[str, float]) -> list[Entrant]:
+    """The faster half (at least two) and the fastest reference, in the field's order."""
+    ranked = sorted(field, key=lambda e: speed[e.name])
+    keep = {e.name for e in ranked[: _half(len(ranked))]}
+    keep |= {e.name for e in [e for e in ranked if e.reference][:1]}
+    return [e for e in field if e.name in keep]
+
+
+def _ratio(times: list[float], others: list[float]) -> statistic.Ratio:
+    """The ratio over the rounds that both ran in: everybody starts in the first."""
+    n = min(len(times), len(others))
+    return statistic.ratio(times[:n], others[:n])
+
+
+def _same(times: list[float], best: list[float]) -> bool:
+    """Whether no change may be called between two variants; with too few sessions for an interval, by 2 % alone."""
+    ratio = _ratio(times, best)
+    return not ratio.changed if ratio.n >= ENOUGH_SESSIONS else ratio.median <= TIE
+
+
+def _broke(outcomes: Outcomes, stage: str) -> bool:
+    return stage in outcomes and outcomes[stage].status != "ok"

@@ -1,0 +1,296 @@
+"""Walks a plan: a hit, or a worker process with a deadline and a log; searches are asked until they choose."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from edgecompress import envs, lifeline, registry
+from edgecompress.errors import EdgeError, InputError, StageFailed, kind_of
+from edgecompress.model import Artifact, Choice, Context, Outcome, Search, Stage, sha256_of
+from edgecompress.store import Entry, Parts, Store, key_of
+
+STAGE_ABI = 1  # raised when the core changes what a stage's result means
+CORE = ("errors", "config", "model", "registry", "settings", "lifeline")  # covered by STAGE_ABI, not by their bytes
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a listener hears: a stage began, went on, or ended."""
+
+    kind: str  # "started", "progress", "ended"
+    stage: Stage
+    why: str = ""  # started: why it runs
+    fraction: float = 0.0  # progress: of this stage, 0..1
+    what: str = ""  # progress: in words
+    outcome: Outcome | None = None  # ended
+    left_s: float = 0.0  # seconds until everything is done, as far as is known
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass
+class Run:
+    """One walk: where results go, what the stages may know, who listens. `outcomes` fills as it goes."""
+
+    store: Store
+    context: Context
+    path: Sequence[str] = ()  # folders of the user's own modules
+    scope: str = ""  # whose stages these are: the reason for a re-run is told within a scope
+    offline: bool = False
+    remeasure: bool = False
+    listener: Listener = lambda event: None
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    waiting: list[Stage] = field(default_factory=list)  # stages known to come, for the time left
+    began: float = field(default_factory=time.time)
+
+    def stages(self, stages: Sequence[Stage], until: str = "") -> bool:
+        """Runs the stages in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
+        self.waiting = list(stages)
+        while self.waiting:
+            stage = self.waiting.pop(0)
+            self.stage(stage)
+            if stage.name == until:
+                return True
+        return False
+
+    def search(self, search: Search) -> Choice:
+        """Asks a search for stages until it chooses."""
+        while not isinstance(step := search.step(self.outcomes), Choice):
+            self.stages(step)
+        return step
+
+    def stage(self, stage: Stage) -> Outcome:
+        """Runs one stage, or finds its result. An error of a stage that everything depends on is raised."""
+        begin = time.monotonic()
+        try:
+            outcome = self._ended(stage)
+        except EdgeError as error:
+            self.listener(Event("ended", stage, outcome=_failed(stage, error, begin), left_s=self._left_s()))
+            if not stage.variants:
+                raise
+            outcome = _failed(stage, error, begin)
+            self.outcomes[stage.name] = outcome
+            return outcome
+        self.outcomes[stage.name] = outcome
+        self.listener(Event("ended", stage, outcome=outcome, left_s=self._left_s()))
+        return outcome
+
+    # ------------------------------------------------------------------ one stage
+
+    def _ended(self, stage: Stage) -> Outcome:
+        inputs = {role: self._artifact(stage, name) for role, name in stage.inputs.items()}
+        parts = self._parts(stage, inputs)
+        with self.store.locked(key_of(parts)):
+            entry = self.store.find(parts, stage.user_code)
+            why = self._why(stage, parts, entry)
+            if not why and entry:
+                self.store.remember(self._name(stage), parts, entry.receipt)
+                return _outcome(stage, entry, "hit")
+            self.listener(Event("started", stage, why=why, left_s=stage.estimate_s + self._left_s()))
+            entry = self._work(stage, inputs, parts)
+        self.store.remember(self._name(stage), parts, entry.receipt)
+        return _outcome(stage, entry, why)
+
+    def _artifact(self, stage: Stage, name: str) -> Artifact:
+        outcome = self.outcomes[name]
+        if outcome.status != "ok" or outcome.artifact is None:
+            raise StageFailed(f"{stage.name}: needs {name}, which {outcome.status}: {outcome.reason}")
+        return outcome.artifact
+
+    def _why(self, stage: Stage, parts: Parts, entry: Entry | None) -> str:
+        """Why the stage has to run, or "" for a hit."""
+        if entry is None:
+            return self.store.why(self._name(stage), parts, stage.user_code)
+        if stage.max_age_s is None:
+            return ""
+        if self.remeasure and entry.receipt["time"] < self.began:
+            return "--remeasure"
+        if entry.age_s > stage.max_age_s:
+            return f"measured {entry.age_s / 86400:.1f} days ago, older than {stage.max_age_s / 86400:g}"
+        return ""
+
+    def _parts(self, stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, Any]:
+        module, _ = registry.call(stage.call)
+        parts: dict[str, Any] = {"call": stage.call, "abi": STAGE_ABI, "python": platform.python_version()}
+        parts |= {f"input.{role}": artifact.sha256 for role, artifact in inputs.items()}
+        parts |= _flat("options", _plain(stage.options))
+        parts |= _flat("context", {name: _plain(getattr(self.context, name)) for name in stage.context})
+        if stage.user_code:
+            parts["path"] = list(self.path)
+        for reference in (module, *(registry.load(*p.split(".", 1)) for p in stage.plugins)):
+            name = reference.__name__.removeprefix("edgecompress.")
+            parts[f"code of {name}"] = code_digest(reference)
+            parts |= {f"version of {p}": v for p, v in envs.versions(reference).items()}
+        return parts
+
+    def _name(self, stage: Stage) -> str:
+        return f"{self.scope}:{stage.name}"
+
+    def _left_s(self) -> float:
+        return sum(self.store.expected_s(self._name(s)) or s.estimate_s for s in self.waiting)
+
+    # ------------------------------------------------------------------ its worker
+
+    def _work(self, stage: Stage, inputs: Mapping[str, Artifact], parts: Parts) -> Entry:
+        self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
+        scratch = self.store.scratch(key_of(parts))
+        log = self.store.log(stage.name)
+        begin = time.monotonic()
+        answer = self._answer(stage, inputs, scratch, log)
+        (scratch / "request.json").unlink()
+        receipt = {"stage": stage.name, "wall_s": time.monotonic() - begin, "log": str(log)}
+        receipt |= {"files": answer["files"], "modules": answer["modules"]}
+        return self.store.commit(scratch, parts, receipt)
+
+    def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> dict[str, Any]:
+        names = [f.name for f in dataclasses.fields(Context)]
+        known = {name: getattr(self.context if name in stage.context else Context(), name) for name in names}
+        asked = {
+            "stage": stage.name,
+            "call": stage.call,
+            "inputs": {role: str(a.path) for role, a in inputs.items()},
+            "out": str(scratch / "artifact"),
+            "options": _plain(stage.options),
+            "context": _plain(known),
+            "user_code": stage.user_code,
+            "path": list(self.path),
+            "store": str(self.store.root),
+            "offline": self.offline,
+        }
+        request = scratch / "request.json"
+        request.write_text(json.dumps(asked), encoding="utf-8")
+        argv = [sys.executable, "-P", "-m", "edgecompress.worker", str(request)]
+        process = lifeline.spawn(argv, log, _environment(self.offline))
+        try:
+            return self._listen(stage, process, log)
+        finally:
+            lifeline.end(process)
+
+    def _listen(self, stage: Stage, process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
+        deadline = time.monotonic() + stage.timeout_s
+        for line in _lines(process, deadline):
+            message = json.loads(line)
+            if "progress" in message:
+                left_s = (1 - message["progress"]) * stage.estimate_s + self._left_s()
+                self.listener(Event("progress", stage, "", message["progress"], message["what"], left_s=left_s))
+            elif "error" in message:
+                kind = kind_of(message["error"])
+                hint = "" if issubclass(kind, InputError) else f" (log: {log})"
+                raise kind(message["message"] + hint)
+            else:
+                return dict(message)
+        raise StageFailed(_ending(stage, process, deadline, log))
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[bytes]:
+    """The worker's answers until it closes its output or the deadline passes."""
+    assert process.stdout is not None
+    buffer = b""
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([process.stdout], [], [], left)
+        if not ready:
+            return
+        block = os.read(process.stdout.fileno(), 1 << 16)
+        if not block:
+            return
+        *lines, buffer = (buffer + block).split(b"\n")
+        yield from lines
+
+
+def _ending(stage: Stage, process: subprocess.Popen[bytes], deadline: float, log: Path) -> str:
+    """How a worker ended that gave no answer, in words."""
+    if time.monotonic() >= deadline:
+        return f"{stage.name}: no end after {stage.timeout_s:.0f} s, stopped (log: {log})"
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=5)
+    code = process.returncode if process.returncode is not None else 0
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = "out of memory?" if name == "SIGKILL" else "a crash in native code"
+        return f"{stage.name}: its process was ended by {name} ({hint}; log: {log})"
+    return f"{stage.name}: its process ended with code {code} and no answer (log: {log})"
+
+
+def _environment(offline: bool) -> dict[str, str]:
+    extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false"}
+    if offline:
+        extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return {**os.environ, **extra}
+
+
+def _outcome(stage: Stage, entry: Entry, why: str) -> Outcome:
+    lost = str(entry.artifact.facts.get("lost") or "")
+    status: Literal["ok", "lost"] = "lost" if lost else "ok"
+    receipt = entry.receipt
+    return Outcome(
+        stage.name, status, entry.artifact, lost, why, receipt["wall_s"], made=receipt["time"], log=receipt["log"]
+    )
+
+
+def _failed(stage: Stage, error: EdgeError, begin: float) -> Outcome:
+    return Outcome(stage.name, "failed", None, str(error), wall_s=time.monotonic() - begin, error=error)
+
+
+# --------------------------------------------------------------------------- what a key is made of
+
+
+def code_digest(module: ModuleType) -> str:
+    """The sha256 over a module's source and every edgecompress module it imports, but the core that STAGE_ABI covers."""
+    return key_of({name: sha256_of(path) for name, path in _sources(Path(str(module.__file__))).items()})[:16]
+
+
+@cache
+def _sources(file: Path) -> dict[str, Path]:
+    found = {file.name: file}
+    if file.name == "__init__.py":
+        found |= {p.name: p for p in sorted(file.parent.iterdir()) if p.is_file()}
+    queue = [file]
+    while queue:
+        for path in _imported(queue.pop()):
+            if path.stem not in CORE and str(path) not in found:
+                found[str(path)] = path
+                queue.append(path)
+    return found
+
+
+def _imported(file: Path) -> list[Path]:
+    """The edgecompress modules that a source file names: in imports, and as a string ("edgecompress.agent")."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgecompress"):
+            names |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {a.name for a in node.names if a.name.startswith("edgecompress")}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("edgecompress."):
+            names.add(node.value)
+    root = Path(__file__).parent.parent
+    places = [root / (name.replace(".", "/") + ".py") for name in sorted(names)]
+    return [place for place in places if place.is_file()]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON would give it back: tuples are lists, dataclasses are tables."""
+    return json.loads(json.dumps(value, default=lambda v: dataclasses.asdict(v)))
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {k: v for key, item in value.items() for k, v in _flat(f"{prefix}.{key}", item).items()}
+    return {prefix: value}
