@@ -1,0 +1,1 @@
+"""Devices: a file each."""

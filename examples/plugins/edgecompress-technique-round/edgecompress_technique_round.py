@@ -1,0 +1,36 @@
+"""Rounds the scale of a null net: a technique in one file, in a distribution of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from edgecompress.model import Artifact, Request
+
+REQUIRES: tuple[str, ...] = ()
+EXTRA = ""
+READS: tuple[str, ...] = ("null",)
+WRITES = "null"
+PROVIDES = "rounded"
+NEEDS_SAMPLES = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much of the scale stays."""
+
+    digits: int = 2  # decimals kept
+
+    def __post_init__(self) -> None:
+        if self.digits < 0:
+            raise ValueError("digits is at least 0")
+
+
+def apply(request: Request) -> Artifact:
+    """The net with its scale rounded to `options.digits` decimals."""
+    net = json.loads(request.model.file(".null").read_text(encoding="utf-8"))
+    before = net["scale"]
+    net["scale"] = round(before, request.options.digits)
+    (request.out / "model.null").write_text(json.dumps(net), encoding="utf-8")
+    facts = {"scale_before": before, "scale_after": net["scale"]}
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
