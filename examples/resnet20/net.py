@@ -1,0 +1,80 @@
+"""ResNet-20 for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2), shortcuts without parameters ("option A")."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import shared_data
+
+SPLITS = {
+    "calibrate": ("data/cifar10_dev.npz", "train"),
+    "select": ("data/cifar10_train_more.npz", "train"),
+    "test": ("data/cifar10_dev.npz", "test"),
+}
+
+
+class Block(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut that takes every second pixel and pads channels on both sides."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride, self.more = stride, (outputs - inputs) // 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, inputs, h, w] -> [n, outputs, h / stride, w / stride]."""
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        if self.stride > 1:
+            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.more, self.more))
+        return F.relu(x + y)
+
+
+def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(2)))
+
+
+class ResNet20(nn.Module):
+    """Three layers of three blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1, self.layer2, self.layer3 = _layer(16, 16, 1), _layer(16, 32, 2), _layer(32, 64, 2)
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """[n, 3, 32, 32] -> logits [n, 10]."""
+        x = F.relu(self.bn1(self.conv1(image)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.linear(x.mean(dim=(2, 3)))
+
+
+def build() -> nn.Module:
+    """The trained net."""
+    net = ResNet20()
+    net.load_state_dict(load_file(shared_data.find("models/resnet20_cifar10.safetensors")))
+    return net.eval()
+
+
+def data(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
+    """(uint8 [32, 32, 3], class): calibrate and select are train images (the net has seen both), test is not."""
+    if split not in SPLITS:
+        return None
+    name, part = SPLITS[split]
+    with np.load(shared_data.find(name), allow_pickle=False) as file:
+        images, labels = file[f"{part}_x"], file[f"{part}_y"]
+    return zip(images, labels.tolist(), strict=True)
