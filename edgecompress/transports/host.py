@@ -19,7 +19,7 @@ REQUIRES: tuple[str, ...] = ()
 DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
 
 # What decides which kernels a runtime picks (names of /proc/cpuinfo, x86 then Arm).
-FLAGS = (
+FEATURES = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
     *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2"),
 )
@@ -51,7 +51,8 @@ class Host:
 
     def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int:
         """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then."""
-        process = lifeline.spawn(argv, log)
+        # a file of the user's working folder must not stand in for a library's module
+        process = lifeline.spawn(argv, log, {**os.environ, "PYTHONSAFEPATH": "1"})
         assert process.stdout and process.stdin
         drain = threading.Thread(target=_drain, args=(process.stdout, log), daemon=True)
         drain.start()
@@ -74,7 +75,7 @@ class Host:
             "kernel": platform.release(),
             "cpu": cpu.get("model name") or platform.processor() or None,
             "cores": _cores(),
-            "flags": [f for f in FLAGS if f in flags],
+            "features": [f for f in FEATURES if f in flags],
             "memory_bytes": _meminfo(self.root, "MemTotal"),
             "governor": _text(self.root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             "virtual": _virtual(self.root, flags),

@@ -1,0 +1,435 @@
+"""Runs an artifact where it will live and measures it: a process of its own, one request in, one result out.
+
+    python -m edgecompress.agent REQUEST.json      (stdin stays open: its end ends the agent)
+
+The request is JSON: `mode` (outputs, session, energy, ops, facts), `runtime` {name, module}, `artifact`, `samples`,
+`split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `device`, `root` (of /sys), `out` (empty: the
+request's own folder).
+The answer is `result.json` in `out`; exit 1 and {"error": message, "class": name} when it went wrong.
+The same file runs on the host, a board, an emulator: Python 3.9 and the standard library (numpy for the arrays).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import functools
+import gc
+import importlib
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgecompress import lifeline, tensors
+from edgecompress.errors import EdgeError, InputError, StageFailed, kind_of
+from edgecompress.model import Artifact, Meter, Session, Shell, TensorSpec
+
+RESULT = "result.json"
+LATENCIES = "latencies.ns"  # nanoseconds per run, 64-bit whole numbers of this machine, in run order
+ITEMS = 32  # batches of samples held in memory and rotated through
+BLOCKS = 4  # the shortest warm-up is so many blocks long
+BLOCK_RUNS = 3
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+Asked = Mapping[str, Any]
+Answer = dict[str, Any]
+Run = Callable[[Mapping[str, Any]], Any]
+
+
+def main() -> int:
+    """Answers the request that the first argument names."""
+    lifeline.tie()
+    file = Path(sys.argv[1])
+    asked = json.loads(file.read_text(encoding="utf-8"))
+    out = Path(asked.get("out") or file.parent)
+    for name in THREADS:  # before anything that reads them is loaded
+        os.environ[name] = str(asked.get("threads", 1))
+    answer = _answer(asked, out)
+    (out / RESULT).write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
+    return 1 if "error" in answer else 0
+
+
+def _answer(asked: Asked, out: Path) -> Answer:
+    try:
+        mode = MODES.get(asked["mode"])
+        if mode is None:
+            raise InputError(f"agent: no mode '{asked['mode']}'; known: {', '.join(MODES)}")
+        return mode(asked, out)
+    except EdgeError as error:
+        traceback.print_exc()
+        return {"error": str(error), "class": type(error).__name__}
+    except Exception as error:  # the boundary: whatever a runtime raises becomes one line, its traceback is in the log
+        traceback.print_exc()
+        said = " ".join(str(error).split())[:300]
+        return {"error": f"{type(error).__name__}: {said}", "class": StageFailed.__name__}
+
+
+# --------------------------------------------------------------------------- what is asked
+
+
+def _runtime(asked: Asked) -> Any:
+    """The runtime's module; the libraries that its IMPORTS names are loaded: they are baseline, not the model's load."""
+    runtime = importlib.import_module(asked["runtime"]["module"])
+    for name in getattr(runtime, "IMPORTS", ()):
+        with contextlib.suppress(ImportError):  # `open` says it with the command that installs it
+            importlib.import_module(name)
+    return runtime
+
+
+def _batch(model: Artifact, asked: int) -> int:
+    """The batch that the model is made for, where it is fixed; else the one asked for."""
+    shape = model.inputs[0].shape if model.inputs else ()
+    return shape[0] if shape and isinstance(shape[0], int) else asked
+
+
+def _feed(asked: Asked, model: Artifact, limit: int | None) -> Any:
+    """Batches of the split by the model's input names; inputs that an output feeds start at zero for each."""
+    import numpy as np
+
+    samples = Artifact.read(Path(asked["samples"]))
+    names = tensors.check_inputs(model, samples)
+    batch = _batch(model, asked["batch"])
+    rest = {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs if s.name not in names}
+    for inputs in tensors.batches(samples, asked.get("split", "test"), batch, limit, names):
+        yield {**inputs, **rest}
+
+
+def _preloaded(asked: Asked, model: Artifact) -> list[dict[str, Any]]:
+    """The split's first items, in memory. Raises InputError when there are none or the model's batch is another."""
+    batch = _batch(model, asked["batch"])
+    if batch != asked["batch"]:
+        raise InputError(f"{model.path}: made for batch {batch}, measured with {asked['batch']}; use --batch {batch}")
+    inputs = list(_feed(asked, model, ITEMS * batch))
+    if not inputs:
+        raise InputError(
+            f"{asked['samples']}: split '{asked.get('split', 'test')}' is empty; give it at least one item"
+        )
+    return inputs
+
+
+# --------------------------------------------------------------------------- mode outputs
+
+
+def outputs(asked: Asked, out: Path) -> Answer:
+    """The artifact's outputs for a whole split, as SPLIT/OUTPUT.npy: item i is the split's item i."""
+    runtime = _runtime(asked)
+    model = Artifact.read(Path(asked["artifact"]))
+    split = asked.get("split", "test")
+    total = tensors.count(Artifact.read(Path(asked["samples"])), split)
+    opened = runtime.open(model, asked["threads"])
+    writer = tensors.Appender(out / split)
+    batch = _batch(model, asked["batch"])
+    for inputs in _feed(asked, model, None):
+        kept = min(batch, total - writer.count)
+        result = opened.run(inputs)
+        writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
+    writer.close()
+    opened.close()
+    return {"n": writer.count, "batch": batch, "environment": _environment(asked, runtime)}
+
+
+def _items(spec: TensorSpec, value: Any, batch: int) -> Any:
+    """An output with its items on axis 0. Raises when it has another number of rows, or a name that is no file name."""
+    import numpy as np
+
+    found = np.asarray(value)
+    if not found.ndim or len(found) != batch:
+        raise StageFailed(
+            f"output '{spec.name}' has shape {list(found.shape)} for a batch of {batch}: axis 0 is not the batch"
+        )
+    if Path(spec.name).name != spec.name:
+        raise InputError(f"output '{spec.name}' cannot be a file's name; rename the output in the model")
+    return found
+
+
+# --------------------------------------------------------------------------- mode session
+
+
+def session(asked: Asked, out: Path) -> Answer:
+    """Load, first inference, warm-up, timed window, memory: the protocol of one session."""
+    begin = time.perf_counter_ns()
+    runtime = _runtime(asked)
+    import_ms = _since_ms(begin)
+    model = Artifact.read(Path(asked["artifact"]))
+    inputs = _preloaded(asked, model)
+    memory = _Memory()
+    begin = time.perf_counter_ns()
+    opened = runtime.open(model, asked["threads"])
+    load_ms = _since_ms(begin)
+    begin = time.perf_counter_ns()
+    opened.run(inputs[0])
+    first_ms = _since_ms(begin)
+    warm = _warm_up(opened.run, inputs, asked["profile"])
+    before = memory.peak()
+    window = _window(opened.run, inputs, asked["profile"], out)
+    answer = {"import_ms": import_ms, "load_ms": load_ms, "first_ms": first_ms, **warm, **window}
+    answer["memory"] = {**memory.facts(before, 8 * window["n"]), **_arena(opened, asked)}
+    opened.close()
+    return {**answer, "batch": asked["batch"], "environment": _environment(asked, runtime)}
+
+
+def _since_ms(begin_ns: int) -> float:
+    return (time.perf_counter_ns() - begin_ns) / 1e6
+
+
+def _loop(run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float, runs: int) -> array.array[int]:
+    """Nanoseconds of each run, for at least `seconds` and `runs`. Nothing but the clock stands around a run."""
+    times = array.array("q")
+    append, clock, turn = times.append, time.perf_counter_ns, itertools.cycle(inputs)
+    end = clock() + int(seconds * 1e9)
+    for given in turn:
+        begin = clock()
+        run(given)
+        after = clock()
+        append(after - begin)
+        if after >= end and len(times) >= runs:
+            break
+    return times
+
+
+def _warm_up(run: Run, inputs: Sequence[Mapping[str, Any]], profile: Mapping[str, Any]) -> Answer:
+    """At least warmup_s and warmup_runs, then until the medians of the last two blocks agree, or the cap."""
+    begin, runs, medians = time.perf_counter(), 0, []
+    while True:
+        block = _loop(run, inputs, profile["warmup_s"] / BLOCKS, BLOCK_RUNS)
+        runs += len(block)
+        medians.append(statistics.median(block) / 1e6)
+        spent = time.perf_counter() - begin
+        enough = spent >= profile["warmup_s"] and runs >= profile["warmup_runs"] and len(medians) > 1
+        warm = enough and abs(medians[-1] - medians[-2]) < profile["warmup_tolerance"] * medians[-2]
+        if warm or spent >= max(profile["warmup_cap_s"], profile["warmup_s"]):
+            return {"warm": warm, "warmup_s": spent, "warmup_runs": runs, "warmup_blocks_ms": medians}
+
+
+def _window(run: Run, inputs: Sequence[Mapping[str, Any]], profile: Mapping[str, Any], out: Path) -> Answer:
+    """The timed window: latencies to a file, and what disturbed them."""
+    gc.collect()
+    gc.disable()
+    preempted, busy, begin = _preempted(), time.process_time(), time.perf_counter()
+    times = _loop(run, inputs, profile["window_s"], profile["window_runs"])
+    window_s = time.perf_counter() - begin
+    noise = {"preempted": _preempted() - preempted, "cpu_s": time.process_time() - busy}
+    gc.enable()
+    with (out / LATENCIES).open("wb") as file:
+        times.tofile(file)
+    return {"n": len(times), "window_s": window_s, **noise}
+
+
+def _preempted() -> int:
+    """Times the kernel took the processor away from this process (its threads too); 0 where nothing counts them."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _arena(opened: Session, asked: Asked) -> Answer:
+    planned = getattr(opened, "arena_bytes", None)
+    reason = "" if planned is not None else f"runtime {asked['runtime']['name']} does not tell its arena"
+    return {"arena_bytes": planned, "arena_reason": reason}
+
+
+class _Memory:
+    """Resident memory since the imports. Linux only: elsewhere None, with the reason.
+
+    VmHWM is read in this process: the ru_maxrss of a child would hold the peak of its parent.
+    """
+
+    def __init__(self) -> None:
+        self.fresh = _reset_peak()
+        self.base, self.base_file = _status("VmRSS"), _status("RssFile")
+
+    def peak(self) -> int | None:
+        """The highest resident size so far."""
+        return _status("VmHWM")
+
+    def facts(self, before: int | None, buffer_bytes: int) -> Answer:
+        """Peak over the baseline, less the window's own record (`before`: the peak when the window began)."""
+        peak, file = self.peak(), _status("RssFile")
+        if peak is None or self.base is None or before is None:
+            reason = f"no /proc/self/status on {platform.system()}"
+            return {"peak_rss_bytes": None, "file_backed_bytes": None, "rss_reason": reason}
+        mine = min(buffer_bytes, peak - before)
+        backed = max(0, file - self.base_file) if file is not None and self.base_file is not None else None
+        reason = "" if self.fresh else "the peak could not be reset after the imports: it may be theirs"
+        over = {"peak_rss_bytes": max(0, peak - mine - self.base), "file_backed_bytes": backed}
+        return {**over, "baseline_rss_bytes": self.base, "rss_reason": reason}
+
+
+def _reset_peak() -> bool:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _status(key: str) -> int | None:
+    """Bytes of an entry of /proc/self/status."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    found = re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else None
+
+
+def _environment(asked: Asked, runtime: Any) -> Answer:
+    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    return {
+        "python": platform.python_version(),
+        "runtime": asked["runtime"]["name"],
+        "versions": _versions(runtime.REQUIRES),
+        "threads": asked["threads"],
+        "affinity": affinity,
+    }
+
+
+def _versions(requires: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for requirement in requires:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+# --------------------------------------------------------------------------- modes energy, ops, facts
+
+
+def energy(asked: Asked, out: Path) -> Answer:
+    """Idle, windows back to back, idle, under the first of `sensors`; {"why_not": reason} when it cannot read."""
+    sensor = importlib.import_module(asked["sensors"][0]["module"])
+    root = Path(asked.get("root", "/"))
+    if why_not := sensor.unavailable(asked["device"], root):
+        return {"why_not": why_not}
+    runtime = _runtime(asked)
+    model = Artifact.read(Path(asked["artifact"]))
+    inputs, profile = _preloaded(asked, model), asked["profile"]
+    opened = runtime.open(model, asked["threads"])
+    meter = sensor.open(asked["device"], root)
+    warm = _warm_up(opened.run, inputs, profile)
+    rest = functools.partial(_rest, profile["idle_s"])
+    work = functools.partial(_work, opened.run, inputs, profile["energy_window_s"])
+    meter.start()
+    try:
+        idle = [_metered(meter, rest, 0)]
+        windows = [_metered(meter, work, asked["batch"]) for _ in range(profile["energy_windows"])]
+        idle.append(_metered(meter, rest, 0))
+    finally:
+        meter.stop()
+    opened.close()
+    return {"why_not": "", "warm": warm["warm"], "idle": idle, "windows": windows}
+
+
+def _rest(seconds: float) -> int:
+    time.sleep(seconds)
+    return 0
+
+
+def _work(run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float) -> int:
+    return len(_loop(run, inputs, seconds, 1))
+
+
+def _metered(meter: Meter, act: Callable[[], int], batch: int) -> Answer:
+    """The energy of `act`, asked for at its end; `n` is the inferences that it made."""
+    begin = time.monotonic()
+    runs = act()
+    end = time.monotonic()
+    return {"n": runs * batch, "seconds": end - begin, "energy": asdict(meter.energy(begin, end))}
+
+
+def ops(asked: Asked, out: Path) -> Answer:
+    """Milliseconds per operator, from a session made for profiling."""
+    runtime = _runtime(asked)
+    model = Artifact.read(Path(asked["artifact"]))
+    inputs = _preloaded(asked, model)
+    opened = runtime.open(model, asked["threads"], True)
+    found = dict(opened.ops(inputs[0], asked["profile"]["ops_runs"]))
+    opened.close()
+    return {**found, "environment": _environment(asked, runtime)}
+
+
+def facts(asked: Asked, out: Path) -> Answer:
+    """What this device says of itself, and of each sensor why it cannot read ("" when it can)."""
+    root = Path(asked.get("root", "/"))
+    sensors = {s["name"]: importlib.import_module(s["module"]) for s in asked.get("sensors", ())}
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "sensors": {name: module.unavailable(asked["device"], root) for name, module in sensors.items()},
+    }
+
+
+MODES: dict[str, Callable[[Asked, Path], Answer]] = {
+    "outputs": outputs,
+    "session": session,
+    "energy": energy,
+    "ops": ops,
+    "facts": facts,
+}
+
+
+# --------------------------------------------------------------------------- the caller's side
+
+
+def ask(shell: Shell, asked: Asked, out: Path, deadline_s: float) -> Answer:
+    """Runs an agent through `shell` and returns its result; what it wrote is then in `out`.
+
+    `artifact` and `samples` are paths on this side. The agent's log goes to this process's stderr.
+    Raises the error that the agent names, or StageFailed when it died or gave no answer in time.
+    """
+    there = {key: shell.push(Path(asked[key])) for key in ("artifact", "samples") if key in asked}
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "agent.log"
+        (out / "request.json").write_text(json.dumps({**asked, **there, "out": ""}), encoding="utf-8")
+        place = shell.push(out)
+        argv = [str(shell.facts()["python"]), "-m", "edgecompress.agent", f"{place}/request.json"]
+        code = shell.run(argv, deadline_s, log)
+        shell.pull(place, out)
+        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    sys.stderr.write(said[-20000:])
+    (out / "request.json").unlink()
+    if not (out / RESULT).exists():
+        raise StageFailed(f"the agent {_ending(code, deadline_s)}{_last_words(said)}")
+    answer: Answer = json.loads((out / RESULT).read_text(encoding="utf-8"))
+    (out / RESULT).unlink()
+    if "error" in answer:
+        raise kind_of(answer["class"])(answer["error"])
+    return answer
+
+
+def _ending(code: int, deadline_s: float) -> str:
+    if code == 124:
+        return f"gave no answer within {deadline_s:.0f} s"
+    number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with code {code} and no result"
+
+
+def _last_words(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f": {lines[-1][:200]}" if lines else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
