@@ -1,4 +1,4 @@
-"""What a notebook calls, and the command line with it: deploy, verify and profile a model; a Result says how it ended."""
+"""What a notebook calls, and the command line with it: deploy, verify, profile; a Result says how it ended."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, plan, registry
-from edgecompress.errors import CheckFailed, InputError, StageFailed
+from edgecompress import __version__, envs, plan, registry
+from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
 from edgecompress.plan import Plan
@@ -22,6 +22,8 @@ from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
 from edgecompress.settings import Limits
 from edgecompress.store import Store
+
+ORIGIN = "deploy.json"  # beside the artifact: what it was made from
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,6 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
         )
     names = {s.name for s in steps.stages}
     if options.until and options.until not in names:
-        from edgecompress.errors import did_you_mean
-
         raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
     walk = _walk(wanted, options, f"{wanted.source.value.model}>{wanted.target.path}")
     if walk.stages(steps.stages, options.until):
@@ -116,12 +116,9 @@ def _raise_if_all_broke(walk: Run, race: Race, choice: Choice) -> None:
 def _report(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> Stage:
     """The stage that writes the report, of whatever there is by now."""
     inputs = {role: role for role in ("source", "golden", "energy", "ops") if _there(walk, role)}
-    inputs["samples"] = (
-        race.samples if race.samples not in ("excerpt",) else "data" if _there(walk, "data") else race.samples
-    )
-    inputs |= {
-        name.removeprefix("race/"): name for name in walk.outcomes if name.startswith("race/") and _there(walk, name)
-    }
+    inputs["samples"] = "data" if _there(walk, "data") else race.samples
+    rounds = [name for name in walk.outcomes if name.startswith("race/") and _there(walk, name)]
+    inputs |= {name.removeprefix("race/"): name for name in rounds}
     for entrant in race.entrants:
         made = {"artifact": entrant.artifact, "verdict": entrant.verdict}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _there(walk, stage)}
@@ -184,8 +181,17 @@ def _ship(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
         (part / "artifact.json").unlink()
         shutil.copytree(_artifact(walk, entrant.artifact).path, part / "artifact")
         shutil.copytree(_artifact(walk, race.samples).path, part / "excerpt")
+        (part / ORIGIN).write_text(json.dumps(_origin(wanted, entrant), indent=1), encoding="utf-8")
         _swap(part, out, old)
     return out
+
+
+def _origin(wanted: Job, entrant: Entrant) -> dict[str, Any]:
+    """What `verify` needs to check the artifact again."""
+    source = wanted.source
+    model = str(source.path.resolve()) if source.path.suffix == ".toml" else source.value.model
+    data = {} if source.path.suffix == ".toml" else {"data": source.value.data, "metric": source.value.metric}
+    return {"variant": entrant.name, "runtime": entrant.runtime, "model": model, "target": wanted.target.name, **data}
 
 
 def _swap(part: Path, out: Path, old: Path) -> None:
@@ -210,14 +216,14 @@ def _artifact(walk: Run, stage: str) -> Artifact:
 
 
 def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
-    """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its report."""
+    """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
     inner = path / "artifact" if (path / "artifact").is_dir() else path
     found = Artifact.read(inner)
     if found.digest() != found.sha256:
         raise InputError(f"{inner}: its bytes are not those that were shipped (sha256 differs); deploy again")
     excerpt = inner.parent / "excerpt"
-    report = inner.parent / "report.json"
-    said = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
+    origin = inner.parent / ORIGIN
+    said = json.loads(origin.read_text(encoding="utf-8")) if origin.is_file() else {}
     return found, Artifact.read(excerpt) if excerpt.is_dir() else None, said
 
 
@@ -233,14 +239,14 @@ def runtime_of(artifact: Artifact) -> str:
 def verify(path: Path, model: str | None = None, *, options: Options | None = None, **asked: Any) -> Result:
     """Checks a shipped artifact against its source again; the Result has exit code 1 when a check fails.
 
-    The model, data and metric are those of its report unless given. Raises EdgeError.
+    The model, data, metric and target are those it was deployed with unless given. Raises EdgeError.
     """
     options = options or Options()
-    artifact, _, said = shipped(path)
+    artifact, _, origin = shipped(path)
     runtime = runtime_of(artifact)
-    before = {s["key"]: s["value"] for s in said.get("config", [])}
-    model = model or before.get("source.path")
-    wanted = job(model, **asked)
+    if model is None:
+        model, asked = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **asked}
+    wanted = job(model, **{"target": origin.get("target", "x86"), **asked})
     walk = _walk(wanted, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     walk.stages([*plan.front(wanted), plan.verify(wanted, "verify", runtime, "artifact")])
@@ -250,7 +256,7 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
 
 
 def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Result:
-    """Measures a shipped artifact on a device; the Result's report has one variant and no accuracy. Raises EdgeError."""
+    """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError."""
     options = options or Options()
     artifact, excerpt, _ = shipped(path)
     if excerpt is None:

@@ -115,10 +115,10 @@ def is_factory(reference: str) -> bool:
 
 
 def _found(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
-    origins: dict[str, str] = {key: path.name for key in _flat("", table)}
+    origins: dict[str, str] = dict.fromkeys(_flat("", table), path.name)
     for key, value in overrides.items():
         place = _lay(table, key.split("."), value, str(path))
-        origins.update({k: "command line" for k in _flat(place, value)})
+        origins.update(dict.fromkeys(_flat(place, value), "command line"))
     built = config.build(cls, table, str(path))
     flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
     settings = tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())

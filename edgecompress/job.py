@@ -1,4 +1,4 @@
-"""What was asked for: source, target, device and profile with every `--set` laid over them, and where each value is from."""
+"""What was asked for: source, target, device and profile, every `--set` laid over them, each value with its origin."""
 
 from __future__ import annotations
 

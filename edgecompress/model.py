@@ -165,7 +165,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Request:
-    """One call of a stage function: inputs by name ("model", "samples", "teacher"), an empty folder to fill, options."""
+    """One call of a stage function: inputs by name ("model", "samples", "teacher"), an empty folder, options."""
 
     inputs: Mapping[str, Artifact]
     out: Path
@@ -183,7 +183,7 @@ class Request:
 class Stage:
     """One step of a plan: a function, the stages its inputs come from, its options. Data: to be printed and compared.
 
-    `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply"), "NAME:FUNCTION" for the core ("verify:run").
+    `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply"), "NAME:FUNCTION" for the core.
     """
 
     name: str
@@ -234,7 +234,9 @@ class Choice:
 class Search(Protocol):
     """A loop on results: a pure function from the outcomes so far to the next stages, or the choice."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
 
     def bound(self) -> str:
         """What it may cost at most, in words ("at most 6 rounds of 5 variants")."""
@@ -280,7 +282,7 @@ class Check:
 
 
 class Technique(Protocol):
-    """`techniques/NAME.py`: one way to compress. `Options`: a frozen dataclass. `PROVIDES`: the precision users ask for."""
+    """`techniques/NAME.py`: one way to compress. `Options`: a frozen dataclass. `PROVIDES`: what users ask for."""
 
     REQUIRES: tuple[str, ...]
     READS: tuple[str, ...]

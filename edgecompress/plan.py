@@ -1,4 +1,4 @@
-"""(source, target, device, profile) -> the stages: every name, option, kind and library is resolved before anything runs."""
+"""(source, target, device, profile) -> the stages: each name, option, kind and library is resolved beforehand."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def _route(job: Job, kind: str, variant: Variant, stages: dict[str, Stage], modu
     """Adds the stages of one variant; those before its first technique are shared with the others."""
     at, prefix = "source", ""
     for call, options in _steps(job.target.value, variant, kind, str(job.target.path), modules):
-        where, function = call.split(":")
+        function = call.split(":")[1]
         if function == "apply" or options:
             prefix = f"{variant.name}/"
         name = f"{prefix}{_short(call)}"

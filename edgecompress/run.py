@@ -252,7 +252,7 @@ def _failed(stage: Stage, error: EdgeError, begin: float) -> Outcome:
 
 
 def code_digest(module: ModuleType) -> str:
-    """The sha256 over a module's source and every edgecompress module it imports, but the core that STAGE_ABI covers."""
+    """The sha256 over a module's source and each edgecompress module it imports, but for what STAGE_ABI covers."""
     return key_of({name: sha256_of(path) for name, path in _sources(Path(str(module.__file__))).items()})[:16]
 
 

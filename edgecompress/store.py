@@ -97,7 +97,7 @@ class Store:
 
     def expected_s(self, name: str) -> float | None:
         """Seconds the stage `name` took the last time, if it ran before."""
-        last = _read_json(self._last(name), {})
+        last: dict[str, float] = _read_json(self._last(name), {})
         return last.get("wall_s")
 
     def remembered(self) -> list[Mapping[str, Any]]:

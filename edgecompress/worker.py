@@ -1,4 +1,4 @@
-"""The child process of a stage: one request in, one call, one answer out (JSON lines; what anybody prints goes to the log)."""
+"""The child process of a stage: one request in, one call, one answer out; what anybody prints goes to the log."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Observed:
             paths.add(os.path.abspath(os.fsdecode(filename)))
             return native(filename, *rest, **named)
 
-        safetensors.safe_open = safe_open
+        vars(safetensors)["safe_open"] = safe_open
 
     def files(self) -> list[str]:
         """Regular files outside the Python installation, the system, and edgecompress's own folders."""

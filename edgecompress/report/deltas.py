@@ -1,0 +1,171 @@
+"""Before and after: the shipped variant against the one to beat, one row per quantity, compared only where that is fair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.report.numbers import Number, guessed, known, plural, significant, text, times
+from edgecompress.report.sessions import improvement
+
+Row = dict[str, Any]
+Change = dict[str, Any]
+
+# metric: label, which way is better, (word when better, word when worse), key in a session
+ROWS: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
+    ("latency", "Latency, median", "lower", ("faster", "slower"), "median_ms"),
+    ("throughput", "Throughput", "higher", ("more", "less"), ""),
+    ("accuracy", "Accuracy", "higher", ("better", "worse"), ""),
+    ("size", "Size of the artifact", "lower", ("smaller", "larger"), ""),
+    ("peak_rss", "Peak memory over baseline", "lower", ("less", "more"), "memory.peak_rss_bytes"),
+    ("file_backed", "of it backed by files", "lower", ("less", "more"), "memory.file_backed_bytes"),
+    ("arena", "Planned arena", "lower", ("smaller", "larger"), ""),
+    ("energy_gross", "Energy per inference, gross", "lower", ("less", "more"), ""),
+    ("energy_net", "Energy per inference, net of idle", "lower", ("less", "more"), ""),
+    ("inferences_per_joule", "Inferences/sec/watt", "higher", ("more", "fewer"), ""),
+    ("load", "Load", "lower", ("faster", "slower"), "load_ms"),
+    ("first", "First inference", "lower", ("faster", "slower"), "first_ms"),
+    ("fallback", "Operators off the accelerator", "lower", ("fewer", "more"), ""),
+)
+LOWER_IS_BETTER = ("perplexity", "mse")
+SAME = 0.02
+
+
+def subject(report: Mapping[str, Any]) -> str:
+    """The variant that the report is about: the shipped one, or the only one; empty when nothing ships."""
+    if report["choice"]["variant"]:
+        return str(report["choice"]["variant"])
+    return report["variants"][0]["name"] if len(report["variants"]) == 1 and not report["exit_code"] else ""
+
+
+def baseline(report: Mapping[str, Any]) -> str:
+    """The variant to beat: the fastest reference that was measured, the subject left out; empty when there is none."""
+    others = [v for v in report["variants"] if v["reference"] and v["name"] != report["subject"]]
+    measured = [v for v in others if known(v["numbers"]["latency"])]
+    fastest = min(measured, key=lambda v: v["numbers"]["latency"]["value"], default=None)
+    return fastest["name"] if fastest else ""
+
+
+def find(report: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """A variant by name."""
+    return next((v for v in report["variants"] if v["name"] == name), None)
+
+
+def table(report: Mapping[str, Any]) -> list[Row]:
+    """One row per quantity of the subject, beside the one to beat where there is one."""
+    after, before = find(report, report["subject"]), find(report, report["baseline"])
+    if after is None:
+        return []
+    rows = [_row(report, metric, before, after) for metric, *_ in ROWS]
+    return [r for r in rows if known(r["after"]) or known(r["before"]) or r["metric"] in ("energy_gross", "accuracy")]
+
+
+def _row(report: Mapping[str, Any], metric: str, before: dict[str, Any] | None, after: dict[str, Any]) -> Row:
+    _, label, better, said, key = next(r for r in ROWS if r[0] == metric)
+    if metric == "accuracy":
+        return _accuracy(after)
+    if metric == "size":
+        before = _same_kind(report, after) or before
+    old = before["numbers"][metric] if before else None
+    new = after["numbers"][metric]
+    change, why = None, "nothing to compare with"
+    if before and old:
+        change, why = _change(metric, better, (before, after), key)
+    row = {"metric": metric, "label": label, "better": better, "before": old, "after": new}
+    row["before_of"] = before["name"] if before else ""
+    return {**row, "change": change, "says": say(change, said) if change else why}
+
+
+def _same_kind(report: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any] | None:
+    """The reference in the subject's own format: sizes of two formats say nothing of compression."""
+    kind = (after["artifact"] or {}).get("kind")
+    others = (v for v in report["variants"] if v["reference"] and v["artifact"] and v["name"] != after["name"])
+    return next((v for v in others if v["artifact"]["kind"] == kind), None)
+
+
+def _change(metric: str, better: str, pair: tuple[dict[str, Any], ...], key: str) -> tuple[Change | None, str]:
+    """The change, or why the two are not compared."""
+    old, new = (v["numbers"][metric] for v in pair)
+    if why := incomparable(old, new):
+        return None, why
+    if key:
+        return improvement(pair[0]["sessions"], pair[1]["sessions"], key), "no round measured both"
+    if metric == "throughput":
+        return None, "as the latency"
+    if metric == "fallback" or not old["value"] or not new["value"]:
+        return None, ""
+    return _plain(old, new, better), ""
+
+
+def incomparable(old: Number, new: Number) -> str:
+    """Why two numbers are never compared, or "": one is missing, or a model's stands beside an instrument's."""
+    if not known(old) or not known(new):
+        return "not compared: one is missing"
+    if old["status"] != new["status"]:
+        return f"not compared: {old['status']} beside {new['status']}"
+    if old["scope"] != new["scope"]:
+        return f"not compared: {old['scope'] or 'no scope'} beside {new['scope'] or 'no scope'}"
+    return ""
+
+
+def _plain(old: Number, new: Number, better: str) -> Change:
+    """Of two single numbers; the interval is the widest that theirs allow, and one that is guessed calls nothing."""
+    a, b = (old, new) if better == "lower" else (new, old)
+    low = a["low"] / b["high"] if a["low"] and b["high"] else None
+    high = a["high"] / b["low"] if a["high"] and b["low"] else None
+    factor = a["value"] / b["value"]
+    change = {"factor": factor, "low": low, "high": high, "n": min(old["n"], new["n"]), "called": "none"}
+    if guessed(old):  # the model's error is common to both: no interval of the ratio
+        return {**change, "low": None, "high": None, "guessed": True}
+    apart = low is None or high is None or low > 1 or high < 1
+    exact = old["metric"] in ("size", "arena") or low is not None
+    called = ("better" if factor > 1 else "worse") if apart and abs(factor - 1) > SAME else "same"
+    return {**change, "called": called if exact else "none"}
+
+
+def say(change: Change, said: tuple[str, str]) -> str:
+    """`1.92× faster [1.88, 1.95]`, `no change called (1.01×)`: the change in words."""
+    factor = change["factor"]
+    word, shown = (said[0], factor) if factor >= 1 else (said[1], 1 / factor)
+    ends = [change["low"], change["high"]]
+    if factor < 1 and None not in ends:
+        ends = [1 / ends[1], 1 / ends[0]]
+    spread = f" [{significant(ends[0], 3)}, {significant(ends[1], 3)}]" if None not in ends else ""
+    if change.get("guessed"):
+        return f"≈ {significant(shown, 2)}× {word}"
+    if change["called"] == "same":
+        return f"no change called ({times(factor)}{spread})"
+    return f"{times(shown)} {word}{spread}"
+
+
+def _accuracy(after: dict[str, Any]) -> Row:
+    """Of the artifact against the source, item by item; the other variants are not in it."""
+    number = after["numbers"]["accuracy"]
+    metric = (after["verify"] or {}).get("metric") or {}
+    better = "lower" if number["metric"] in LOWER_IS_BETTER else "higher"
+    label = f"Accuracy ({number['metric']})" if metric else "Accuracy"
+    row = {"metric": "accuracy", "label": label, "better": better, "before": None, "after": number, "change": None}
+    if metric:
+        row["before"] = {**number, "value": metric["before"]}
+    return {**row, "before_of": "source", "says": accuracy_says(metric) if metric else number["reason"]}
+
+
+def accuracy_says(metric: Mapping[str, Any]) -> str:
+    """`net 1 of 500 lost [−1, 3]`, or the change of the metric."""
+    if metric.get("net_lost") is not None:
+        lost = metric["net_lost"]
+        word = "gained" if lost < 0 else "lost"
+        return f"net {abs(lost)} of {plural(metric['n'], 'item')} {word}"
+    if not metric["before"]:
+        return ""
+    return f"{significant(metric['after'] / metric['before'], 4)}× the source's"
+
+
+def factor(row: Row) -> float | None:
+    """How many times better, above 1, or worse, below; None where nothing is compared."""
+    return row["change"]["factor"] if row["change"] else None
+
+
+def shown(row: Row) -> tuple[str, str, str, str]:
+    """A row in words: label, before, after, change."""
+    return row["label"], text(row["before"], spread=True), text(row["after"], spread=True), row["says"]

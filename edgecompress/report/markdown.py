@@ -1,0 +1,50 @@
+"""The report as GitHub-flavoured Markdown: every name in it is text, whatever it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.report import tables
+from edgecompress.report.tables import Table
+
+SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
+_SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """The whole of report.md."""
+    summary = report["summary"]
+    head = [f"# {_text(report['title'] or 'edgecompress report')}", f"{SIGNS[summary['outcome']]} **{_text(summary['sentence'])}**"]
+    notes = [f"> {'**Warning:** ' if n['level'] == 'warning' else ''}{_text(n['text'])}" for n in report["notes"]]
+    facts = " · ".join(_text(part) for part in (report["command"], report["date"]) if part)
+    parts = [*head, facts, "\n>\n".join(notes), *(_section(t) for t in _tables(report))]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _tables(report: Mapping[str, Any]) -> list[Table]:
+    own = (tables.before_after, tables.variants, tables.latencies, tables.memory, tables.energy, tables.sensors)
+    proof = (tables.metrics, tables.outputs, tables.checks, tables.operators, tables.sessions)
+    rest = (tables.configuration, tables.stages, tables.files)
+    facts = (tables.pairs("Data", report["data"] or {}), tables.pairs("Environment", report["environment"]))
+    return [*(make(report) for make in (*own, *proof)), *facts, *(make(report) for make in rest)]
+
+
+def _section(table: Table) -> str:
+    if not table.rows:
+        return f"## {table.title}\n\n{_text(table.empty)}" if table.empty else ""
+    rule = "|".join([" --- "] * len(table.head))
+    rows = [_row(row, bold=i == table.marked) for i, row in enumerate(table.rows)]
+    return "\n".join([f"## {table.title}\n", _row(table.head), f"|{rule}|", *rows])
+
+
+def _row(cells: tuple[str, ...], bold: bool = False) -> str:
+    shown = [f"**{_text(c)}**" if bold and i == 0 else _text(c) for i, c in enumerate(cells)]
+    return f"| {' | '.join(shown)} |"
+
+
+def _text(value: str) -> str:
+    """`value` with all that Markdown or HTML would act on made inert, on one line."""
+    plain = " ".join(str(value).split("\n")).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", plain)

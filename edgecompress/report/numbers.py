@@ -1,0 +1,131 @@
+"""Numbers that never travel alone, and how they are written: status, interval and band stay to the last table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.model import Measured
+
+Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
+GUESSED = ("estimated", "simulated")
+DASH = "–"
+
+
+def number(metric: str, value: float | None, unit: str, **rest: Any) -> Number:
+    """A Measured as plain data; `value` None needs a `reason` and becomes "unavailable"."""
+    if value is None:
+        return missing(metric, unit, str(rest.get("reason") or "not measured"))
+    return dataclasses.asdict(Measured(metric, float(value), unit, **rest))
+
+
+def missing(metric: str, unit: str, reason: str) -> Number:
+    """What could not be measured, and why: never 0."""
+    return dataclasses.asdict(Measured(metric, None, unit, "unavailable", reason=reason))
+
+
+def known(n: Mapping[str, Any] | None) -> bool:
+    """Whether there is a value at all."""
+    return n is not None and n["value"] is not None
+
+
+def guessed(n: Mapping[str, Any]) -> bool:
+    """Whether the number is a model's or an emulator's rather than an instrument's."""
+    return n["status"] in GUESSED
+
+
+def significant(value: float, digits: int) -> str:
+    """`value` in plain decimals with so many significant digits: 1234.5 at 3 is "1,230"."""
+    if not value:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    rounded = round(value, digits - 1 - magnitude)
+    magnitude = math.floor(math.log10(abs(rounded)))  # 9.99 becomes 10.0
+    return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}".replace("-", "−")
+
+
+_STEPS: dict[str, tuple[tuple[float, str], ...]] = {  # unit -> (from this size on, unit shown), the largest first
+    "bytes": ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
+    "J": ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ")),
+    "mJ": ((1e3, "J"), (1.0, "mJ"), (1e-3, "µJ")),
+    "ms": ((1e4, "s"), (1e-2, "ms"), (1e-3, "µs")),
+    "s": ((1e-1, "s"), (1e-3, "ms")),
+}
+_FACTORS = {("ms", "s"): 1e3}  # where the unit shown is not the size it starts at
+_DIGITS = {"bytes": 3, "ms": 4, "/s": 4, "fraction": 3}
+
+
+def scaled(value: float, unit: str) -> tuple[float, str]:
+    """The factor to divide by and the unit to show, so that the number reads well: (1024.0, "KiB")."""
+    if unit == "fraction":
+        return 0.01, "%"
+    steps = _STEPS.get(unit, ())
+    for start, shown in steps:
+        if abs(value) >= start:
+            return _FACTORS.get((unit, shown), start), shown
+    return (_FACTORS.get((unit, steps[-1][1]), steps[-1][0]), steps[-1][1]) if steps and value else (1.0, unit)
+
+
+def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
+    """`0.3012 ms`, `≈ 1.9 mJ`, or a dash; with `spread` also its interval or band."""
+    if n is None or n["value"] is None:
+        return DASH
+    factor, unit = scaled(n["value"], n["unit"])
+    head = f"{'≈ ' if guessed(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    return f"{head} {interval(n)}".rstrip() if spread else head
+
+
+def _digits(n: Mapping[str, Any], value: float) -> str:
+    whole = n["unit"] in ("bytes", "items", "operators") and float(value).is_integer()
+    if whole and not guessed(n) and abs(value) < 1e4:
+        return f"{int(value)}".replace("-", "−")
+    return significant(value, 2 if guessed(n) else _DIGITS.get(n["unit"], 4))
+
+
+def _space(unit: str) -> str:
+    return "\N{NO-BREAK SPACE}" if unit else ""
+
+
+def interval(n: Mapping[str, Any]) -> str:
+    """`[0.298, 0.305]` of what was measured, `(0.95 – 2.9)` of what was estimated, or nothing."""
+    if n["low"] is None or n["high"] is None or n["value"] is None:
+        return ""
+    factor, _ = scaled(n["value"], n["unit"])
+    low, high = (_digits(n, n[end] / factor) for end in ("low", "high"))
+    return f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
+
+
+def provenance(n: Mapping[str, Any]) -> str:
+    """`estimated, power_model, package`: what stands behind a number, or why there is none."""
+    if n["value"] is None:
+        return str(n["reason"])
+    return ", ".join(p for p in (n["status"], n["source"], n["scope"]) if p)
+
+
+def times(value: float) -> str:
+    """A factor as people write it: 1.92×."""
+    return f"{significant(value, 3)}×"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 session`, `6 sessions`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]")
+
+
+def cleaned(value: Any) -> Any:
+    """`value` with every character that hides, reorders or drives a terminal written out: "\\u202e" for the character."""
+    if isinstance(value, str):
+        return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+    if isinstance(value, Mapping):
+        return {cleaned(str(k)): cleaned(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [cleaned(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

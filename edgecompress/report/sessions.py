@@ -1,0 +1,114 @@
+"""Rounds into sessions: what each fresh process measured, and the shape of all its latencies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.errors import StageFailed
+from edgecompress.model import Artifact
+from edgecompress.statistic import interval, outliers, ratio
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+KEPT = 2000  # latencies of one session that report.json keeps, every k-th in run order
+BINS = 24
+FIELDS = ("median_ms", "p90_ms", "min_ms", "mean_ms", "n", "load_ms", "first_ms", "warmup_s", "warm", "flags", "memory")
+
+Session = dict[str, Any]
+
+
+def rounds(inputs: Mapping[str, Artifact]) -> list[tuple[str, Artifact]]:
+    """The rounds in the order they ran: "round-2" before "round-10"."""
+    found = [(role, artifact) for role, artifact in inputs.items() if artifact.kind == "round"]
+    return sorted(found, key=lambda pair: (len(pair[0]), pair[0]))
+
+
+def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[Session], dict[str, Any] | None]:
+    """The sessions of a variant, and the distribution of all their latencies (None when none was kept)."""
+    sessions, raw = [], []
+    for role, artifact in rounds(inputs):
+        facts = artifact.facts["variants"].get(variant)
+        if facts is None:
+            continue
+        latencies = [] if facts.get("crashed") else _latencies(artifact.path / f"{variant}.json")
+        sessions.append(_session(role, facts, latencies))
+        raw.append(latencies)
+    return sessions, distribution(raw)
+
+
+def _latencies(file: Path) -> list[float]:
+    """Milliseconds in run order; empty where a round kept none."""
+    try:
+        return [float(v) for v in json.loads(file.read_text(encoding="utf-8")).get("latencies_ms", [])]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise StageFailed(f"{file}: the raw latencies cannot be read: {error}; measure again (--remeasure)") from error
+
+
+def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Session:
+    every = max(1, -(-len(latencies) // KEPT))
+    kept = [float(f"{v:.6g}") for v in latencies[::every]]
+    measured = {key: facts.get(key) for key in FIELDS}
+    maximum = max(latencies) if latencies else None
+    return {"round": role, "crashed": facts.get("crashed"), **measured, "max_ms": maximum, "every": every, "latencies_ms": kept}
+
+
+def distribution(raw: Sequence[Sequence[float]]) -> dict[str, Any] | None:
+    """Histogram up to the 99th percentile with the rest counted, and the 0..100 % quantiles, of all sessions together."""
+    import numpy as np
+
+    pooled = np.sort(np.array([v for session in raw for v in session], dtype=np.float64))
+    if not len(pooled):
+        return None
+    quantiles = np.percentile(pooled, np.arange(101))
+    return {
+        "runs": len(pooled),
+        "outliers": outliers(pooled.tolist()),
+        "quantiles_ms": [float(f"{q:.6g}") for q in quantiles],
+        "histogram": _histogram(pooled, float(quantiles[99])),
+    }
+
+
+def _histogram(values: Array, top: float) -> dict[str, Any]:
+    import numpy as np
+
+    low = float(values.min())
+    counts, edges = np.histogram(values, bins=BINS, range=(low, top if top > low else low * 1.01 + 1e-9))
+    over = int((values > edges[-1]).sum())
+    return {"edges_ms": [float(f"{e:.6g}") for e in edges], "counts": counts.tolist(), "over": over}
+
+
+def values(sessions: Sequence[Session], key: str) -> dict[str, float]:
+    """round -> the number `key` ("median_ms", "memory.peak_rss_bytes") of each session that has it."""
+    found = {}
+    for session in sessions:
+        value: Any = session
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, (int, float)):
+            found[session["round"]] = float(value)
+    return found
+
+
+def improvement(before: Sequence[Session], after: Sequence[Session], key: str) -> dict[str, Any] | None:
+    """How many times smaller `key` became, over the rounds that measured both; None when none did."""
+    old, new = values(before, key), values(after, key)
+    both = [r for r in old if r in new and new[r] > 0 and old[r] > 0]
+    if not both:
+        return None
+    found = ratio([old[r] for r in both], [new[r] for r in both])
+    called = "none" if found.low is None else "same" if not found.changed else "better" if found.median > 1 else "worse"
+    return {"factor": found.median, "low": found.low, "high": found.high, "n": found.n, "called": called}
+
+
+def bounds(numbers: Sequence[float]) -> dict[str, float]:
+    """The interval of the median as `low` and `high`, or nothing with one session."""
+    found = interval(numbers)
+    return {"low": found[0], "high": found[1]} if found else {}

@@ -1,0 +1,228 @@
+"""The tables that every face shows: rows of plain text, made once from the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.report import deltas
+from edgecompress.report.numbers import DASH, known, provenance, significant, text
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text. The first column names the row; `marked` is the row that stands out, or -1."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: int = -1
+    empty: str = ""  # what is said when there are no rows
+
+
+def before_after(report: Report) -> Table:
+    """The one to beat and the shipped artifact, quantity by quantity."""
+    head = ("", report["baseline"] or "before", report["subject"] or "after", "change")
+    rows = tuple(_delta(row, report["baseline"]) for row in report["deltas"])
+    return Table("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
+
+
+def _delta(row: Mapping[str, Any], baseline: str) -> tuple[str, ...]:
+    label, before, after, says = deltas.shown(dict(row))
+    if row["before_of"] not in ("", baseline) and before != DASH:
+        before = f"{before} ({row['before_of']})"
+    return label, before, after, says
+
+
+def variants(report: Report) -> Table:
+    """Every variant, and why each lost."""
+    head = ("variant", "runtime", "latency", "accuracy", "size", "verdict")
+    names = [v["name"] for v in report["variants"]]
+    rows = tuple(_variant(v) for v in report["variants"])
+    return Table("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
+
+
+def _variant(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    n = variant["numbers"]
+    why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
+    return variant["name"], variant["runtime"], text(n["latency"]), text(n["accuracy"]), text(n["size"]), why
+
+
+def sessions(report: Report) -> Table:
+    """Each fresh process of each variant."""
+    head = ("variant", "session", "median", "p90", "runs", "load", "first", "warm-up", "flags")
+    rows = tuple(_session(v["name"], s) for v in report["variants"] for s in v["sessions"])
+    return Table("Sessions", head, rows, empty="No session was run.")
+
+
+def _session(name: str, s: Mapping[str, Any]) -> tuple[str, ...]:
+    label = s["round"].removeprefix("round-")
+    if s["crashed"]:
+        return name, label, *([DASH] * 6), f"crashed: {s['crashed']}"
+    times = [_ms(s[key]) for key in ("median_ms", "p90_ms")]
+    once = [_ms(s[key]) for key in ("load_ms", "first_ms")]
+    warm = f"{significant(s['warmup_s'], 3)} s" if s["warmup_s"] is not None else DASH
+    return name, label, *times, f"{s['n']:,}" if s["n"] else DASH, *once, warm, ", ".join(s["flags"] or ())
+
+
+def _ms(value: float | None) -> str:
+    return text({"value": value, "unit": "ms", "status": "measured"})
+
+
+def latencies(report: Report) -> Table:
+    """Median with interval and the tail, where the runs hold it."""
+    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
+    return Table("Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Not measured.")
+
+
+def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    shape, n = variant["distribution"], variant["numbers"]
+    tail = [_ms(shape["quantiles_ms"][p]) if shape and shape["runs"] >= enough else DASH for p, enough in ((95, 59), (99, 299))]
+    counts = (f"{shape['runs']:,}", f"{shape['outliers']:,}") if shape else (DASH, DASH)
+    return variant["name"], text(n["latency"], spread=True), text(n["p90"]), *tail, *counts
+
+
+def memory(report: Report) -> Table:
+    """Memory is four numbers, never one."""
+    head = ("variant", "artifact", "planned arena", "peak RSS over baseline", "of it file-backed")
+    keys = ("size", "arena", "peak_rss", "file_backed")
+    rows = tuple((v["name"], *(_or_why(v["numbers"][k]) for k in keys)) for v in report["variants"] if v["artifact"])
+    return Table("Memory", head, rows, empty="No artifact was built.")
+
+
+def energy(report: Report) -> Table:
+    """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
+    head = ("variant", "gross", "net of idle", "inferences/sec/watt", "what stands behind it")
+    rows = tuple(_energy(v) for v in report["variants"] if _energy_known(v))
+    return Table("Energy", head, rows, empty=_no_energy(report))
+
+
+def _energy_known(variant: Mapping[str, Any]) -> bool:
+    return any(known(variant["numbers"][k]) for k in ("energy_gross", "energy_net", "inferences_per_joule"))
+
+
+def _energy(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    numbers = [variant["numbers"][k] for k in ("energy_gross", "energy_net", "inferences_per_joule")]
+    behind = provenance(next(n for n in numbers if known(n)))
+    return variant["name"], *(text(n, spread=True) if known(n) else _or_why(n) for n in numbers), behind
+
+
+def _no_energy(report: Report) -> str:
+    reasons = {v["numbers"]["energy_gross"]["reason"] for v in report["variants"]}
+    return f"No energy number: {'; '.join(sorted(filter(None, reasons))) or 'no reason was given'}."
+
+
+def _or_why(n: Mapping[str, Any]) -> str:
+    return text(n, spread=True) if known(n) else f"{DASH} {n['reason']}"
+
+
+def sensors(report: Report) -> Table:
+    """Which sensors could not read, and why."""
+    return Table("Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report["energy"]["why_not"].items()))
+
+
+def outputs(report: Report) -> Table:
+    """Each output of each verified variant against the source's."""
+    head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
+    rows = tuple((v["name"], *_output(o)) for v in report["variants"] if v["verify"] for o in v["verify"].get("outputs") or ())
+    return Table("Outputs against the source", head, rows, empty="Nothing was verified.")
+
+
+def _output(o: Mapping[str, Any]) -> tuple[str, ...]:
+    agreement = o.get("agreement")
+    sqnr = f"{significant(o['sqnr_db'], 3)} dB" if o.get("sqnr_db") is not None else DASH
+    same = text({"value": agreement, "unit": "fraction", "status": "measured"})
+    return str(o["name"]), _plain(o.get("max_abs_error"), 3), sqnr, _plain(o.get("cosine"), 6), same
+
+
+def _plain(value: float | None, digits: int) -> str:
+    return DASH if value is None else f"{value:.{digits}g}"
+
+
+def metrics(report: Report) -> Table:
+    """The task metric of each verified variant, as a paired comparison with the source."""
+    head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "interval", "items")
+    rows = tuple(_metric(v) for v in report["variants"] if v["verify"] and v["verify"].get("metric"))
+    return Table("The task", head, rows, empty="The source has no metric.")
+
+
+def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    m = variant["verify"]["metric"]
+    unit = {"unit": m["unit"], "status": "measured"}
+    ends = [text({**unit, "value": m.get(end)}) for end in ("low", "high")]
+    spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
+    both = [text({**unit, "value": m[side]}) for side in ("before", "after")]
+    counts = [DASH if m.get(k) is None else str(m[k]) for k in ("items_lost", "items_gained")]
+    return variant["name"], m["name"], *both, *counts, deltas.accuracy_says(m), spread, f"{m['n']:,}"
+
+
+def checks(report: Report) -> Table:
+    """Each promise of each variant."""
+    head = ("variant", "check", "kept", "what it says")
+    words = {True: "kept", False: "broken", None: "not judged"}
+    found = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
+    rows = tuple((name, c["name"], words[c["ok"]], c["says"]) for name, c in found)
+    return Table("Checks", head, rows, empty="No check was made.")
+
+
+def stages(report: Report) -> Table:
+    """How each stage ended."""
+    head = ("stage", "ended", "time", "reason", "log")
+    rows = tuple(
+        (s["stage"], s["status"], f"{s['wall_s']:.1f} s", s["reason"] or "", s["log"] or "") for s in report["stages"]
+    )
+    return Table("Stages", head, rows, empty="No stage was listed.")
+
+
+def configuration(report: Report) -> Table:
+    """The effective configuration, and where each value came from."""
+    rows = tuple((str(c["key"]), _value(c["value"]), str(c["origin"])) for c in report["configuration"])
+    return Table("Configuration", ("key", "value", "from"), rows, empty="No configuration was listed.")
+
+
+def files(report: Report) -> Table:
+    """What was built, byte for byte."""
+    head = ("variant", "file", "bytes", "sha256")
+    found = [(v["name"], f) for v in report["variants"] if v["artifact"] for f in v["artifact"]["files"]]
+    return Table("Files", head, tuple((n, f["name"], f"{f['bytes']:,}", f["sha256"]) for n, f in found), empty="None.")
+
+
+def operators(report: Report) -> Table:
+    """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
+    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "why not")
+    rows = tuple(_operators(v) for v in report["variants"] if v["ops"])
+    return Table("Operators", head, rows, empty="No per-operator pass was run.")
+
+
+def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    ops, latency = variant["ops"], variant["numbers"]["latency"]
+    total = ops.get("total_ms") if ops.get("ops") else None
+    share = significant(total / latency["value"], 2) if total and known(latency) else DASH
+    off = ", ".join(map(str, ops.get("fallback") or ())) or "none"
+    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, ops.get("why") or ""
+
+
+def pairs(title: str, data: Mapping[str, Any]) -> Table:
+    """Nested facts as dotted keys and values."""
+    return Table(title, ("", ""), tuple(_flat(data, "")), empty="Nothing was recorded.")
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            rows += _flat(value, f"{prefix}{key}.")
+        elif value not in ("", None, [], {}):
+            rows.append((f"{prefix}{key}", _value(value)))
+    return rows
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

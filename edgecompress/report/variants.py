@@ -1,0 +1,164 @@
+"""Each variant with all its numbers: what it became, what it computes, how fast it is, and why it lost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgecompress.model import Artifact, Request, sha256_of
+from edgecompress.report.numbers import Number, missing, number
+from edgecompress.report.sessions import Session, bounds, of_variant, values
+from edgecompress.statistic import ENOUGH
+
+Variant = dict[str, Any]
+CLOCK = "monotonic clock around each run"
+PER_SESSION = (("load", "load_ms", "ms"), ("first", "first_ms", "ms"))
+RSS = (("peak_rss", "memory.peak_rss_bytes"), ("file_backed", "memory.file_backed_bytes"))
+ENERGY = (("energy_gross", "J"), ("energy_net", "J"), ("inferences_per_joule", "inferences/J"))
+
+
+def table(request: Request) -> list[Variant]:
+    """Every variant, in the target's order, then those that only the race or the artifacts name."""
+    listed = [v["name"] for v in request.options.get("target", {}).get("variant", ())]
+    raced = list((request.options.get("choice") or {}).get("table", {}))
+    built = [role.removesuffix("/artifact") for role in request.inputs if role.endswith("/artifact")]
+    return [one(request, name) for name in dict.fromkeys([*listed, *raced, *built])]
+
+
+def one(request: Request, name: str) -> Variant:
+    """A variant of report.json."""
+    inputs, declared = request.inputs, _declared(request.options, name)
+    artifact, verdict = inputs.get(f"{name}/artifact"), inputs.get(f"{name}/verdict")
+    sessions, shape = of_variant(inputs, name)
+    row = _row(request.options, name)
+    reason = row.get("reason") or _broken(request.options, name)
+    return {
+        "name": name,
+        "runtime": row.get("runtime") or declared.get("runtime") or request.options.get("target", {}).get("runtime", ""),
+        "reference": bool(declared.get("reference") or row.get("reference") or row.get("verdict") == "reference"),
+        "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
+        "verdict": row.get("verdict") or ("failed" if reason else "measured"),
+        "reason": reason,
+        "artifact": _files(artifact) if artifact else None,
+        "verify": dict(verdict.facts) if verdict else None,
+        "numbers": _numbers(request, name, sessions, reason),
+        "sessions": sessions,
+        "distribution": shape,
+        "ops": _ops(inputs.get("ops"), name),
+    }
+
+
+def _declared(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    listed = options.get("target", {}).get("variant", ())
+    return next((v for v in listed if v["name"] == name), {})
+
+
+def _row(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    row: Mapping[str, Any] = (options.get("choice") or {}).get("table", {}).get(name, {})
+    return row
+
+
+def _broken(options: Mapping[str, Any], name: str) -> str:
+    """Why its first stage that did not end well did not."""
+    ended = (o for o in options.get("outcomes", ()) if o["variant"] == name and o["status"] != "ok")
+    return next((f"{o['stage']}: {o['reason']}" for o in ended), "")
+
+
+def _files(artifact: Artifact) -> dict[str, Any]:
+    names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
+    files = [{"name": name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for name, f in names]
+    return {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes, "files": files}
+
+
+def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
+    found = ops.facts["variants"].get(name) if ops else None
+    return dict(found) if found else None
+
+
+def _numbers(request: Request, name: str, sessions: Sequence[Session], reason: str) -> dict[str, Number]:
+    artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
+    why = _unmeasured(sessions, reason)
+    latency = _latency(sessions, why)
+    return {
+        "latency": latency,
+        **_percentiles(sessions, why),
+        "throughput": _throughput(latency, request.context.batch),
+        **{metric: _median(sessions, metric, (key, unit), why) for metric, key, unit in PER_SESSION},
+        "accuracy": _accuracy(verdict, reason),
+        **_memory(artifact, sessions, why),
+        **_energy(request.inputs.get("energy"), name, why),
+        "fallback": _fallback(request.inputs.get("ops"), verdict, name),
+    }
+
+
+def _unmeasured(sessions: Sequence[Session], reason: str) -> str:
+    crashed = [s["crashed"] for s in sessions if s["crashed"]]
+    return f"crashed: {crashed[0]}" if crashed else reason or "no round measured it"
+
+
+def _median(sessions: Sequence[Session], metric: str, what: tuple[str, str], why: str) -> Number:
+    """The median over the sessions with its interval; `what` is the key in a session, and the unit."""
+    each = list(values(sessions, what[0]).values())
+    if not each:
+        return missing(metric, what[1], why)
+    return number(metric, statistics.median(each), what[1], n=len(each), source=CLOCK, **bounds(each))
+
+
+def _latency(sessions: Sequence[Session], why: str) -> Number:
+    return _median(sessions, "latency", ("median_ms", "ms"), why)
+
+
+def _percentiles(sessions: Sequence[Session], why: str) -> dict[str, Number]:
+    """The median of the sessions' p90, where each has the runs that hold it."""
+    runs = min((s["n"] for s in sessions if s["n"]), default=0)
+    if sessions and runs < ENOUGH[90] and values(sessions, "median_ms"):
+        return {"p90": missing("p90", "ms", f"needs {ENOUGH[90]} runs per session, there are {runs}")}
+    return {"p90": _median(sessions, "p90", ("p90_ms", "ms"), why)}
+
+
+def _throughput(latency: Number, batch: int) -> Number:
+    if latency["value"] is None:
+        return missing("throughput", "/s", latency["reason"])
+    rate = {end: 1e3 * batch / latency[other] for end, other in (("low", "high"), ("high", "low")) if latency[other]}
+    source = f"{batch} per run / the latency"
+    return number("throughput", 1e3 * batch / latency["value"], "/s", n=latency["n"], source=source, **rate)
+
+
+def _accuracy(verdict: Artifact | None, reason: str) -> Number:
+    metric = verdict.facts.get("metric") if verdict else None
+    if not metric:
+        return missing("accuracy", "", reason or ("the source has no metric" if verdict else "it was not verified"))
+    return number(metric["name"], metric["after"], metric["unit"], n=metric["n"], source="test split")
+
+
+def _memory(artifact: Artifact | None, sessions: Sequence[Session], why: str) -> dict[str, Number]:
+    """The four: artifact bytes, planned arena, peak RSS over baseline, and its file-backed part."""
+    size = artifact.size_bytes if artifact else None
+    arena = [s["memory"] for s in sessions if s["memory"]]
+    planned = next((m["arena_bytes"] for m in arena if m.get("arena_bytes") is not None), None)
+    no_arena = next((m["arena_reason"] for m in arena if m.get("arena_reason")), why)
+    found = {
+        "size": number("size", size, "bytes", n=1, source="the artifact's files", reason=why),
+        "arena": number("arena", planned, "bytes", source="the runtime", reason=no_arena),
+    }
+    for metric, key in RSS:
+        each = _median(sessions, metric, (key, "bytes"), why)
+        found[metric] = each if each["value"] is None else {**each, "source": "the kernel, over the baseline"}
+    return found
+
+
+def _energy(energy: Artifact | None, name: str, why: str) -> dict[str, Number]:
+    if energy is None:
+        return {metric: missing(metric, unit, "energy was not measured") for metric, unit in ENERGY}
+    given = energy.facts["variants"].get(name)
+    by_metric = {m["metric"]: dict(m) for m in given or ()}
+    absent = "the sensor gave none" if given else "energy is measured for the finalists only" if not why else why
+    return {metric: by_metric.get(metric) or missing(metric, unit, absent) for metric, unit in ENERGY}
+
+
+def _fallback(ops: Artifact | None, verdict: Artifact | None, name: str) -> Number:
+    seen = [a["fallback"] for a in (_ops(ops, name), verdict.facts if verdict else None) if a and "fallback" in a]
+    if not seen:
+        return missing("fallback", "operators", "no stage looked at where its operators ran")
+    return number("fallback", len({str(op) for found in seen for op in found}), "operators", n=1, source="the runtime")

@@ -1,0 +1,112 @@
+"""What the numbers say, in sentences: the verdict, and what the reader must not overlook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgecompress.report.deltas import find
+from edgecompress.report.numbers import guessed, known, plural, text
+
+Report = Mapping[str, Any]
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, and the verdict in one sentence."""
+    outcome = _outcome(report)
+    sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
+    return {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
+
+
+def _outcome(report: Report) -> str:
+    if report["choice"]["variant"] and not report["exit_code"]:
+        return "shipped"
+    return {0: "measured", 1: "nothing"}.get(report["exit_code"], "failed")
+
+
+def _shipped(report: Report) -> str:
+    rows = {row["metric"]: row for row in report["deltas"]}
+    said = [_change(rows[m]) for m in ("latency", "size") if m in rows and rows[m]["change"]]
+    if known(rows["accuracy"]["after"]):
+        said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
+    latency = text(rows["latency"]["after"]) if "latency" in rows else "not measured"
+    one = "; one session, so no change is called" if _one_session(report) else ""
+    return f"{report['subject']} ships ({latency}): {', '.join(filter(None, said)) or 'nothing to compare with'}{one}."
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    return f"{row['says']} than {row['before_of']}" if row["change"]["called"] != "same" else f"as {row['before_of']}: {row['says']}"
+
+
+def _measured(report: Report) -> str:
+    subject = find(report, report["subject"])
+    if subject is None:
+        return f"{plural(len(report['variants']), 'artifact')} measured."
+    latency = subject["numbers"]["latency"]
+    if not known(latency):
+        return f"{subject['name']}: no latency, {latency['reason']}."
+    return f"{subject['name']} takes {text(latency, spread=True)} per run, the median of {plural(latency['n'], 'session')}."
+
+
+def _nothing(report: Report) -> str:
+    return f"Nothing ships: {report['choice']['reason'] or _first_bad(report)}."
+
+
+def _failed(report: Report) -> str:
+    return f"It failed: {_first_bad(report)}."
+
+
+def _first_bad(report: Report) -> str:
+    bad = (s for s in report["stages"] if s["status"] != "ok")
+    return next((f"{s['stage']}: {s['reason']}".rstrip(".") for s in bad), "no reason was given")
+
+
+def _one_session(report: Report) -> bool:
+    return bool(report["deltas"]) and (report["profile"].get("sessions") or 0) == 1
+
+
+def notes(report: Report) -> list[dict[str, str]]:
+    """What must not be overlooked, the loudest first: {"level": "warning" or "note", "text"}."""
+    loud = [{"level": "warning", "text": line} for line in _warnings(report)]
+    return loud + [{"level": "note", "text": line} for line in _notes(report)]
+
+
+def _warnings(report: Report) -> Iterator[str]:
+    data = report["data"] or {}
+    if data.get("random"):
+        yield "The data is random: accuracy and calibration say nothing about real inputs."
+    for variant in report["variants"]:
+        yield from _warnings_of(variant, report["subject"])
+    if (report["environment"].get("emulated")) is True:
+        yield "The device is emulated: its seconds are no device's seconds."
+
+
+def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
+    crashed = [s for s in variant["sessions"] if s["crashed"]]
+    if crashed:
+        yield f"{variant['name']} crashed in {plural(len(crashed), 'session')}: {crashed[0]['crashed']}"
+    if variant["name"] != subject:
+        return
+    cold = [s for s in variant["sessions"] if s["warm"] is False]
+    if cold:
+        yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
+    fallback = (variant["verify"] or {}).get("fallback") or (variant["ops"] or {}).get("fallback") or []
+    if fallback:
+        yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {', '.join(map(str, fallback[:8]))}"
+    for check in (variant["verify"] or {}).get("checks") or ():
+        if check["ok"] is None:
+            yield f"{check['name']} could not be judged: {check['says']}"
+
+
+def _notes(report: Report) -> Iterator[str]:
+    if (report["data"] or {}).get("split_by_seed"):
+        yield f"Only one set of data was given: it was split by seed {report['run']['seed']} into calibrate, select and test."
+    if _one_session(report):
+        yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
+    subject = find(report, report["subject"])
+    energy = subject["numbers"]["energy_gross"] if subject else None
+    if energy and known(energy) and guessed(energy):
+        yield f"Energy is {energy['status']} by {energy['source'] or 'a model'}, not measured: ≈ numbers are never compared with measured ones."
+    kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
+    if kept:
+        yield f"report.json keeps every k-th latency of long sessions (k up to {max(kept)}); all of them are in the rounds' own files."
