@@ -42,6 +42,7 @@ LATENCIES = "latencies.ns"  # nanoseconds per run, 64-bit whole numbers of this 
 ITEMS = 32  # batches of samples held in memory and rotated through
 BLOCKS = 4  # the shortest warm-up is so many blocks long
 BLOCK_RUNS = 3
+ENERGY_RUNS = 10  # an energy window holds at least so many
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Asked = Mapping[str, Any]
@@ -81,7 +82,7 @@ def _answer(asked: Asked, out: Path) -> Answer:
 
 
 def _runtime(asked: Asked) -> Any:
-    """The runtime's module; the libraries that its IMPORTS names are loaded: they are baseline, not the model's load."""
+    """The runtime's module; the libraries in its IMPORTS are loaded: they are baseline, not the model's load."""
     runtime = importlib.import_module(asked["runtime"]["module"])
     for name in getattr(runtime, "IMPORTS", ()):
         with contextlib.suppress(ImportError):  # `open` says it with the command that installs it
@@ -344,7 +345,7 @@ def _rest(seconds: float) -> int:
 
 
 def _work(run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float) -> int:
-    return len(_loop(run, inputs, seconds, 1))
+    return len(_loop(run, inputs, seconds, ENERGY_RUNS))
 
 
 def _metered(meter: Meter, act: Callable[[], int], batch: int) -> Answer:
