@@ -1,0 +1,127 @@
+"""The race as a pure function: who runs in which round, who is dropped, who ships, and why the others do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgecompress.model import Artifact, Choice, Outcome, Stage
+from edgecompress.race import Entrant, Race
+from edgecompress.settings import Limits, Profile
+
+PROFILE = Profile("test", sessions=6, warmup_s=3, warmup_runs=1, window_s=10, window_runs=1, energy_windows=1, energy_window_s=1)
+MEMORY = {"peak_rss_bytes": 1 << 20}
+
+
+def race(speeds: dict[str, float], sessions: int = 6, limits: Limits = Limits(), references: tuple[str, ...] = ()) -> Race:
+    entrants = tuple(Entrant(n, "null", f"{n}/made", f"{n}/verify", n in references) for n in speeds)
+    profile = Profile(**{**vars(PROFILE), "sessions": sessions})
+    return Race(entrants, profile, limits)
+
+
+def passed(race_: Race) -> dict[str, Outcome]:
+    return {e.verdict: Outcome(e.verdict, "ok") for e in race_.entrants}
+
+
+def play(race_: Race, speeds: dict[str, float], outcomes: dict[str, Outcome], crash: tuple[str, ...] = ()) -> tuple[Choice, list[Stage]]:
+    """Answers every stage that the race asks for with the given speeds, until it chooses."""
+    stages: list[Stage] = []
+    while not isinstance(step := race_.step(outcomes), Choice):
+        for stage in step:
+            stages.append(stage)
+            runtimes = stage.options["runtimes"]
+            numbers = {
+                v: {"crashed": "ended by SIGSEGV"} if v in crash else {"median_ms": speeds[v] * (1 + 0.001 * len(stages)), "memory": MEMORY}
+                for v in runtimes
+            }
+            artifact = Artifact(Path("nowhere"), "round", facts={"variants": numbers})
+            outcomes[stage.name] = Outcome(stage.name, "ok", artifact)
+    return step, stages
+
+
+def rounds(stages: list[Stage]) -> list[list[str]]:
+    return [s.options["order"] for s in stages if s.name.startswith("race/")]
+
+
+def test_the_fastest_ships_and_the_others_say_by_how_much_they_are_slower() -> None:
+    speeds = {"a": 2.0, "b": 1.0, "c": 1.5}
+    choice, _ = play(it := race(speeds), speeds, passed(it))
+    assert choice.stage == "b"
+    assert choice.table["a"]["verdict"] == "slower"
+    assert choice.table["a"]["reason"].startswith("2.00x the time of b")
+    assert choice.table["b"]["verdict"] == "shipped"
+
+
+def test_variants_run_in_turns_with_the_order_rotated_each_round() -> None:
+    speeds = {"a": 1.0, "b": 1.1}
+    _, stages = play(it := race(speeds), speeds, passed(it))
+    assert rounds(stages) == [["a", "b"], ["b", "a"]] * 3
+
+
+def test_the_slower_half_is_dropped_after_two_and_four_rounds_but_never_the_fastest_reference() -> None:
+    speeds = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "slowref": 9.0, "ref": 8.0}
+    _, stages = play(it := race(speeds, references=("ref", "slowref")), speeds, passed(it))
+    sizes = [sorted(r) for r in rounds(stages)]
+    assert sizes[:2] == [sorted(speeds)] * 2
+    assert sizes[2:4] == [["a", "b", "c", "ref"]] * 2
+    assert sizes[4:] == [["a", "b", "ref"]] * 2
+    sessions = int(it.bound().split(", ")[1].split()[0])
+    assert sum(map(len, sizes)) <= sessions + 2 * 4  # the reference may ride along
+
+
+def test_within_two_percent_the_order_of_the_target_decides() -> None:
+    speeds = {"first": 1.01, "second": 1.0}
+    choice, _ = play(it := race(speeds), speeds, passed(it))
+    assert choice.stage == "first"
+    assert "before it in the target's order" in choice.reason
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_too_few_sessions_still_ship_the_clearly_faster_one(sessions: int) -> None:
+    speeds = {"first": 1.5, "second": 1.0}
+    choice, stages = play(it := race(speeds, sessions), speeds, passed(it))
+    assert choice.stage == "second"
+    assert len(rounds(stages)) == sessions
+
+
+def test_a_variant_that_failed_its_check_never_runs() -> None:
+    speeds = {"good": 2.0, "wrong": 1.0}
+    it = race(speeds)
+    outcomes = {**passed(it), "wrong/verify": Outcome("wrong/verify", "lost", None, "7 items lost, limit 5")}
+    choice, stages = play(it, speeds, outcomes)
+    assert choice.stage == "good"
+    assert all("wrong" not in r for r in rounds(stages))
+    assert choice.table["wrong"] | {"verdict": "lost", "reason": "7 items lost, limit 5"} == choice.table["wrong"]
+
+
+def test_a_crash_while_measuring_costs_only_its_variant() -> None:
+    speeds = {"crashes": 1.0, "good": 2.0}
+    choice, stages = play(it := race(speeds), speeds, passed(it), crash=("crashes",))
+    assert choice.stage == "good"
+    assert choice.table["crashes"]["verdict"] == "failed"
+    assert "SIGSEGV" in choice.table["crashes"]["reason"]
+    assert all("crashes" not in r for r in rounds(stages)[1:])
+
+
+def test_a_variant_over_its_latency_budget_is_lost_and_nothing_ships_when_all_are() -> None:
+    speeds = {"a": 2.0, "b": 3.0}
+    choice, _ = play(it := race(speeds, limits=Limits(latency_ms=2.5)), speeds, passed(it))
+    assert (choice.stage, choice.table["b"]["verdict"]) == ("a", "lost")
+    choice, _ = play(it := race(speeds, limits=Limits(latency_ms=0.5)), speeds, passed(it))
+    assert choice.stage == ""
+    assert "limit 0.5 ms" in choice.table["a"]["reason"]
+
+
+def test_energy_and_operators_are_measured_for_the_winner_and_the_fastest_reference_only() -> None:
+    speeds = {"a": 1.0, "b": 1.2, "ref": 3.0, "slowref": 4.0}
+    _, stages = play(it := race(speeds, references=("ref", "slowref")), speeds, passed(it))
+    finals = {s.name: set(s.options["runtimes"]) for s in stages if not s.name.startswith("race/")}
+    assert finals == {"energy": {"a", "ref"}, "ops": {"a", "ref"}}
+
+
+def test_no_variant_left_is_a_choice_of_nothing() -> None:
+    it = race({"a": 1.0})
+    choice = it.step({"a/verify": Outcome("a/verify", "failed", None, "crashed")})
+    assert isinstance(choice, Choice)
+    assert choice.stage == ""

@@ -1,0 +1,106 @@
+"""The store: successes by content, a reason for each re-run, nothing half-written, room checked, damage found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgecompress import store as store_module
+from edgecompress.errors import DiskFull
+from edgecompress.model import Artifact
+from edgecompress.store import Entry, Store, key_of
+
+PARTS = {"call": "x:run", "options.ratio": 0.5}
+
+
+def put(store: Store, parts: dict[str, object], content: str = "hello", files: dict[str, str] | None = None) -> Entry:
+    scratch = store.scratch(key_of(parts))
+    (scratch / "artifact" / "data.txt").write_text(content)
+    Artifact(scratch / "artifact", "text").write()
+    entry = store.commit(scratch, parts, {"stage": "s", "wall_s": 1.0, "log": "", "files": files or {}, "modules": []})
+    store.remember("s", parts, entry.receipt)
+    return entry
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results")
+
+
+def test_what_was_stored_is_found_again_with_its_bytes(store: Store) -> None:
+    made = put(store, PARTS)
+    found = store.find(PARTS)
+    assert found is not None
+    assert found.artifact.sha256 == made.artifact.sha256 == found.artifact.digest()
+    assert found.artifact.file(".txt").read_text() == "hello"
+
+
+def test_other_parts_are_a_miss_and_the_reason_names_what_changed(store: Store) -> None:
+    assert store.why("s", PARTS, False) == "first run"
+    put(store, PARTS)
+    changed = {**PARTS, "options.ratio": 0.6}
+    assert store.find(changed) is None
+    assert store.why("s", changed, False) == "changed: ratio 0.5 → 0.6"
+
+
+def test_a_removed_result_says_that_it_is_gone(store: Store) -> None:
+    store.remove(put(store, PARTS))
+    assert store.find(PARTS) is None
+    assert "no longer in the store" in store.why("s", PARTS, False)
+
+
+def test_a_changed_file_of_the_user_is_a_miss_and_the_old_content_a_hit_again(store: Store, tmp_path: Path) -> None:
+    net = tmp_path / "net.py"
+    for content in ("a", "b"):
+        net.write_text(content)
+        put(store, PARTS, content, {str(net): store_module._digest(str(net))})
+    for content in ("a", "b"):
+        net.write_text(content)
+        found = store.find(PARTS, user_code=True)
+        assert found is not None
+        assert found.artifact.file(".txt").read_text() == content
+    net.write_text("c")
+    assert store.find(PARTS, user_code=True) is None
+    assert store.why("s", PARTS, True) == "changed: file net.py"
+
+
+def test_scratch_of_a_killed_run_is_swept_when_the_stage_runs_again(store: Store) -> None:
+    left = store.scratch(key_of(PARTS)) / "artifact" / "half"
+    left.write_text("half-written")
+    assert store.find(PARTS) is None
+    put(store, PARTS)
+    assert not left.exists()
+    assert not list((store.root / "tmp").iterdir())
+
+
+def test_a_renewed_result_replaces_the_old_one(store: Store) -> None:
+    put(store, PARTS, "old")
+    put(store, PARTS, "new")
+    assert store.find(PARTS).artifact.file(".txt").read_text() == "new"  # type: ignore[union-attr]
+    assert len(store.entries()) == 1
+
+
+def test_damage_is_found(store: Store) -> None:
+    entry = put(store, PARTS)
+    assert store.damaged() == []
+    entry.artifact.file(".txt").write_text("hellO")
+    assert [e.key for e in store.damaged()] == [entry.key]
+
+
+def test_collecting_frees_old_results_and_leftovers_but_keeps_the_young(store: Store) -> None:
+    put(store, PARTS)
+    (store.scratch("0" * 64) / "artifact" / "left").write_bytes(b"x" * 1000)
+    assert store.collect(older_than_s=3600) >= 1000
+    assert store.find(PARTS) is not None
+    store.collect(older_than_s=0)
+    assert store.find(PARTS) is None
+
+
+def test_too_little_room_is_said_before_anything_is_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage:
+        free = 5 << 20
+
+    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: Usage)
+    with pytest.raises(DiskFull, match=r"5 MiB free, the next stage needs about 32 MiB; .*cache gc"):
+        store.require_room(1)
