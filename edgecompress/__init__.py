@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Options", "Result", "deploy", "profile", "verify"]
+__all__ = ["Options", "Result", "deploy", "package", "profile", "verify"]
 
 if TYPE_CHECKING:
-    from edgecompress.api import Options, Result, deploy, profile, verify
+    from edgecompress.api import Options, Result, deploy, package, profile, verify
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -201,7 +200,7 @@ def _swap(part: Path, out: Path, old: Path) -> None:
             shutil.rmtree(part)
             raise InputError(f"{out}: is not empty and was not written by edgecompress; give another --out")
         out.rename(old)
-    os.rename(part, out)
+    part.rename(out)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -272,3 +271,15 @@ def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Resu
     report = walk.stage(_report(wanted, walk, race, choice, options))
     folder = report.artifact.path if report.artifact else None
     return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)
+
+
+def package(path: Path, packager: str = "tar", out: Path | None = None) -> Path:
+    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError."""
+    shipped(path)
+    module = registry.load("packages", packager)
+    envs.require(module, f"packager '{packager}'")
+    place = (out or path.resolve().with_name(path.resolve().name + module.SUFFIX)).resolve()
+    part = place.with_name(f".{place.name}.part")
+    module.pack(path.resolve(), part)
+    part.replace(place)
+    return place

@@ -354,6 +354,16 @@ class Meter(Protocol):
     def stop(self) -> None: ...
 
 
+class Packager(Protocol):
+    """`packages/NAME.py`: wraps what a deploy shipped for an app."""
+
+    REQUIRES: tuple[str, ...]
+    SUFFIX: str  # of the file it writes
+
+    def pack(self, shipped: Path, out: Path) -> None:
+        """Writes the folder `shipped` to the file `out`, deterministically."""
+
+
 class Sensor(Protocol):
     """`sensors/NAME.py`: one physical or modelled quantity over a window."""
 
