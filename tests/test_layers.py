@@ -20,7 +20,8 @@ LEVELS = (
     "config settings",
     "model",
     "registry tensors",
-    "trace data golden verify measure report agent preprocess metrics outputs",  # what workers run
+    "agent",
+    "trace data golden verify measure report preprocess metrics outputs",  # what workers run
     "catalog store envs worker race",
     "plan",
     "run doctor",
@@ -28,7 +29,7 @@ LEVELS = (
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "plan"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
-PLUGINS_MAY = {"errors", "model", "tensors"}
+PLUGINS_MAY = {"errors", "lifeline", "model", "tensors"}
 CPU_LIMIT_S = 0.150
 HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"
 

@@ -125,6 +125,6 @@ def measured(reading: Reading, status: Status, scope: str, source: str) -> Measu
     return Measured("energy", reading.joules, "J", status, n, low, high, source, scope, reason)
 
 
-def unavailable(scope: str, source: str, reason: str) -> Measured:
+def no_energy(scope: str, source: str, reason: str) -> Measured:
     """No energy, and why."""
     return Measured("energy", None, "J", "unavailable", source=source, scope=scope, reason=reason)

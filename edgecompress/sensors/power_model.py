@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.model import Measured
-from edgecompress.sensors import _counter
+from edgecompress.sensors._counter import no_energy
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "estimated"
@@ -41,7 +41,7 @@ class ModelMeter:
     def energy(self, begin_s: float, end_s: float) -> Measured:
         """Joules of a window, with the model's error band."""
         if end_s <= begin_s:
-            return _counter.unavailable(SCOPE, self.source, "an empty window")
+            return no_energy(SCOPE, self.source, "an empty window")
         joules = self.watts * (end_s - begin_s)
         low, high = joules * (1 - self.error), joules * (1 + self.error)
         return Measured("energy", joules, "J", "estimated", 1, low, high, self.source, SCOPE)

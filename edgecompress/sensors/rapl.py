@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.model import Measured
-from edgecompress.sensors import _counter
+from edgecompress.sensors._counter import Curve, measured, no_energy, unwrap
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "measured"
@@ -102,11 +102,11 @@ class RaplMeter:
             times = list(self._times)
             columns = list(zip(*self._readings))  # noqa: B905 (Python 3.9)
         try:
-            grown = [_counter.unwrap(c, w) for c, w in zip(columns, self.wraps)]  # noqa: B905 (Python 3.9)
-            curve = _counter.Curve(times, [sum(row) * 1e-6 for row in zip(*grown)])  # noqa: B905 (Python 3.9)
-            return _counter.measured(curve.read(begin_s, end_s, UPDATE_S), "measured", SCOPE, self.source)
+            grown = [unwrap(c, w) for c, w in zip(columns, self.wraps)]  # noqa: B905 (Python 3.9)
+            curve = Curve(times, [sum(row) * 1e-6 for row in zip(*grown)])  # noqa: B905 (Python 3.9)
+            return measured(curve.read(begin_s, end_s, UPDATE_S), "measured", SCOPE, self.source)
         except ValueError as error:
-            return _counter.unavailable(SCOPE, self.source, str(error))
+            return no_energy(SCOPE, self.source, str(error))
 
     def stop(self) -> None:
         """Ends the polling."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.model import Measured
-from edgecompress.sensors import _counter
+from edgecompress.sensors._counter import Curve, measured, no_energy
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "replayed"
@@ -48,7 +48,7 @@ def _options(device: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _load(file: Path, wrap_uj: float | None) -> _counter.Curve:
+def _load(file: Path, wrap_uj: float | None) -> Curve:
     """The trace; raises ValueError with the line that is wrong."""
     with file.open(newline="", encoding="utf-8") as stream:
         reader = csv.DictReader(stream)
@@ -63,8 +63,8 @@ def _load(file: Path, wrap_uj: float | None) -> _counter.Curve:
         raise ValueError(f"sample {late[0] + 1}: its t_s is not later than the one before")
     times, values = [t for t, _ in rows], [v for _, v in rows]
     if value == "power_w":
-        return _counter.Curve.of_power(times, values)
-    return _counter.Curve.of_counter(times, values, wrap_uj)
+        return Curve.of_power(times, values)
+    return Curve.of_counter(times, values, wrap_uj)
 
 
 def _number(row: Mapping[str, Any], column: str, reader: Any) -> float:
@@ -80,7 +80,7 @@ def _number(row: Mapping[str, Any], column: str, reader: Any) -> float:
 class ReplayMeter:
     """Windows of the monotonic clock, looked up in the trace."""
 
-    def __init__(self, curve: _counter.Curve, offset_s: float | None, file: Path, scope: str) -> None:
+    def __init__(self, curve: Curve, offset_s: float | None, file: Path, scope: str) -> None:
         self.curve, self.offset_s, self.source, self.scope = curve, offset_s, f"replay of {file.name}", scope
 
     def start(self) -> None:
@@ -95,12 +95,12 @@ class ReplayMeter:
         try:
             reading = self.curve.read(begin, end)
         except ValueError as error:
-            return _counter.unavailable(self.scope, self.source, str(error))
+            return no_energy(self.scope, self.source, str(error))
         gap = self.curve.gap_s(begin, end)
         if gap > max(GAP * (end - begin), 3 * self.curve.period_s):
             reason = f"the sampling has a gap of {gap:.3g} s, over {GAP:.0%} of the window of {end - begin:.3g} s"
-            return _counter.unavailable(self.scope, self.source, reason)
-        return _counter.measured(reading, "replayed", self.scope, self.source)
+            return no_energy(self.scope, self.source, reason)
+        return measured(reading, "replayed", self.scope, self.source)
 
     def stop(self) -> None:
         """Nothing to stop."""
