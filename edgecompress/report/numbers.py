@@ -47,26 +47,21 @@ def significant(value: float, digits: int) -> str:
     return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}".replace("-", "−")
 
 
-_STEPS: dict[str, tuple[tuple[float, str], ...]] = {  # unit -> (from this size on, unit shown), the largest first
-    "bytes": ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
-    "J": ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ")),
-    "mJ": ((1e3, "J"), (1.0, "mJ"), (1e-3, "µJ")),
-    "ms": ((1e4, "s"), (1e-2, "ms"), (1e-3, "µs")),
-    "s": ((1e-1, "s"), (1e-3, "ms")),
+_STEPS: dict[str, tuple[tuple[float, float, str], ...]] = {  # unit -> (from, divided by, unit shown), the largest first
+    "bytes": ((2.0**30, 2.0**30, "GiB"), (2.0**20, 2.0**20, "MiB"), (2.0**10, 2.0**10, "KiB"), (0, 1.0, "B")),
+    "J": ((1.0, 1.0, "J"), (1e-3, 1e-3, "mJ"), (0, 1e-6, "µJ")),
+    "mJ": ((1e3, 1e3, "J"), (1.0, 1.0, "mJ"), (0, 1e-3, "µJ")),
+    "ms": ((1e4, 1e3, "s"), (1e-2, 1.0, "ms"), (0, 1e-3, "µs")),
+    "s": ((1e-1, 1.0, "s"), (0, 1e-3, "ms")),
+    "fraction": ((0, 0.01, "%"),),
+    "inferences/J": ((0, 1.0, "/J"),),
 }
-_FACTORS = {("ms", "s"): 1e3}  # where the unit shown is not the size it starts at
 _DIGITS = {"bytes": 3, "ms": 4, "/s": 4, "fraction": 3}
 
 
 def scaled(value: float, unit: str) -> tuple[float, str]:
     """The factor to divide by and the unit to show, so that the number reads well: (1024.0, "KiB")."""
-    if unit == "fraction":
-        return 0.01, "%"
-    steps = _STEPS.get(unit, ())
-    for start, shown in steps:
-        if abs(value) >= start:
-            return _FACTORS.get((unit, shown), start), shown
-    return (_FACTORS.get((unit, steps[-1][1]), steps[-1][0]), steps[-1][1]) if steps and value else (1.0, unit)
+    return next(((by, shown) for start, by, shown in _STEPS.get(unit, ()) if abs(value) >= start), (1.0, unit))
 
 
 def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
@@ -94,7 +89,9 @@ def interval(n: Mapping[str, Any]) -> str:
     if n["low"] is None or n["high"] is None or n["value"] is None:
         return ""
     factor, _ = scaled(n["value"], n["unit"])
-    low, high = (_digits(n, n[end] / factor) for end in ("low", "high"))
+    middle, low, high = (_digits(n, n[end] / factor) for end in ("value", "low", "high"))
+    if low == middle == high:
+        return ""
     return f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
 
 

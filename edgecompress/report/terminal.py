@@ -23,9 +23,9 @@ def render(report: Mapping[str, Any]) -> Group:
     from rich.console import Group
 
     clean = cleaned(report)
-    parts = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
+    parts: list[Any] = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
     if len(clean["variants"]) > 1 or not parts:
-        parts.append(_table(tables.variants(clean), {}))
+        parts += ["", _table(tables.variants(clean), {})]
     return Group(*parts, *_notes(clean), _verdict(clean))
 
 

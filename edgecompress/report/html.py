@@ -1,0 +1,193 @@
+"""The report as one HTML file: no script, no request, light and dark, readable on a phone and on paper."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress.report import figures, tables
+from edgecompress.report.figures import Figure, colour, dash
+from edgecompress.report.numbers import interval, known, provenance, text
+from edgecompress.report.tables import Table
+
+Report = Mapping[str, Any]
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+TILES = ("latency", "size", "accuracy", "peak_rss", "energy_gross", "inferences_per_joule", "throughput")
+SHOWN_TILES = 6
+SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
+WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships", "failed": "Failed"}
+
+
+class Raw(str):
+    """Text that is HTML already; every other text is escaped on its way into an element."""
+
+
+def tag(name: str, /, *children: str | Iterable[str], **attributes: str) -> Raw:
+    """One element. `class_` is class, `aria_label` is aria-label; every child that is not Raw is escaped."""
+    flat = [c for child in children for c in ([child] if isinstance(child, str) else child)]
+    inner = "".join(c if isinstance(c, Raw) else html.escape(c) for c in flat)
+    names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
+    given = "".join(f' {names[key]}="{html.escape(value)}"' for key, value in attributes.items())
+    return Raw(f"<{name}{given}>{inner}</{name}>")
+
+
+def void(name: str, /, **attributes: str) -> Raw:
+    """An element without an end."""
+    return Raw(tag(name, **attributes).removesuffix(f"</{name}>"))
+
+
+def page(report: Report) -> str:
+    """The whole of report.html."""
+    title = report["title"] or "edgecompress report"
+    style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        void("meta", charset="utf-8"),
+        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        void("meta", name="color-scheme", content="light dark"),
+        void("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        void("link", rel="icon", href="data:,"),
+        tag("title", title),
+        tag("style", Raw(style)),
+    )
+    body = tag("body", tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report)), _footer(report))
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _name(value: str) -> Raw:
+    """A name that strangers chose, kept from reordering what stands beside it."""
+    return tag("bdi", value)
+
+
+def _header(report: Report, title: str) -> Raw:
+    facts = [("target", report["target"].get("name")), ("device", report["device"].get("name"))]
+    facts += [("profile", report["profile"].get("name")), ("model", report["source"].get("model"))]
+    facts += [("batch", str(report["run"]["batch"])), ("threads", str(report["run"]["threads"])), ("date", report["date"][:16].replace("T", " "))]
+    chips = [tag("li", tag("span", label), " ", _name(str(value))) for label, value in facts if value]
+    command = tag("p", tag("code", report["command"]), class_="command") if report["command"] else Raw("")
+    return tag("header", tag("p", "edgecompress report", class_="kicker"), tag("h1", _name(title)), command, tag("ul", chips, class_="chips"))
+
+
+def _verdict(report: Report) -> Raw:
+    outcome = report["summary"]["outcome"]
+    good = "ok" if outcome in ("shipped", "measured") else "bad"
+    sign = tag("span", SIGNS[outcome], class_="sign", aria_hidden="true")
+    words = tag("div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report["summary"]["sentence"], class_="sentence"))
+    rows = {row["metric"]: row for row in report["deltas"]}
+    shown = [rows[m] for m in TILES if m in rows and known(rows[m]["after"])][:SHOWN_TILES]
+    tiles = tag("div", [_tile(row) for row in shown], class_="tiles") if shown else Raw("")
+    return tag("section", tag("div", sign, words, class_="says"), tiles, class_=f"verdict {good}", aria_label="Verdict")
+
+
+def _tile(row: Mapping[str, Any]) -> Raw:
+    n = row["after"]
+    before = f"{text(row['before'])} in {row['before_of']}" if known(row["before"]) else ""
+    behind = "" if n["status"] == "measured" else provenance(n)
+    small = [tag("span", words) for words in (interval(n), before and f"was {before}", behind) if words]
+    called = (row["change"] or {}).get("called", "none")
+    pill = tag("p", row["says"], class_=f"pill {called}") if row["says"] else Raw("")
+    value = tag("p", text(n), class_="value")
+    return tag("div", tag("p", row["label"], class_="label"), value, pill, tag("p", small, class_="small"), class_="tile", data_metric=row["metric"])
+
+
+def _notes(report: Report) -> Raw:
+    lines = [tag("li", note["text"], class_=note["level"]) for note in report["notes"]]
+    return tag("ul", lines, class_="notes") if lines else Raw("")
+
+
+def _sections(report: Report) -> list[Raw]:
+    """In the order in which a reader asks: what changed, why this one, how fast, is it right, at what cost, from what."""
+    drawn = {f.name: f for f in figures.every(report)}
+
+    def fig(*names: str) -> Raw:
+        return tag("div", [_figure(report, drawn[name]) for name in names], class_="figures")
+
+    def rows(make: Any) -> Raw:
+        return _table(report, make(report))
+
+    return [
+        _section("Before and after", rows(tables.before_after), fig("changes")),
+        _section("Variants", rows(tables.variants), fig("tradeoff")),
+        _section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), _more("Every session", rows(tables.sessions))),
+        _section("Operators", rows(tables.operators), fig("operators")),
+        _section("Does it compute the same", *_proof(report, rows)),
+        _section("Memory", rows(tables.memory)),
+        _section("Energy", rows(tables.energy), fig("energy"), rows(tables.sensors)),
+        _section("Data", _table(report, tables.pairs("Data", report["data"] or {})), _more("Source", _table(report, _source(report)))),
+        _section("Environment", _table(report, tables.pairs("Environment", {**report["environment"], "versions": report["versions"]}))),
+        _section("How it was made", *_making(report, rows)),
+    ]
+
+
+def _proof(report: Report, rows: Any) -> list[Raw]:
+    return [rows(tables.metrics), rows(tables.outputs), _more("Every check", rows(tables.checks))]
+
+
+def _making(report: Report, rows: Any) -> list[Raw]:
+    parts = (("Stages", tables.stages), ("Effective configuration", tables.configuration), ("Files and their sha256", tables.files))
+    return [_more(title, rows(make)) for title, make in parts]
+
+
+def _source(report: Report) -> Table:
+    return tables.pairs("Source", {k: v for k, v in report["source"].items() if k != "preprocess"})
+
+
+def _section(title: str, *parts: Raw) -> Raw:
+    return tag("section", tag("h2", title), *parts)
+
+
+def _more(title: str, *parts: Raw) -> Raw:
+    return tag("details", tag("summary", title), *parts)
+
+
+def _table(report: Report, table: Table) -> Raw:
+    if not table.rows:
+        return tag("p", table.empty, class_="empty") if table.empty else Raw("")
+    head = tag("thead", tag("tr", [tag("th", _name(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
+    rows = [_row(report, row, table, i) for i, row in enumerate(table.rows)]
+    body = tag("table", head, tag("tbody", rows))
+    return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+
+
+def _row(report: Report, row: tuple[str, ...], table: Table, place: int) -> Raw:
+    named = table.head[0] == "variant"
+    first = [_swatch(report, row[0]), " ", _name(row[0])] if named else [_name(row[0])]
+    cells = [tag("th", first, scope="row"), *(_cell(cell) for cell in row[1:])]
+    return tag("tr", cells, class_="marked") if place == table.marked else tag("tr", cells)
+
+
+def _cell(cell: str) -> Raw:
+    """Long hashes and paths may break anywhere; figures keep to one column."""
+    return tag("td", _name(cell), class_="long") if max(map(len, cell.split()), default=0) > 28 else tag("td", _name(cell))
+
+
+def _swatch(report: Report, name: str) -> Raw:
+    """Colour and dash of a variant, as in every figure."""
+    dashes = " ".join(map(str, dash(report, name)))
+    line = f'<path d="M0 6H22" stroke="{colour(report, name)}" stroke-width="4" stroke-dasharray="{dashes}"/>'
+    return Raw(f'<svg class="swatch" viewBox="0 0 22 12" aria-hidden="true">{line}</svg>')
+
+
+def _figure(report: Report, figure: Figure) -> Raw:
+    pictures = zip(figure.panels, figures.drawn(figure), strict=True)
+    panels = [_panel(report, panel, Raw(svg)) for panel, svg in pictures]
+    key = tag("ul", [tag("li", _swatch(report, name), " ", _name(words)) for name, words in figure.key], class_="key") if figure.key else Raw("")
+    title = tag("h3", figure.title)
+    caption = tag("figcaption", _name(figure.caption))
+    wide = " wide" if len(panels) > 1 else ""
+    return tag("figure", title, tag("div", panels, class_="panels"), key, caption, class_=f"figure{wide}", id=f"figure-{figure.name}")
+
+
+def _panel(report: Report, panel: figures.Panel, svg: Raw) -> Raw:
+    if not panel.heading:
+        return tag("div", svg, class_="panel")
+    name = [_swatch(report, panel.variant), " ", tag("b", _name(panel.variant)), " "] if panel.variant else []
+    return tag("div", tag("p", *name, tag("span", panel.heading), class_="heading"), svg, class_="panel", data_variant=panel.variant)
+
+
+def _footer(report: Report) -> Raw:
+    made = f"Made by edgecompress {report['versions'].get('edgecompress', '')} from report.json ({report['schema']})."
+    ends = "≈ an estimate, at two digits at most, with its band. [a, b] an interval of the median over sessions. – not available."
+    return tag("footer", tag("p", ends), tag("p", made))
