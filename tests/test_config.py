@@ -1,0 +1,138 @@
+"""Strict TOML: every mistake has its address and a suggestion; every value knows where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from edgecompress import catalog, config
+from edgecompress.errors import ConfigError, NotFound
+from edgecompress.job import job
+from edgecompress.settings import Target
+
+TARGET = """
+description = "test"
+runtime = "null"
+[limits]
+items_lost = 2
+[[variant]]
+name = "a"
+compress = [{ use = "x", ratio = 0.5 }]
+"""
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: int = 1
+
+
+@dataclass(frozen=True)
+class Outer:
+    ratio: float
+    mode: Literal["fast", "small"] = "fast"
+    names: tuple[str, ...] = ()
+    inner: Inner = Inner()
+    maybe: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.ratio > 1:
+            raise ValueError("ratio is at most 1")
+
+
+def test_a_table_becomes_a_dataclass() -> None:
+    built = config.build(Outer, {"ratio": 1, "names": ["x"], "inner": {"depth": 2}, "maybe": 3}, "t.toml")
+    assert built == Outer(1.0, "fast", ("x",), Inner(2), 3)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"raito": 0.5}, "t.toml: unknown key 'raito', did you mean 'ratio'?"),
+        ({}, "t.toml: key 'ratio' is missing; it is a number"),
+        ({"ratio": "half"}, "t.toml: ratio: needs a number, not 'half'"),
+        ({"ratio": True}, "t.toml: ratio: needs a number, not True"),
+        ({"ratio": 0.5, "mode": "fats"}, "t.toml: mode: 'fats' is not one of its values, did you mean 'fast'?"),
+        ({"ratio": 0.5, "names": ["x", 1]}, "t.toml: names[1]: needs a text, not 1"),
+        ({"ratio": 0.5, "inner": {"dept": 1}}, "t.toml: inner: unknown key 'dept', did you mean 'depth'?"),
+        ({"ratio": 0.5, "maybe": 1.5}, "t.toml: maybe: needs a whole number, not 1.5"),
+        ({"ratio": 2}, "t.toml: ratio is at most 1"),
+    ],
+)
+def test_every_mistake_has_its_address_and_a_suggestion(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config.build(Outer, table, "t.toml")
+    assert str(error.value) == message
+
+
+def test_a_broken_toml_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text("a = \n")
+    with pytest.raises(ConfigError, match=r"t\.toml: not valid TOML: .*line 1"):
+        config.read_toml(tmp_path / "t.toml")
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.5", 0.5), ("true", True), ("entropy", "entropy"), ("[1, 2]", [1, 2])])
+def test_a_set_value_is_toml_or_else_text(text: str, value: Any) -> None:
+    assert config.from_text(text) == value
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "t.toml").write_text(TARGET)
+    return str(tmp_path / "t.toml")
+
+
+def test_a_setting_over_a_variant_reaches_the_option_of_its_step(target: str) -> None:
+    found = catalog.target(target, {"variant.a.ratio": 0.7, "limits.items_lost": 3, "variant.a.reference": True})
+    assert found.value.variant[0].compress == ({"use": "x", "ratio": 0.7},)
+    assert found.value.variant[0].reference
+    origins = {s.key: (s.value, s.origin) for s in found.settings}
+    assert origins["variant[0].compress[0].ratio"] == (0.7, "command line")
+    assert origins["variant[0].compress[0].use"] == ("x", "t.toml")
+    assert origins["limits.items_lost"] == (3, "command line")
+    assert origins["limits.cosine"] == (None, "default")
+
+
+def test_a_setting_for_an_unknown_variant_is_refused_with_a_suggestion(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"--set variant\.b: no such variant in .*t\.toml; known: a"):
+        catalog.target(target, {"variant.b.ratio": 0.7})
+
+
+def test_a_setting_in_an_unknown_group_is_refused(target: str) -> None:
+    with pytest.raises(ConfigError, match="--set limit.items_lost: .* did you mean 'limits'"):
+        job(None, target, settings={"limit.items_lost": 1})
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(NotFound, match="no target 'x68', did you mean 'x86'"):
+        catalog.target("x68")
+
+
+@pytest.mark.parametrize("kind", sorted(catalog.KINDS))
+def test_every_shipped_file_is_valid(kind: str) -> None:
+    found = catalog.names(kind)
+    assert found
+    for name in found:
+        path = catalog.path_of(kind, name)
+        assert config.build(catalog.KINDS[kind], config.read_toml(path), str(path)).description
+
+
+def test_two_variants_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two variants are called 'a'"):
+        config.build(Target, {"description": "", "runtime": "null", "variant": [{"name": "a"}, {"name": "a"}]}, "t.toml")
+
+
+def test_paths_of_a_source_toml_are_relative_to_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "source.toml").write_text('model = "net.null"\ndata = "data.npz"\n')
+    value = catalog.source(str(tmp_path / "source.toml"), {"metric": "none"}).value
+    assert (value.model, value.data) == (str(tmp_path / "net.null"), str(tmp_path / "data.npz"))
+    assert value.metric == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "factory"), [("a.b:c", True), ("a:b", True), ("/x/y.onnx", False), ("C:net.onnx", False), ("a-b:c", False)]
+)
+def test_a_factory_is_told_from_a_file(text: str, factory: bool) -> None:
+    assert catalog.is_factory(text) is factory
