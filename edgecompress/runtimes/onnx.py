@@ -1,0 +1,277 @@
+"""ONNX Runtime on the CPU: exports programs by torch.onnx, reads strangers' .onnx files, runs and profiles them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
+
+REQUIRES = ("onnx", "onnxruntime", "onnxscript")
+EXTRA = "onnx"
+FORMAT = "onnx"
+READS: tuple[str, ...] = ("program",)
+SUFFIX = ".onnx"
+
+OPSET = 20
+FILE = "model.onnx"
+LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
+WARM_RUNS = 3  # of the per-operator pass, left out of its means
+DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
+
+
+# --------------------------------------------------------------------------- a program becomes a file
+
+
+def export(request: Request) -> Artifact:
+    """The program as `model.onnx`, its tensors named as in the specs. Raises StageFailed where torch cannot."""
+    import torch
+
+    model = request.model
+    program = torch.export.load(model.file(".pt2"))
+    names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
+    try:
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=True,
+            external_data=False,
+            opset_version=OPSET,
+            input_names=names[0],
+            output_names=names[1],
+            verbose=False,
+        )
+    except Exception as error:
+        raise StageFailed(f"runtime onnx: torch.onnx.export: {_first_line(error)}") from error
+    _save(_tidied(exported.model_proto, model), request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs).write()
+
+
+def _tidied(proto: Any, model: Artifact) -> Any:
+    """Without the exporter's notes (stack traces, paths of this machine), its dimensions named as in the specs."""
+    import onnx
+
+    graph = proto.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    for item in (*graph.node, *values, graph, proto):
+        del item.metadata_props[:]
+        item.doc_string = ""
+    symbols = dict(_symbols((*graph.input, *graph.output), (*model.inputs, *model.outputs)))
+    for dim in (d for value in values for d in value.type.tensor_type.shape.dim if d.dim_param):
+        dim.dim_param = re.sub(r"\w+", lambda word: symbols.get(word[0], word[0]), dim.dim_param)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def _symbols(values: Iterable[Any], specs: Sequence[TensorSpec]) -> Iterator[tuple[str, str]]:
+    """The exporter's name of each dynamic dimension with the spec's."""
+    by_name = {spec.name: spec for spec in specs}
+    for value in values:
+        spec = by_name.get(value.name)
+        if spec is None:
+            raise StageFailed(f"runtime onnx: the export has a tensor '{value.name}' that the program has not")
+        for dim, ours in zip(value.type.tensor_type.shape.dim, spec.shape, strict=True):
+            if dim.dim_param and isinstance(ours, Dim):
+                yield dim.dim_param, ours.name
+
+
+def _save(proto: Any, file: Path) -> None:
+    import onnx
+
+    try:
+        onnx.save_model(proto, file)
+    except ValueError as error:  # protobuf's limit of 2 GiB
+        raise InputError(f"{file.name}: {_first_line(error)}; models over 2 GiB are not supported") from error
+
+
+# --------------------------------------------------------------------------- a stranger's file becomes an artifact
+
+
+def read(request: Request) -> Artifact:
+    """The user's `.onnx` file, checked and copied with its external data inside; raises InputError: it is not sound.
+
+    Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
+    """
+    file = Path(request.options["path"])
+    proto = _parsed(file)
+    _check(proto, file)
+    _save(proto, request.out / FILE)
+    session = _opened(request.out / FILE, file)
+    inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
+    _rehearse(session, inputs, file)
+    return Artifact(request.out, FORMAT, inputs, outputs).write()
+
+
+def _parsed(file: Path) -> Any:
+    """The model with its external data, which must lie in the file's own folder."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        return onnx.load_model(file)
+    except FileNotFoundError as error:
+        missing = error.filename or file
+        raise InputError(f"{missing}: no such file; give the path of an .onnx file") from error
+    except DecodeError as error:
+        raise InputError(f"{file}: not an ONNX model, or truncated or damaged; export or copy it again") from error
+    except (onnx.checker.ValidationError, OSError, ValueError) as error:
+        raise InputError(
+            f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
+        ) from error
+
+
+def _check(proto: Any, file: Path) -> None:
+    import onnx
+
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, UnicodeError) as error:
+        raise InputError(f"{file}: not a valid ONNX model: {_first_line(error)}; export it again") from error
+    for tensor in _tensors(proto):
+        _check_finite(tensor, file)
+
+
+def _tensors(proto: Any) -> Iterator[Any]:
+    """Every weight: initializers and constants."""
+    yield from proto.graph.initializer
+    yield from (a.t for node in proto.graph.node for a in node.attribute if a.HasField("t"))
+
+
+def _check_finite(tensor: Any, file: Path) -> None:
+    """NaN is never right; infinity is, as a bound or in a mask, but +Inf among other numbers is a broken weight."""
+    import numpy as np
+    import onnx
+
+    try:
+        values = onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{file}: weight '{tensor.name}': {_first_line(error)}; export it again") from error
+    if values.dtype.kind != "f":
+        return
+    nan, infinite = int(np.isnan(values).sum()), int(np.isposinf(values).sum()) if values.size > 1 else 0
+    if nan or infinite:
+        raise InputError(
+            f"{file}: weight '{tensor.name}' holds {nan} NaN and {infinite} +Inf; train or export it again"
+        )
+
+
+def _opened(copy: Path, file: Path) -> Any:
+    import onnxruntime
+
+    try:
+        return onnxruntime.InferenceSession(copy, _options(1), providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
+        raise InputError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}; export it again") from error
+
+
+def _specs(values: Sequence[Any], file: Path) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(v.name, _shape(v), _dtype(v.type, f"{file}: '{v.name}'")) for v in values)
+
+
+def _shape(value: Any) -> Shape:
+    def dim(axis: int, size: Any) -> int | Dim:
+        if isinstance(size, int):
+            return size
+        return Dim("batch" if axis == 0 else size or f"{value.name}_{axis}", 1, LARGEST)
+
+    return tuple(dim(axis, size) for axis, size in enumerate(value.shape))
+
+
+def _dtype(words: str, where: str) -> str:
+    found = re.fullmatch(r"tensor\((\w+)\)", words)
+    if not found or found[1] == "string":
+        raise InputError(f"{where} is a {words}; only tensors of numbers can be deployed")
+    return DTYPES.get(found[1], found[1])
+
+
+def _rehearse(session: Any, inputs: Sequence[TensorSpec], file: Path) -> None:
+    """One run on zeros, where every size is known: what fails only at run time is the file's fault too."""
+    import numpy as np
+
+    if any(isinstance(d, Dim) and d.name != "batch" for spec in inputs for d in spec.shape):
+        return
+    try:
+        session.run(None, {s.name: np.zeros(s.concrete(), s.dtype) for s in inputs})
+    except Exception as error:
+        raise InputError(f"{file}: ONNX Runtime cannot run it: {_first_line(error)}; export it again") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- a session
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession:
+    """A session on `threads` threads of the CPU, fully optimised, whose threads do not spin when idle."""
+    return OnnxSession(artifact, threads, profile)
+
+
+def _options(threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning burns energy between runs
+    options.log_severity_level = 3
+    return options
+
+
+class OnnxSession:
+    """A model opened by ONNX Runtime."""
+
+    def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
+        self.file, self.threads, self.profile = artifact.file(".onnx"), threads, profile
+        self.names = [spec.name for spec in artifact.outputs]
+        self.session = self._session(_options(threads))
+
+    def _session(self, options: Any) -> Any:
+        import onnxruntime
+
+        return onnxruntime.InferenceSession(self.file, options, providers=["CPUExecutionProvider"])
+
+    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One inference."""
+        return dict(zip(self.names, self.session.run(self.names, inputs), strict=True))
+
+    def ops(self, inputs: Mapping[str, Any], runs: int) -> Mapping[str, Any]:
+        """Mean milliseconds of each node of the optimised graph over `runs` runs, from ONNX Runtime's own profile."""
+        if not self.profile:
+            return {"ops": [], "why": "the session was opened without its profile", "fallback": []}
+        with tempfile.TemporaryDirectory() as folder:
+            options = _options(self.threads)
+            options.enable_profiling = True
+            options.profile_file_prefix = f"{folder}/profile"
+            session = self._session(options)
+            for _ in range(WARM_RUNS + runs):
+                session.run(self.names, inputs)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        return {"ops": _operators(events, runs), "why": "", "fallback": []}
+
+    def close(self) -> None:
+        """Frees it."""
+        self.session = None
+
+
+def _operators(events: Sequence[Mapping[str, Any]], runs: int) -> list[dict[str, Any]]:
+    """Profile events (one per node and run, durations in microseconds) as one mean per node; first runs left out."""
+    durations: dict[str, list[float]] = {}
+    about: dict[str, Mapping[str, Any]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            name = event["name"].removesuffix("_kernel_time")
+            durations.setdefault(name, []).append(event["dur"] / 1000)
+            about[name] = event["args"]
+    return [
+        {"name": n, "type": about[n]["op_name"], "ms": sum(d[-runs:]) / runs, "where": about[n]["provider"]}
+        for n, d in durations.items()
+    ]

@@ -1,0 +1,497 @@
+"""From the user's code to artifacts: a torch factory or a .pt2 becomes a module or a program with named specs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgecompress import tensors
+from edgecompress.errors import InputError, did_you_mean
+from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
+
+REQUIRES = ("torch", "safetensors")
+EXTRA = "torch"
+
+MODULE, STATE, PROGRAM = "module.json", "state.safetensors", "program.pt2"
+LARGEST = 2**31 - 1  # of a dimension that states no range
+RANGE = re.compile(r"([A-Za-z_]\w*):(\d+)\.\.(\d+)")
+
+Dims = Mapping[str, Mapping[int, Dim]]  # input -> axis -> the dimension
+Named = Mapping[str, Any]  # input -> torch tensor
+
+
+# --------------------------------------------------------------------------- stages
+
+
+def load(request: Request) -> Artifact:
+    """The user's model as a "module" (a factory `pkg.mod:fn`) or a "program" (a `.pt2` file); input: "samples".
+
+    options: "model"; "dynamic": {input: {axis: "name:min..max"}}. The user's folders are on sys.path already.
+    Raises InputError when it cannot be built, holds NaN or Inf, or does not take the samples.
+    """
+    reference = request.options["model"]
+    if reference.endswith(".pt2"):
+        return _load_program(request, Path(reference))
+    return _load_module(request, reference)
+
+
+def run(request: Request) -> Artifact:
+    """The module as a "program" by torch.export; inputs: "model", "samples".
+
+    The batch is fixed to the context's, and every other axis to the samples', unless options["dynamic"] names it.
+    """
+    import torch
+
+    model, samples = request.model, request.inputs["samples"]
+    dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in model.inputs])
+    batched = any(dim.name == "batch" for axes in dims.values() for dim in axes.values())
+    net = rebuild(model)
+    batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
+    named = example(model, samples, batch)
+    flat = _flat(net, list(named), [spec.name for spec in model.outputs])
+    try:
+        program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
+    except Exception as error:
+        raise InputError(f"{_reference(model)}: torch.export cannot trace it: {_said(error)}") from error
+    torch.export.save(program, request.out / PROGRAM)
+    inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
+    return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
+
+
+def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Layout and state as the module's specs have them."""
+    return tuple(replace(s, layout=m.layout, feeds=m.feeds) for s, m in zip(specs, model, strict=True))
+
+
+# --------------------------------------------------------------------------- what other stages use
+
+
+def factory(reference: str) -> Any:
+    """The torch module that `pkg.mod:fn` builds, in eval mode; raises InputError with what the user's code raised."""
+    import torch
+
+    build = _function(reference)
+    try:
+        net = build()
+    except Exception as error:
+        raise InputError(f"{reference} raised {_said(error)}; run it in Python to debug it") from error
+    if not isinstance(net, torch.nn.Module):
+        raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
+    return net.eval()
+
+
+def rebuild(artifact: Artifact) -> Any:
+    """The net of a "module" or "program" artifact, ready to run: call it through `outputs`."""
+    import torch
+
+    if artifact.kind == "program":
+        return torch.export.load(artifact.file(".pt2")).module()
+    from safetensors.torch import load_file
+
+    card = json.loads((artifact.path / MODULE).read_text(encoding="utf-8"))
+    net = factory(card["factory"])
+    net.load_state_dict(load_file(artifact.path / STATE))
+    return net
+
+
+def outputs(net: Any, artifact: Artifact, inputs: Named) -> dict[str, Any]:
+    """What `net` (of `rebuild`) answers to tensors by the artifact's input names: tensors by its output names."""
+    import torch
+
+    names = [spec.name for spec in artifact.outputs]
+    with torch.inference_mode():
+        if artifact.kind == "program":
+            return flatten(_call_program(net, [inputs[spec.name] for spec in artifact.inputs]), names)
+        return flatten(_call(net, inputs), names)
+
+
+def flatten(answer: Any, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Nested dictionaries, tuples and lists of tensors as {dotted name: tensor}; `names` replace the names in order.
+
+    One bare tensor is "output"; the parts of a tuple are "output.0", "output.1", ...; None is left out.
+    """
+    leaves = dict(_leaves(answer, ""))
+    if not leaves:
+        raise InputError("the model returned no tensor; its forward must return tensors, in tuples or dictionaries")
+    if names and len(names) != len(leaves):
+        raise InputError(f"the model returned {len(leaves)} tensors this time, not {len(names)}: {', '.join(names)}")
+    return dict(zip(names or leaves, leaves.values(), strict=True))
+
+
+def _leaves(answer: Any, name: str) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    if isinstance(answer, torch.Tensor):
+        yield name or "output", answer
+    elif isinstance(answer, Mapping):
+        for key, part in answer.items():
+            word = re.sub(r"[^\w.-]", "_", str(key))  # names become file names
+            yield from _leaves(part, f"{name}.{word}" if name else word)
+    elif isinstance(answer, (tuple, list)):
+        fields = getattr(answer, "_fields", None)  # a named tuple is as good as a dictionary
+        if fields:
+            yield from _leaves(dict(zip(fields, answer, strict=True)), name)
+        else:
+            for index, part in enumerate(answer):
+                yield from _leaves(part, f"{name or 'output'}.{index}")
+    elif answer is not None:
+        raise InputError(f"the model's output '{name or 'output'}' is a {type(answer).__name__}, not a tensor")
+
+
+def dynamic(table: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> dict[str, dict[int, Dim]]:
+    """The dynamic dimensions that a source declares: {input: {axis: "name:min..max"}}; raises InputError."""
+    found: dict[str, dict[int, Dim]] = {}
+    for name, axes in table.items():
+        if name not in names:
+            raise InputError(f"dynamic: the model has no input '{name}'{did_you_mean(name, names)}")
+        found[name] = {_axis(name, axis): _range(name, text) for axis, text in axes.items()}
+    return found
+
+
+def _axis(name: str, text: str) -> int:
+    if not str(text).isdigit():
+        raise InputError(f"dynamic.{name}: an axis is a number from 0, not '{text}'")
+    return int(text)
+
+
+def _range(name: str, text: str) -> Dim:
+    found = RANGE.fullmatch(text)
+    if not found or int(found[2]) > int(found[3]):
+        raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
+    return Dim(found[1], int(found[2]), int(found[3]))
+
+
+# --------------------------------------------------------------------------- the user's function
+
+
+def _function(reference: str) -> Callable[[], Any]:
+    where, _, name = reference.partition(":")
+    if not where or not name:
+        raise InputError(f"'{reference}' is neither a file nor pkg.mod:function; give one of them")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        missing = error.name or where
+        if not (where + ".").startswith(missing + "."):
+            raise InputError(f"{reference}: {_said(error)}; install '{missing}', or add its folder") from error
+        raise InputError(
+            f"{reference}: no module '{missing}' in {os.getcwd()} or installed; go to the folder that holds it"
+        ) from error
+    except Exception as error:
+        raise InputError(
+            f"{reference}: importing {where} raised {_said(error)}; run it in Python to debug it"
+        ) from error
+    if not callable(getattr(module, name, None)):
+        known = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
+        raise InputError(f"{reference}: {where} has no function '{name}'{did_you_mean(name, known)}")
+    return getattr(module, name)  # type: ignore[no-any-return]
+
+
+def _said(error: BaseException) -> str:
+    """`ValueError: its first line (nets.py:12)`: the line is the innermost one of the user's own code."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}{where}"
+
+
+def _is_users(file: str) -> bool:
+    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    return "site-packages" not in file and not file.startswith((own, sys.base_prefix, "<"))
+
+
+# --------------------------------------------------------------------------- a factory becomes a module
+
+
+def _load_module(request: Request, reference: str) -> Artifact:
+    from safetensors.torch import save_file
+
+    net = factory(reference)
+    _check_weights(net, reference)
+    inputs, outputs = _module_specs(net, request, reference)
+    state = {name: tensor.detach().clone().contiguous() for name, tensor in net.state_dict().items()}
+    save_file(state, request.out / STATE)
+    card = {"factory": reference, "edits": []}
+    (request.out / MODULE).write_text(json.dumps(card, indent=1), encoding="utf-8")
+    return Artifact(request.out, "module", inputs, outputs).write()
+
+
+def _check_weights(net: Any, reference: str) -> None:
+    import torch
+
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            nan = int(torch.isnan(tensor).sum())
+            infinite = int(torch.isinf(tensor).sum())
+            raise InputError(
+                f"{reference}: weight '{name}' holds {nan} NaN and {infinite} infinite values; train or save it again"
+            )
+
+
+def _input_specs(net: Any, samples: Artifact, reference: str) -> list[TensorSpec]:
+    """The samples' specs under the names of forward's parameters, in forward's order; state is left out."""
+    parameters = inspect.signature(net.forward).parameters.values()
+    state = {name.partition(".")[0] for name in _state(net).values()}
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in state]
+    names = [p.name for p in named]
+    required = {p.name for p in named if p.default is p.empty}
+    given = {spec.name.partition(".")[0] for spec in samples.inputs}
+    if required <= given and (given <= {*names, *state} or any(p.kind == p.VAR_KEYWORD for p in parameters)):
+        order = {name: i for i, name in enumerate(names)}
+        return sorted(samples.inputs, key=lambda spec: order.get(spec.name.partition(".")[0], len(names)))
+    nameless = [spec.name for spec in samples.inputs] == tensors.unnamed(len(samples.inputs))
+    if len(required) <= len(samples.inputs) <= len(names) and (nameless or len(samples.inputs) == 1):
+        return [replace(spec, name=name) for spec, name in zip(samples.inputs, names, strict=False)]
+    have = ", ".join(spec.name for spec in samples.inputs)
+    raise InputError(
+        f"{reference}: forward takes ({', '.join(names)}), the data has: {have}; "
+        "give the data's arrays the names of forward's parameters"
+    )
+
+
+def _state(net: Any) -> dict[str, str]:
+    """{output: the input that it becomes at the next call}: a stateful net says so itself."""
+    return dict(getattr(net, "edge_state", {}))
+
+
+def _module_specs(net: Any, request: Request, reference: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
+    samples = request.inputs["samples"]
+    specs = _input_specs(net, samples, reference)
+    dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in specs])
+    draft = Artifact(request.out, "module", tuple(specs))
+    one = _answers(net, example(draft, samples, 1), reference)
+    two = _bigger(net, draft, samples) or one
+    batch = Dim("batch", 1, LARGEST)
+    inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
+    outputs = [TensorSpec(n, _shape(t, two[n], batch), _dtype(t), feeds=_state(net).get(n, "")) for n, t in one.items()]
+    inputs += _state_inputs(_state(net), inputs, outputs, reference)
+    whole = replace(draft, inputs=tuple(inputs), outputs=tuple(outputs))
+    if len(inputs) > len(specs):  # the state goes in too
+        _answers(net, example(whole, samples, 1), reference)
+    return whole.inputs, whole.outputs
+
+
+def _bigger(net: Any, draft: Artifact, samples: Artifact) -> dict[str, Any] | None:
+    """What the net answers to two items, or None when its batch is fixed to one."""
+    try:
+        return _answers(net, example(draft, samples, 2), "")
+    except InputError:
+        return None
+
+
+def _shape(one: Any, two: Any, batch: Dim) -> Shape:
+    """The shape of an output, from its values for one item and for two."""
+    return tuple(batch if a != b else a for a, b in zip(one.shape, two.shape, strict=True))
+
+
+def _state_inputs(feeds: Mapping[str, str], inputs: Any, outputs: Any, reference: str) -> list[TensorSpec]:
+    """The inputs that hold state and have no data: each is as the output that feeds it."""
+    by_name = {spec.name: spec for spec in outputs}
+    for output in feeds:
+        if output not in by_name:
+            raise InputError(
+                f"{reference}: edge_state: the model has no output '{output}'{did_you_mean(output, by_name)}"
+            )
+    known = [spec.name for spec in inputs]
+    return [replace(by_name[out], name=name, feeds="") for out, name in feeds.items() if name not in known]
+
+
+def _dims(spec: TensorSpec, axes: Mapping[int, Dim], batch: int | Dim) -> Shape:
+    if axes and max(axes) >= len(spec.shape):
+        raise InputError(f"dynamic.{spec.name}: it has {len(spec.shape)} axes, there is no axis {max(axes)}")
+    return tuple(axes.get(i, batch if i == 0 else size) for i, size in enumerate(spec.shape))
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _answers(net: Any, named: Named, reference: str) -> dict[str, Any]:
+    import torch
+
+    try:
+        with torch.inference_mode():
+            answer = _call(net, named)
+    except Exception as error:
+        given = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
+        raise InputError(
+            f"{reference}: its forward does not take the data ({given}): {_said(error)}; "
+            "check the data's shape and preprocessing"
+        ) from error
+    return flatten(answer)
+
+
+def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, Any]:
+    """The first `batch` items of the data as torch tensors by the model's input names; too few are repeated.
+
+    Inputs that an output feeds (state) without data are zeros.
+    """
+    import torch
+
+    splits = [split for split, n in samples.facts["splits"].items() if n]
+    if not splits:
+        raise InputError("the data holds no item in any split; check what it yields")
+    fed = {spec.feeds for spec in model.outputs if spec.feeds}
+    names = tensors.check_inputs(model, samples)
+    first = next(tensors.batches(samples, splits[0], batch, names=names))
+    zeros = {
+        s.name: torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs if s.name in fed
+    }
+    found = {**zeros, **{name: torch.from_numpy(array) for name, array in first.items()}}
+    return {spec.name: found[spec.name] for spec in model.inputs}
+
+
+# --------------------------------------------------------------------------- calls
+
+
+def _call(net: Any, named: Named) -> Any:
+    """forward(**named), dotted names put back together: "state.h" is the "h" of the dictionary "state"."""
+    return net(**_nested(named))
+
+
+def _nested(named: Named) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, tensor in named.items():
+        *path, last = name.split(".")
+        place = found
+        for word in path:
+            place = place.setdefault(word, {})
+        place[last] = tensor
+    return {name: _tuples(part) for name, part in found.items()}
+
+
+def _tuples(part: Any) -> Any:
+    """Dictionaries whose keys are 0, 1, 2, ... are tuples."""
+    if not isinstance(part, dict):
+        return part
+    parts = {key: _tuples(value) for key, value in part.items()}
+    return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
+
+
+def _call_program(net: Any, leaves: Sequence[Any]) -> Any:
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(list(leaves), net._in_spec)
+    return net(*args, **kwargs)
+
+
+def _flat(net: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
+    """`net` with a flat signature: tensors in the order of `names` in, a tuple in the order of `outputs` out."""
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            return tuple(flatten(_call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
+
+    return Flat().eval()
+
+
+# --------------------------------------------------------------------------- programs
+
+
+def _torch_dims(named: Named, dims: Dims) -> Any:
+    """torch.export's dynamic shapes of a forward(*inputs)."""
+    import torch
+
+    known: dict[str, Any] = {}
+
+    def of(dim: Dim) -> Any:
+        return known.setdefault(dim.name, torch.export.Dim(dim.name, min=dim.min, max=dim.max))
+
+    return {"inputs": tuple({axis: of(dim) for axis, dim in dims.get(name, {}).items()} for name in named)}
+
+
+def _load_program(request: Request, file: Path) -> Artifact:
+    import torch
+
+    try:
+        program = torch.export.load(file)
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: no such file; give the path of a .pt2 file") from error
+    except Exception as error:
+        raise InputError(f"{file}: not a program of torch.export: {_said(error)}; export it again") from error
+    for name, tensor in program.state_dict.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
+    shutil.copyfile(file, request.out / PROGRAM)
+    inputs, outputs = _program_specs(program, [list(program.graph_signature.user_inputs), []], {})
+    draft = Artifact(request.out, "program", inputs, outputs)
+    samples = request.inputs["samples"]
+    batch = inputs[0].shape[0]
+    named = example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
+    try:
+        answer = _call_program(program.module(), list(named.values()))
+    except Exception as error:
+        raise InputError(f"{file}: it does not take the data: {_said(error)}; check the data's shape") from error
+    names = list(flatten(answer))
+    return replace(draft, outputs=tuple(replace(s, name=n) for s, n in zip(outputs, names, strict=True))).write()
+
+
+def _program_specs(
+    program: Any, names: Sequence[Sequence[str]], dims: Dims
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The specs of a program's inputs and outputs; where `names` are missing the graph's own are taken."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    signature = program.graph_signature
+    found = []
+    for order, words in zip((signature.user_inputs, signature.user_outputs), names, strict=True):
+        found.append([_spec(n, values.get(str(g)), str(g)) for n, g in zip(words or order, order, strict=True)])
+    known = _known_symbols(program, found[0], dims)
+    specs = [
+        tuple(TensorSpec(n, tuple(_named(s, known) for s in v.shape), _dtype(v)) for n, v in side) for side in found
+    ]
+    return specs[0], specs[1]
+
+
+def _spec(name: str, value: Any, where: str) -> tuple[str, Any]:
+    if not hasattr(value, "shape"):
+        raise InputError(f"the program's '{where}' is not a tensor; export it with tensors only")
+    return name, value
+
+
+def _known_symbols(program: Any, inputs: Any, dims: Dims) -> dict[Any, Dim]:
+    """Each symbol of the inputs as it was declared, else with the program's range; a first axis is then the batch."""
+    found: dict[Any, Dim] = {}
+    for name, value in inputs:
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, int) or not size.node.expr.is_symbol or size.node.expr in found:
+                continue
+            limits = program.range_constraints[size.node.expr]
+            own = Dim(
+                "batch" if axis == 0 else f"{name}_{axis}", max(int(limits.lower), 1), int(min(limits.upper, LARGEST))
+            )
+            found[size.node.expr] = dims.get(name, {}).get(axis, own)
+    return found
+
+
+def _named(size: Any, known: Mapping[Any, Dim]) -> int | Dim:
+    """A size as a number or a named dimension; one computed from others has their range put through it."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if expression in known:
+        return known[expression]
+    low, high = (int(expression.subs({s: getattr(d, end) for s, d in known.items()})) for end in ("min", "max"))
+    text = str(expression.subs({s: type(s)(d.name, integer=True) for s, d in known.items()})).replace(" ", "")
+    return Dim(text, min(low, high), max(low, high))
+
+
+def _reference(model: Artifact) -> str:
+    return str(json.loads((model.path / MODULE).read_text(encoding="utf-8"))["factory"])
