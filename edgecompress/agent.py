@@ -353,7 +353,8 @@ def _metered(meter: Meter, act: Callable[[], int], batch: int) -> Answer:
     begin = time.monotonic()
     runs = act()
     end = time.monotonic()
-    return {"n": runs * batch, "seconds": end - begin, "energy": asdict(meter.energy(begin, end))}
+    energy = asdict(meter.energy(begin, end))
+    return {"n": runs * batch, "begin_s": begin, "seconds": end - begin, "energy": energy}
 
 
 def ops(asked: Asked, out: Path) -> Answer:

@@ -1,0 +1,210 @@
+"""The agent: one process, one request, one result; what it says when things go wrong; that it dies with its parent."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bench_inputs
+import numpy as np
+import psutil
+import pytest
+
+import edgecompress
+from edgecompress import agent
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact
+from edgecompress.transports import host
+
+PACKAGE = Path(edgecompress.__path__[0])
+PROFILE = {
+    "warmup_s": 0.02,
+    "warmup_runs": 2,
+    "warmup_tolerance": 0.02,
+    "warmup_cap_s": 0.3,
+    "window_s": 0.05,
+    "window_runs": 20,
+    "ops_runs": 3,
+}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """An empty folder for the agent's result."""
+    (tmp_path / "result").mkdir()
+    return tmp_path / "result"
+
+
+def request(folder: Path, mode: str, model: Artifact, items: int = 10, **more: object) -> dict[str, object]:
+    """What is asked of the agent about a null net."""
+    asked = {
+        "mode": mode,
+        "runtime": {"name": "null", "module": "edgecompress.runtimes.null"},
+        "threads": 1,
+        "batch": 1,
+        "artifact": str(model.path),
+        "samples": str(bench_inputs.samples(folder / "samples", items).path),
+        "profile": PROFILE,
+        "device": {},
+    }
+    return {**asked, **more}
+
+
+def ask(asked: dict[str, object], out: Path, deadline_s: float = 60) -> dict[str, object]:
+    return agent.ask(host.connect({}), asked, out, deadline_s)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_outputs_lie_item_by_item_with_the_padding_dropped(tmp_path, out, batch):
+    answer = ask(request(tmp_path, "outputs", bench_inputs.net(tmp_path / "net"), batch=batch), out)
+    given, found = np.load(tmp_path / "samples/test/x.npy"), np.load(out / "test/y.npy")
+    assert (answer["n"], found.shape) == (10, (10, 3))
+    np.testing.assert_allclose(found, given.mean(axis=1, keepdims=True) * [1, 2, 3], rtol=1e-5)
+
+
+def test_outputs_of_a_net_made_for_a_batch_are_the_same(tmp_path, out):
+    answer = ask(request(tmp_path, "outputs", bench_inputs.net(tmp_path / "net", batch=4)), out)
+    assert (answer["batch"], np.load(out / "test/y.npy").shape) == (4, (10, 3))
+
+
+def test_session_tells_load_first_warm_window_memory_and_environment(tmp_path, out):
+    answer = ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net", spin_ms=1.0), threads=2), out)
+    times = np.fromfile(out / agent.LATENCIES, dtype=np.int64) / 1e6
+    assert answer["n"] == len(times) >= 20
+    assert answer["window_s"] >= 0.05 and times.sum() / 1e3 <= answer["window_s"]
+    assert times.min() >= 1.0 and answer["first_ms"] >= 1.0 and answer["load_ms"] > 0
+    assert answer["warmup_s"] >= 0.02 and answer["warmup_runs"] >= 2
+    assert answer["memory"]["arena_bytes"] is None and "null" in answer["memory"]["arena_reason"]
+    assert answer["environment"]["threads"] == 2 and "numpy" in answer["environment"]["versions"]
+    assert answer["environment"]["affinity"] == psutil.Process().cpu_affinity()
+
+
+def test_a_net_that_never_settles_is_flagged_at_the_cap():
+    settings = {**PROFILE, "warmup_cap_s": 0.2, "warmup_tolerance": 0.0}
+    told = agent._warm_up(lambda given: time.sleep(0.001), [{}], settings)
+    assert told["warm"] is False
+    assert 0.2 <= told["warmup_s"] < 2
+
+
+def test_warm_up_lasts_until_the_blocks_agree():
+    pace = iter([0.02] * 3 + [0.01] * 3 + [0.005] * 1000)
+    told = agent._warm_up(lambda given: time.sleep(next(pace)), [{}], {**PROFILE, "warmup_tolerance": 0.2})
+    blocks = told["warmup_blocks_ms"]
+    assert told["warm"] and abs(blocks[-1] / blocks[-2] - 1) < 0.2
+    assert blocks[-1] < blocks[0] / 2
+
+
+def test_every_run_is_counted_and_the_samples_take_turns():
+    seen = []
+    times = agent._loop(lambda given: seen.append(given["i"]), [{"i": 0}, {"i": 1}, {"i": 2}], 0.0, 7)
+    assert (len(times), seen) == (7, [0, 1, 2, 0, 1, 2, 0])
+
+
+def test_ops_come_from_a_session_of_their_own(tmp_path, out):
+    answer = ask(request(tmp_path, "ops", bench_inputs.net(tmp_path / "net", spin_ms=1.0)), out)
+    assert [op["name"] for op in answer["ops"]] == ["null"]
+    assert answer["ops"][0]["ms"] >= 1.0
+
+
+def test_facts_say_why_each_sensor_cannot_read(tmp_path, out):
+    sensors = [{"name": n, "module": f"edgecompress.sensors.{n}"} for n in ("rapl", "power_model")]
+    asked = {"mode": "facts", "sensors": sensors, "device": {"power": None}, "root": str(tmp_path)}
+    answer = ask(asked, out)
+    assert "no RAPL" in answer["sensors"]["rapl"] and "[power]" in answer["sensors"]["power_model"]
+
+
+def test_threads_reach_the_libraries_before_they_are_loaded(tmp_path, out, monkeypatch):
+    (tmp_path / "telling.py").write_text("import os\nraise ValueError('OMP=' + os.environ['OMP_NUM_THREADS'])")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = request(tmp_path, "session", bench_inputs.net(tmp_path / "net"), threads=3)
+    with pytest.raises(StageFailed, match="ValueError: OMP=3"):
+        ask({**asked, "runtime": {"name": "telling", "module": "telling"}}, out)
+
+
+# --------------------------------------------------------------------------- when things go wrong
+
+
+def test_a_damaged_model_is_the_users_fault(tmp_path, out):
+    model = bench_inputs.net(tmp_path / "net")
+    (model.path / "model.null").write_text("{")
+    with pytest.raises(InputError, match="not a null net"):
+        ask(request(tmp_path, "session", model), out)
+
+
+def test_another_batch_than_the_models_is_refused(tmp_path, out):
+    with pytest.raises(InputError, match="made for batch 4, measured with 1; use --batch 4"):
+        ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net", batch=4)), out)
+
+
+def test_an_empty_split_is_refused(tmp_path, out):
+    with pytest.raises(InputError, match="split 'test' is empty"):
+        ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net"), items=0), out)
+
+
+def test_an_unknown_mode_is_refused(tmp_path, out):
+    with pytest.raises(InputError, match="no mode 'sing'; known: outputs"):
+        ask({"mode": "sing"}, out)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os; os.abort()", "the agent was ended by SIGABRT"),
+        ("import os; print('nothing left'); os._exit(3)", "ended with code 3 and no result"),
+        ("import time; time.sleep(60)", "gave no answer within 2 s"),
+    ],
+)
+def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypatch, code, says):
+    (tmp_path / "dying.py").write_text(f"def open(artifact, threads, profile=False):\n    {code}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = request(tmp_path, "session", bench_inputs.net(tmp_path / "net"))
+    with pytest.raises(StageFailed, match=says):
+        ask({**asked, "runtime": {"name": "dying", "module": "dying"}}, out, 2 if "sleep" in code else 60)
+
+
+def test_an_output_that_is_no_file_name_stays_inside(tmp_path, out):
+    model = bench_inputs.net(tmp_path / "net")
+    text = (model.path / "model.null").read_text().replace('"y"', '"../../y"')
+    (model.path / "model.null").write_text(text)
+    card = json.loads((model.path / "artifact.json").read_text())
+    card["outputs"][0]["name"] = "../../y"
+    (model.path / "artifact.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match="cannot be a file's name"):
+        ask(request(tmp_path, "outputs", model), out)
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_the_agent_dies_with_its_parent(tmp_path, out):
+    model = bench_inputs.net(tmp_path / "net", sleep_ms=100.0)
+    asked = request(tmp_path, "session", model, profile={**PROFILE, "window_s": 60})
+    code = (
+        "import json, sys\nfrom pathlib import Path\nfrom edgecompress import agent\n"
+        "from edgecompress.transports import host\n"
+        f"agent.ask(host.connect({{}}), json.loads(sys.argv[1]), Path({str(out)!r}), 60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, json.dumps(asked)])
+    end = time.monotonic() + 20
+    while not (children := psutil.Process(parent.pid).children()) and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(1.0)  # it is in the midst of its work
+    assert children and children[0].is_running()
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(children, timeout=2)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+# --------------------------------------------------------------------------- old Pythons
+
+CARRIED = ["agent", "errors", "model", "tensors", "lifeline", "runtimes/null", "sensors/rapl", "sensors/_counter"]
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_devices_get_is_python_3_9(name):
+    tree = ast.parse((PACKAGE / f"{name}.py").read_text(), feature_version=(3, 9))
+    strict = [n for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg in ("strict", "kw_only", "slots")]
+    assert not strict
