@@ -33,7 +33,7 @@ def report(device: str = "host", root: Path = Path("/")) -> dict[str, Any]:
         "disk_free_bytes": shutil.disk_usage(Path.cwd()).free,
         "device": {"name": device, "transport": plain["transport"], **facts},
         **{kind: [_plugin(*each) for each in registry.every(kind)] for kind in KINDS},
-        "sensors": [_sensor(name, module, known, root) for name, module in registry.every("sensors")],
+        "sensors": [sensor(name, module, known, root) for name, module in registry.every("sensors")],
         "libraries": _libraries(),
     }
 
@@ -56,7 +56,8 @@ def _plugin(name: str, module: ModuleType) -> dict[str, Any]:
     }
 
 
-def _sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """What a sensor reads on a device, or why it cannot."""
     why_not = module.unavailable(device, root)
     listed = name in device["sensors"]
     return {

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import metadata
 from types import ModuleType
 
-from edgecompress.errors import MissingDependency
+from edgecompress.errors import EdgeError, MissingDependency
 
 
 @cache
@@ -68,8 +68,12 @@ def main() -> int:
     """`python -m edgecompress.envs TARGET`: the extras that a target needs, separated by commas."""
     from edgecompress import catalog, plan
 
-    target = catalog.target(sys.argv[1]).value
-    print(",".join(extras(plan.plugins(target))))
+    try:
+        target = catalog.target(sys.argv[1]).value
+        print(",".join(extras(plan.plugins(target))))
+    except EdgeError as error:
+        print(f"edgecompress: error: {error}", file=sys.stderr)
+        return error.exit_code
     return 0
 
 

@@ -1,0 +1,424 @@
+"""The command line: arguments in, exit code and text out. What happens is in `api`, what it looks like in `console`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.errors import EdgeError, InputError
+
+Command = Callable[[argparse.Namespace], int]
+INTERRUPTED = 130
+BUG = (
+    "edgecompress: this is a bug: please report the text above with the output of `edgecompress doctor` to the project"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Exit codes: 0 done, 1 a check failed, 2 your input, 3 a stage broke, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parser().parse_args(words)
+    args.words = words
+    try:
+        code = int(args.command(args))
+        sys.stdout.flush()  # a closed pipe is met here, not at exit
+        return code
+    except EdgeError as error:
+        print(f"edgecompress: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("edgecompress: interrupted; run it again and it goes on where it was", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit would raise again
+        return EdgeError.exit_code
+    except Exception:  # the boundary: what is not an EdgeError is a fault of ours
+        import traceback
+
+        traceback.print_exc()
+        print(BUG, file=sys.stderr)
+        return EdgeError.exit_code
+
+
+# --------------------------------------------------------------------------- the grammar
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar; the docs and the shell completion are made from it."""
+    root = argparse.ArgumentParser(
+        prog="edgecompress",
+        description="Takes a trained model to an edge device: compressed, verified, measured where it will run.",
+        epilog="examples:\n"
+        "  edgecompress deploy                                   the embedded demo on this machine\n"
+        "  edgecompress deploy net.onnx --data images/ --target x86\n"
+        "  edgecompress deploy my_pkg.nets:build --data my_pkg.nets:data\n"
+        "  edgecompress COMMAND --help                           what a command takes, with examples",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=_version())
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_run_commands, _add_artifact_commands, _add_lists, _add_cache, _add_others):
+        add(commands)
+    return root
+
+
+def _version() -> str:
+    from edgecompress import __version__
+
+    return f"edgecompress {__version__}"
+
+
+def _command(commands: Any, name: str, command: Command, says: str, examples: str) -> argparse.ArgumentParser:
+    """One subcommand with its examples; `--json` and the verbosity are everywhere."""
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=says,
+        description=says[0].upper() + says[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  edgecompress {line}" for line in examples.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    added.set_defaults(command=command)
+    added.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
+    added.add_argument("-v", "--verbose", action="count", default=0, help="say more: every setting and its origin")
+    added.add_argument("-q", "--quiet", action="store_true", help="say only how it ended")
+    return added
+
+
+def _add_run_commands(commands: Any) -> None:
+    deploy = _command(
+        commands,
+        "deploy",
+        _deploy,
+        "compress, export, verify, measure and ship a model for a target",
+        "deploy --target x86\n"
+        "deploy my_pkg.nets:build --data my_pkg.nets:data --profile quick\n"
+        "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
+        "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
+    )
+    plan = _command(
+        commands,
+        "plan",
+        _plan,
+        "print what deploy would do, and how long it would take, without doing it",
+        "plan --target x86\nplan net.onnx --data images/ --json",
+    )
+    for command in (deploy, plan):
+        command.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
+        _add_job(command)
+        command.add_argument("--target", default="x86", help="a target's name or TOML file (default: x86)")
+        command.add_argument("--only", action="append", default=[], metavar="VARIANT", help="only these variants")
+    deploy.add_argument("--out", type=Path, help="where it ships (default: dist/TARGET)")
+    deploy.add_argument("--until", default="", metavar="STAGE", help="stop after this stage; plan lists them")
+    deploy.add_argument("--untrusted", action="store_true", help="refuse a model or data that runs its author's code")
+    _add_running(deploy)
+
+
+MODEL_HELP = "a factory pkg.mod:fn, a .pt2 or .onnx file, or a source TOML (default: the embedded demo)"
+
+
+def _add_job(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--data", help="pkg.mod:fn, an .npz, a folder of .npy or of images, or `random`")
+    command.add_argument("--metric", help="top1, top5, perplexity, mse, none, or pkg.mod:fn")
+    command.add_argument("--samples", type=int, metavar="N", help="at most N items per split")
+    _add_measuring(command)
+
+
+def _add_measuring(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", help="a device's name or TOML file (default: the target's)")
+    command.add_argument(
+        "--profile", default="standard", help="how to measure: quick, standard, strict, or a TOML file"
+    )
+    command.add_argument("--threads", type=int, metavar="N", help="threads of an inference (default: 1)")
+    command.add_argument("--batch", type=int, metavar="N", help="items of an inference (default: 1)")
+    command.add_argument("--seed", type=int, metavar="N", help="of everything random (default: 0)")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="lay a value over a TOML file's"
+    )
+
+
+def _add_running(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--offline", action="store_true", help="refuse whatever tries to reach the network")
+    command.add_argument("--remeasure", action="store_true", help="measure again, whatever is stored")
+    _add_store(command)
+
+
+def _add_store(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--store", type=Path, default=Path(".edgecompress"), help="where results are kept")
+
+
+def _add_artifact_commands(commands: Any) -> None:
+    verify = _command(
+        commands,
+        "verify",
+        _verify,
+        "check a shipped artifact against its source again",
+        "verify dist/x86\nverify dist/x86 my_pkg.nets:build --data my_pkg.nets:data",
+    )
+    verify.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
+    verify.add_argument("model", nargs="?", metavar="MODEL", help="the source (default: the one in its report)")
+    _add_job(verify)
+    _add_running(verify)
+    profile = _command(
+        commands,
+        "profile",
+        _profile,
+        "measure a shipped artifact on a device",
+        "profile dist/x86 --profile quick\nprofile dist/x86 --threads 2 --batch 8 --json",
+    )
+    profile.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
+    _add_measuring(profile)
+    _add_running(profile)
+    report = _command(
+        commands, "report", _report, "show the report of a deploy", "report dist/x86\nreport dist/x86 --json"
+    )
+    report.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
+    package = _command(
+        commands,
+        "package",
+        _package,
+        "wrap a shipped artifact for an app",
+        "package dist/x86\npackage dist/x86 --as tar",
+    )
+    package.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
+    package.add_argument("--as", dest="packager", metavar="PACKAGER", help="the packager (default: the target's)")
+    package.add_argument("--out", type=Path, help="the folder it goes to (default: beside FOLDER)")
+
+
+def _add_lists(commands: Any) -> None:
+    singular = {
+        "targets": "what can be shipped",
+        "devices": "where it can be measured",
+        "profiles": "how it can be measured",
+        "techniques": "ways to compress",
+        "runtimes": "inference engines",
+        "sensors": "ways to read energy",
+    }
+    for kind, says in singular.items():
+        examples = {"targets": "x86", "devices": "host", "profiles": "quick"}.get(kind, "")
+        lines = f"{kind}\n{kind} --json" + (f"\n{kind} {examples}" if examples else "")
+        listed = _command(commands, kind, _list, f"list {kind}: {says}", lines)
+        listed.add_argument("name", nargs="?", metavar="NAME", help="show this one whole")
+        listed.set_defaults(kind=kind)
+
+
+def _add_cache(commands: Any) -> None:
+    cache = commands.add_parser(
+        "cache",
+        help="look into the store of results: ls, why, gc, verify",
+        description="Looks into the store of results.",
+    )
+    inside = cache.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    ls = _command(inside, "ls", _cache_ls, "list the stored results, newest first", "cache ls\ncache ls --json")
+    why = _command(inside, "why", _cache_why, "say what the result of a stage depends on", "cache why int8/verify")
+    why.add_argument("stage", metavar="STAGE", help="a stage's name, as plan lists it")
+    gc = _command(inside, "gc", _cache_gc, "remove old results", "cache gc --older-than 30\ncache gc --older-than 0")
+    gc.add_argument("--older-than", type=float, default=30.0, metavar="DAYS", help="older than this (default: 30)")
+    check = _command(
+        inside, "verify", _cache_verify, "compare every stored byte with its sha256; exit 1 on damage", "cache verify"
+    )
+    for command in (ls, why, gc, check):
+        _add_store(command)
+
+
+def _add_others(commands: Any) -> None:
+    doctor = _command(
+        commands, "doctor", _doctor, "say what this machine can do; paste it into a bug report", "doctor\ndoctor --json"
+    )
+    doctor.add_argument("--device", default="host", help="ask this device (default: host)")
+    init = _command(
+        commands,
+        "init",
+        _init,
+        "write a commented TOML file for a case of your own",
+        "init my-board --runtime openvino --runtime onnx\n"
+        "init my-net --kind source --model my_pkg.nets:build --data my_pkg.nets:data\n"
+        "init my-board --kind device --output devices/my-board.toml",
+    )
+    init.add_argument("name", metavar="NAME", help="its name")
+    init.add_argument("--kind", choices=("target", "source", "device", "profile"), default="target", help="of what")
+    init.add_argument("--runtime", action="append", default=[], help="of a target's variants; may be repeated")
+    init.add_argument("--model", default="my_package.nets:build", help="of a source")
+    init.add_argument("--data", default="my_package.nets:data", help="of a source")
+    init.add_argument("--output", type=Path, help="the file (default: KINDs/NAME.toml)")
+    completion = commands.add_parser(
+        "completion",
+        help="print a shell's completion script",
+        description="Prints a completion script.",
+        epilog="examples:\n  edgecompress completion bash > ~/.local/share/bash-completion/completions/edgecompress",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.set_defaults(command=_completion)
+
+
+# --------------------------------------------------------------------------- the commands
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    """What `edgecompress.job.job` takes, from the arguments."""
+    from edgecompress import config
+
+    names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target")
+    asked = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    asked["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
+    if bad := [text for text in args.set if "=" not in text]:
+        raise InputError(f"--set {bad[0]}: write --set KEY=VALUE, for example --set limits.items_lost=2")
+    asked["settings"] = {k.strip(): config.from_text(v) for k, _, v in (text.partition("=") for text in args.set)}
+    return asked
+
+
+def _options(args: argparse.Namespace, listener: Any) -> Any:
+    import shlex
+
+    from edgecompress import api
+
+    names = ("out", "until", "offline", "untrusted", "remeasure", "store")
+    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    return api.Options(**given, command=shlex.join(["edgecompress", *args.words]), listener=listener)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from edgecompress import console, plan
+    from edgecompress.job import job
+
+    wanted = job(args.model, **_asked(args))
+    steps = plan.deploy(wanted)
+    if args.json:
+        console.print_json(console.plan_data(wanted, steps))
+        return 0
+    screen = console.open(args)
+    console.plan(screen, wanted, steps)
+    if not args.quiet:
+        console.settings(screen, wanted, everything=bool(args.verbose))
+    return 0
+
+
+def _deploy(args: argparse.Namespace) -> int:
+    from edgecompress import api, console, plan
+    from edgecompress.job import job
+
+    screen = console.open(args)
+    wanted = job(args.model, **_asked(args))
+    steps = plan.deploy(wanted)
+    if not args.quiet:
+        console.plan(screen, wanted, steps)
+    if args.verbose:
+        console.settings(screen, wanted, everything=True)
+    with console.Progress(screen, args) as progress:
+        result = api.run(wanted, steps, _options(args, progress))
+    return console.ended(screen, args, result)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from edgecompress import api, console
+
+    screen = console.open(args)
+    with console.Progress(screen, args) as progress:
+        result = api.verify(args.artifact, args.model, options=_options(args, progress), **_asked(args))
+    return console.verified(screen, args, result)
+
+
+def _profile(args: argparse.Namespace) -> int:
+    from edgecompress import api, console
+
+    screen = console.open(args)
+    with console.Progress(screen, args) as progress:
+        result = api.profile(args.artifact, options=_options(args, progress), **_asked(args))
+    return console.ended(screen, args, result)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from edgecompress import api, console
+
+    report = api.shipped(args.artifact)[2]
+    if not report:
+        raise InputError(f"{args.artifact}: no report.json beside the artifact; give the folder that a deploy wrote")
+    if args.json:
+        console.print_json(report)
+    else:
+        console.report(console.open(args), report)
+    return 0
+
+
+def _package(args: argparse.Namespace) -> int:
+    from edgecompress import console, pack
+
+    made = pack.package(args.artifact, args.packager, args.out)
+    console.say(args, {"package": str(made), "size_bytes": made.stat().st_size}, f"{made}")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from edgecompress import console, listing
+
+    found = listing.one(args.kind, args.name) if args.name else listing.all_of(args.kind)
+    console.say(args, found, listing.text(found))
+    return 0
+
+
+def _cache_ls(args: argparse.Namespace) -> int:
+    from edgecompress import console, listing
+
+    found = listing.stored(args.store)
+    console.say(args, found, listing.columns(found) or f"{args.store}: nothing is stored")
+    return 0
+
+
+def _cache_why(args: argparse.Namespace) -> int:
+    from edgecompress import console, listing
+
+    found = listing.reasons(args.store, args.stage)
+    console.say(args, found, listing.reasons_text(found))
+    return 0
+
+
+def _cache_gc(args: argparse.Namespace) -> int:
+    from edgecompress import console, listing
+
+    freed = listing.opened(args.store).collect(args.older_than * 86400)
+    console.say(args, {"freed_bytes": freed}, f"{freed / 2**20:.1f} MiB freed")
+    return 0
+
+
+def _cache_verify(args: argparse.Namespace) -> int:
+    from edgecompress import console, listing
+
+    store = listing.opened(args.store)
+    damaged = [{"stage": e.receipt["stage"], "key": e.key, "path": str(e.artifact.path)} for e in store.damaged()]
+    words = [f"{d['stage']}: damaged: {d['path']}; remove it and deploy again" for d in damaged]
+    console.say(
+        args, {"checked": len(store.entries()), "damaged": damaged}, "\n".join(words) or "every result is whole"
+    )
+    return 1 if damaged else 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from edgecompress import console, doctor
+
+    told = doctor.report(args.device)
+    console.say(args, told, doctor.text(told))
+    return 0
+
+
+def _init(args: argparse.Namespace) -> int:
+    from edgecompress import console, scaffold
+
+    folder = Path() if args.kind == "source" else Path(f"{args.kind}s")
+    file = scaffold.write(args.output or folder / f"{args.name}.toml", scaffold.text(args.kind, vars(args)))
+    console.say(args, {"written": str(file)}, f"{file}\nnext: {scaffold.next_step(args.kind, file)}")
+    return 0
+
+
+def _completion(args: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(parser(), args.shell))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""What the command line looks like: the plan, progress with the time left, one line per stage, the result."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.api import Result
+from edgecompress.job import Job
+from edgecompress.listing import aligned
+from edgecompress.model import Outcome
+from edgecompress.plan import Plan
+from edgecompress.run import Event
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
+
+
+def open(args: argparse.Namespace) -> Console:
+    """The console of a command: stdout, or stderr where stdout is for JSON. Colour as NO_COLOR and the terminal say."""
+    from rich.console import Console
+
+    return Console(stderr=args.json, highlight=False, soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """Data on stdout."""
+    print(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+
+
+def say(args: argparse.Namespace, data: Any, text: str) -> None:
+    """The answer of a command: JSON if asked for, else text."""
+    if args.json:
+        print_json(data)
+    else:
+        print(text)
+
+
+def clean(text: str) -> str:
+    """On one line, with the control characters of strangers' names made visible."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds > 600 else f"{seconds / 60:.1f} min"
+
+
+# --------------------------------------------------------------------------- plan
+
+
+def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
+    """A plan as JSON."""
+    return {
+        "source": wanted.source.value.model,
+        "target": wanted.target.name,
+        "device": wanted.device.name,
+        "profile": wanted.profile.name,
+        "stages": [dataclasses.asdict(s) for s in steps.stages],
+        "routes": [dataclasses.asdict(r) for r in steps.routes],
+        "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
+        "estimate_s": steps.estimate_s(),
+        "settings": [dataclasses.asdict(s) for s in wanted.settings()],
+    }
+
+
+def plan(screen: Console, wanted: Job, steps: Plan) -> None:
+    """A plan as text: the stages, the bound of the search, the expected time."""
+    for line in _plan_lines(wanted, steps):
+        screen.print(clean(line), markup=False)
+
+
+def settings(screen: Console, wanted: Job, everything: bool) -> None:
+    """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
+    told = [s for s in wanted.settings() if everything or s.origin != "default"]
+    rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in told]
+    for line in aligned([tuple(map(_cut, row)) for row in rows]):
+        screen.print(clean(line), markup=False, style="dim")
+
+
+def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
+    names = (wanted.target.name, wanted.device.name, wanted.profile.name)
+    yield f"{wanted.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
+    rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in steps.stages]
+    yield from aligned(rows)
+    yield f"  {steps.race.name}: {steps.race.bound()}"
+    yield f"about {duration(steps.estimate_s())} when nothing is stored"
+
+
+def _from(inputs: Mapping[str, str]) -> str:
+    return f"from {', '.join(inputs.values())}" if inputs else ""
+
+
+def _cut(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# --------------------------------------------------------------------------- progress
+
+
+class Progress:
+    """Listens to a run: a line per stage that ended, and on a terminal a live line with the time left."""
+
+    def __init__(self, screen: Console, args: argparse.Namespace) -> None:
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self.screen, self.verbose, self.quiet = screen, args.verbose, args.quiet
+        text = TextColumn("{task.description}", markup=False)
+        left = TextColumn("{task.fields[left]}", markup=False)
+        hidden = not screen.is_terminal or args.quiet
+        self.bar = Bar(SpinnerColumn(), text, BarColumn(20), left, console=screen, transient=True, disable=hidden)
+        self.task = self.bar.add_task("", total=1.0, left="")
+
+    def __enter__(self) -> Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Takes in one event of the run."""
+        if event.kind == "ended" and event.outcome:
+            self._ended(event.outcome)
+        what = clean(event.what or event.why)
+        left = f"about {duration(event.left_s)} left" if event.left_s else ""
+        description = f"{clean(event.stage.name)}: {_cut(what)}"
+        self.bar.update(self.task, completed=event.fraction, description=description, left=left)
+        if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
+            self.screen.print(f"       {description} ({event.fraction:.0%}, {left})", markup=False)
+
+    def _ended(self, outcome: Outcome) -> None:
+        if self.quiet:
+            return
+        from rich.text import Text
+
+        hit = outcome.status == "ok" and outcome.why_run == "hit"
+        sign, colour = SIGNS["hit" if hit else outcome.status]
+        took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
+        says = outcome.reason or ("" if hit else outcome.why_run)
+        line = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
+        self.screen.print(Text.assemble((sign, colour), line))
+
+
+# --------------------------------------------------------------------------- results
+
+
+def report(screen: Console, told: Mapping[str, Any]) -> None:
+    """The tables of a report.json."""
+    from edgecompress.report import terminal
+
+    screen.print()
+    screen.print(terminal.render(told))
+
+
+def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
+    """How a deploy or a profile ended; returns its exit code."""
+    told = result.read_report()
+    if args.json:
+        print_json({**_result_data(result), "summary": told.get("summary")})
+        return result.exit_code
+    if told:
+        report(screen, told)
+    else:
+        screen.print(clean(result.message), markup=False)
+    for name, path in (("shipped", result.out), ("report", result.report and result.report / "report.html")):
+        if path:
+            screen.print(f"{name}: {path}", markup=False)
+    return result.exit_code
+
+
+def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
+    """How a verification ended; returns its exit code."""
+    facts = result.outcomes["verify"].facts
+    if args.json:
+        print_json({**_result_data(result), "verify": facts})
+        return result.exit_code
+    for check in facts.get("checks", []):
+        mark = {True: "kept  ", False: "BROKEN", None: "not judged"}[check["ok"]]
+        screen.print(clean(f"{mark} {check['name']}: {check['says']}"), markup=False)
+    screen.print(clean(result.message), markup=False)
+    return result.exit_code
+
+
+def _result_data(result: Result) -> dict[str, Any]:
+    stages = [_outcome_data(o) for o in result.outcomes.values()]
+    places = {"out": result.out and str(result.out), "report": result.report and str(result.report)}
+    return {"exit_code": result.exit_code, "message": result.message, **places, "stages": stages}
+
+
+def _outcome_data(outcome: Outcome) -> dict[str, Any]:
+    names = ("stage", "status", "reason", "why_run", "wall_s", "log")
+    return {name: getattr(outcome, name) for name in names}

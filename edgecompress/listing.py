@@ -1,0 +1,175 @@
+"""Lists: targets, devices, profiles, plug-ins, and what is in the store; as data, and as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edgecompress import catalog, doctor, envs, registry
+from edgecompress.errors import EdgeError, InputError, did_you_mean
+from edgecompress.store import Store
+
+Row = dict[str, Any]
+HIDDEN: tuple[Any, ...] = (None, "", (), [])  # shown as an empty cell
+READERS: dict[str, Callable[[str], catalog.Found[Any]]] = {
+    "targets": catalog.target,
+    "devices": catalog.device,
+    "profiles": catalog.profile,
+}
+
+
+def all_of(kind: str) -> list[Row]:
+    """Every target, device, profile, technique, runtime or sensor: a row each."""
+    if kind in READERS:
+        return [_file(kind, name) for name in catalog.names(kind)]
+    if kind == "sensors":
+        return sensors()
+    return [_plugin(kind, name, module) for name, module in registry.every(kind)]
+
+
+def one(kind: str, name: str) -> Row:
+    """One of them, whole: a file with its text, a plug-in with its options. Raises NotFound."""
+    if kind in READERS:
+        path = catalog.path_of(kind, name)
+        return {**_file(kind, name), "text": path.read_text(encoding="utf-8")}
+    module = registry.load(kind, name)
+    return {**_plugin(kind, name, module), "options": options(module), "text": (module.__doc__ or "").strip()}
+
+
+def sensors(device: str = "host", root: Path = Path("/")) -> list[Row]:
+    """Every sensor with what it reads on a device, or why it cannot."""
+    plain = dataclasses.asdict(catalog.device(device).value)
+    plain["cores"] = plain["cores"] or os.cpu_count()
+    told = [(module, doctor.sensor(name, module, plain, root)) for name, module in registry.every("sensors")]
+    return [{**row, "description": _summary(module)} for module, row in told]
+
+
+def _file(kind: str, name: str) -> Row:
+    """A file that is wrong is listed with what is wrong: the others are still of use."""
+    path = catalog.path_of(kind, name)
+    try:
+        description = READERS[kind](name).value.description
+    except EdgeError as error:
+        return {"name": name, "error": str(error), "path": str(path)}
+    return {"name": name, "description": description, "path": str(path)}
+
+
+def _plugin(kind: str, name: str, module: ModuleType) -> Row:
+    words = {
+        "techniques": ("PROVIDES", "READS", "WRITES"),
+        "runtimes": ("FORMAT", "READS", "SUFFIX"),
+        "sensors": ("STATUS", "SCOPE"),
+    }
+    row: Row = {"name": name, **{word.lower(): getattr(module, word) for word in words.get(kind, ())}}
+    missing = envs.missing(module)
+    row |= {"description": _summary(module), "missing": missing}
+    return {**row, "install": envs.install_command(module) if missing else ""}
+
+
+def _summary(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip().partition("\n")[0]
+
+
+def options(module: ModuleType) -> list[Row]:
+    """The options of a plug-in: name, type, default."""
+    if not hasattr(module, "Options"):
+        return []
+    hints = typing.get_type_hints(module.Options)
+    fields = dataclasses.fields(module.Options)
+    return [{"name": f.name, "type": _type(hints[f.name]), "default": _default(f)} for f in fields]
+
+
+def _type(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return "required" if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+# --------------------------------------------------------------------------- as text
+
+
+def text(found: Sequence[Row] | Row) -> str:
+    """Rows as columns; one row as its fields, its text last."""
+    if isinstance(found, Mapping):
+        body = found.get("text", "")
+        rows = [*((k, _cell(v)) for k, v in found.items() if k not in ("text", "options"))]
+        rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in found.get("options", [])]
+        return "\n".join(aligned(rows)) + (f"\n\n{body.rstrip()}" if body else "")
+    return columns(found)
+
+
+def columns(rows: Sequence[Row]) -> str:
+    """Rows as aligned columns under their names; a column that is empty everywhere is left out."""
+    names = [n for n in dict.fromkeys(n for row in rows for n in row) if any(row.get(n) not in HIDDEN for row in rows)]
+    table = [tuple(n.replace("_", " ") for n in names), *(tuple(_cell(row.get(n)) for n in names) for row in rows)]
+    return "\n".join(aligned(table)) if rows else ""
+
+
+def _cell(value: Any) -> str:
+    if value in HIDDEN:
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Cells padded to columns, a line per row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+# --------------------------------------------------------------------------- the store
+
+
+def opened(root: Path) -> Store:
+    """The store in a folder; raises InputError when there is none: looking makes nothing."""
+    if not (root / "store").is_dir():
+        raise InputError(f"{root}: no store of results here; give --store, or deploy first")
+    return Store(root)
+
+
+def stored(root: Path) -> list[Row]:
+    """Every stored result, the newest first."""
+    return [
+        {
+            "stage": entry.receipt["stage"],
+            "kind": entry.artifact.kind,
+            "size_bytes": entry.artifact.size_bytes,
+            "age_h": round(entry.age_s / 3600, 2),
+            "took_s": round(entry.receipt["wall_s"], 2),
+            "lost": str(entry.artifact.facts.get("lost") or ""),
+            "key": entry.key[:16],
+        }
+        for entry in opened(root).entries()
+    ]
+
+
+def reasons(root: Path, stage: str) -> list[Row]:
+    """What the key of a stage was made of the last time it ran, for each model and target it ran for."""
+    known = opened(root).remembered()
+    found = [r for r in known if r["name"].rpartition(":")[2] == stage]
+    if not found:
+        names = {r["name"].rpartition(":")[2] for r in known}
+        raise InputError(f"{root}: no stage '{stage}' has run{did_you_mean(stage, names)}")
+    return [{"for": r["name"].rpartition(":")[0], **r} for r in found]
+
+
+def reasons_text(found: Sequence[Row]) -> str:
+    """The same as text: a change of any of these lines makes the stage run again."""
+    return "\n\n".join("\n".join(_reason_lines(row)) for row in found)
+
+
+def _reason_lines(row: Row) -> list[str]:
+    parts = [(f"  {key}", str(value)) for key, value in sorted(row["parts"].items())]
+    files = [(f"  file {path}", f"sha256 {digest[:16]}…") for path, digest in sorted(row.get("files", {}).items())]
+    return [f"{row['name']} runs again when one of these changes:", *aligned(parts + files)]
