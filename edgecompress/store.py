@@ -197,7 +197,8 @@ class Store:
 
 def _change(key: str, old: Any, new: Any) -> str:
     short = key.removeprefix("options.")
-    if old is None or new is None or len(str(old)) > 24 or len(str(new)) > 24:
+    digest = key.startswith(("code of", "input."))
+    if digest or old is None or new is None or max(len(str(old)), len(str(new))) > 24:
         return short
     return f"{short} {old} → {new}"
 

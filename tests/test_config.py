@@ -121,7 +121,9 @@ def test_every_shipped_file_is_valid(kind: str) -> None:
 
 def test_two_variants_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two variants are called 'a'"):
-        config.build(Target, {"description": "", "runtime": "null", "variant": [{"name": "a"}, {"name": "a"}]}, "t.toml")
+        config.build(
+            Target, {"description": "", "runtime": "null", "variant": [{"name": "a"}, {"name": "a"}]}, "t.toml"
+        )
 
 
 def test_paths_of_a_source_toml_are_relative_to_its_folder(tmp_path: Path) -> None:

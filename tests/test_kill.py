@@ -174,10 +174,14 @@ def _moments() -> Iterator[tuple[str, str, float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "victims", "moment"), _moments())
-def test_a_kill_inside_a_stage_loses_nothing(stage: str, victims: str, moment: float, whole: Place, tmp_path: Path) -> None:
+def test_a_kill_inside_a_stage_loses_nothing(
+    stage: str, victims: str, moment: float, whole: Place, tmp_path: Path
+) -> None:
     place = _prepared(whole, stage, tmp_path / "place")
     before = place.entries()
-    seconds = next(e.receipt["wall_s"] for e in Store(whole.folder / "results").entries() if e.receipt["stage"] == stage)
+    seconds = next(
+        e.receipt["wall_s"] for e in Store(whole.folder / "results").entries() if e.receipt["stage"] == stage
+    )
     process = place.start(UNTIL.get(stage, ""))
     _wait_for(process, stage)
     time.sleep(moment * seconds)
@@ -191,7 +195,9 @@ def test_a_kill_inside_a_stage_loses_nothing(stage: str, victims: str, moment: f
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("number", range(len(STAGES) + 1))
-def test_a_kill_beside_a_rename_loses_nothing(number: int, side: str, whole: Place, asked: dict[str, object], tmp_path: Path) -> None:
+def test_a_kill_beside_a_rename_loses_nothing(
+    number: int, side: str, whole: Place, asked: dict[str, object], tmp_path: Path
+) -> None:
     place = Place(tmp_path, asked)
     process = place.start(die=(number, side))
     process.communicate(timeout=120)
@@ -209,4 +215,6 @@ def test_two_deploys_at_once_share_the_work_and_agree(whole: Place, asked: dict[
     assert [o.strip().splitlines()[-1] for o in outs] == ["result 0", "result 0"]
     started = [line.split()[1] for out in outs for line in out.splitlines() if line.startswith("started")]
     assert sorted(started) == sorted(STAGES)  # each stage ran once, in one of the two
-    assert (place.folder / "shipped/artifact/model.null").read_bytes() == (whole.folder / "shipped/artifact/model.null").read_bytes()
+    assert (place.folder / "shipped/artifact/model.null").read_bytes() == (
+        whole.folder / "shipped/artifact/model.null"
+    ).read_bytes()

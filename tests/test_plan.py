@@ -53,7 +53,9 @@ def test_the_demo_for_x86_shares_trace_and_export_between_variants() -> None:
 
 
 def test_an_unknown_precision_suggests_the_nearest(asked: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"null\.toml: variant b: compress\[0\]: no technique .*'int88', did you mean"):
+    with pytest.raises(
+        ConfigError, match=r"null\.toml: variant b: compress\[0\]: no technique .*'int88', did you mean"
+    ):
         planned(asked, '[[variant]]\nname = "b"\ncompress = [{ use = "int88" }]\n')
 
 
@@ -63,7 +65,9 @@ def test_a_kind_that_cannot_be_reached_is_said_before_anything_runs(asked: dict[
 
 
 def test_a_typo_in_an_option_of_a_technique_is_found_with_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"variant int8: compress\[0\] \(ptq_int8\): unknown key 'calibratr', did you mean"):
+    with pytest.raises(
+        ConfigError, match=r"variant int8: compress\[0\] \(ptq_int8\): unknown key 'calibratr', did you mean"
+    ):
         plan.deploy(demo(settings={"variant.int8.calibratr": "entropy"}))
 
 
@@ -73,7 +77,9 @@ def test_only_keeps_the_named_variants_and_refuses_unknown_ones() -> None:
         plan.deploy(demo(only=("int9",)))
 
 
-def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from edgecompress import envs
 
     real = envs.version

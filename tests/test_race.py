@@ -10,11 +10,15 @@ from edgecompress.model import Artifact, Choice, Outcome, Stage
 from edgecompress.race import Entrant, Race
 from edgecompress.settings import Limits, Profile
 
-PROFILE = Profile("test", sessions=6, warmup_s=3, warmup_runs=1, window_s=10, window_runs=1, energy_windows=1, energy_window_s=1)
+PROFILE = Profile(
+    "test", sessions=6, warmup_s=3, warmup_runs=1, window_s=10, window_runs=1, energy_windows=1, energy_window_s=1
+)
 MEMORY = {"peak_rss_bytes": 1 << 20}
 
 
-def race(speeds: dict[str, float], sessions: int = 6, limits: Limits = Limits(), references: tuple[str, ...] = ()) -> Race:
+def race(
+    speeds: dict[str, float], sessions: int = 6, limits: Limits = Limits(), references: tuple[str, ...] = ()
+) -> Race:
     entrants = tuple(Entrant(n, "null", f"{n}/made", f"{n}/verify", n in references) for n in speeds)
     profile = Profile(**{**vars(PROFILE), "sessions": sessions})
     return Race(entrants, profile, limits)
@@ -24,7 +28,9 @@ def passed(race_: Race) -> dict[str, Outcome]:
     return {e.verdict: Outcome(e.verdict, "ok") for e in race_.entrants}
 
 
-def play(race_: Race, speeds: dict[str, float], outcomes: dict[str, Outcome], crash: tuple[str, ...] = ()) -> tuple[Choice, list[Stage]]:
+def play(
+    race_: Race, speeds: dict[str, float], outcomes: dict[str, Outcome], crash: tuple[str, ...] = ()
+) -> tuple[Choice, list[Stage]]:
     """Answers every stage that the race asks for with the given speeds, until it chooses."""
     stages: list[Stage] = []
     while not isinstance(step := race_.step(outcomes), Choice):
@@ -32,7 +38,9 @@ def play(race_: Race, speeds: dict[str, float], outcomes: dict[str, Outcome], cr
             stages.append(stage)
             runtimes = stage.options["runtimes"]
             numbers = {
-                v: {"crashed": "ended by SIGSEGV"} if v in crash else {"median_ms": speeds[v] * (1 + 0.001 * len(stages)), "memory": MEMORY}
+                v: {"crashed": "ended by SIGSEGV"}
+                if v in crash
+                else {"median_ms": speeds[v] * (1 + 0.001 * len(stages)), "memory": MEMORY}
                 for v in runtimes
             }
             artifact = Artifact(Path("nowhere"), "round", facts={"variants": numbers})

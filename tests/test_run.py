@@ -1,0 +1,175 @@
+"""The engine: hits, reasons, workers that crash, hang, lie, leave orphans or reach for the network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nulls
+import plugins
+import psutil
+import pytest
+
+from edgecompress import registry
+from edgecompress.errors import DiskFull, EdgeError, InputError, StageFailed
+from edgecompress.model import Context, Outcome, Stage
+from edgecompress.run import Event, Run
+from edgecompress.store import Store
+
+Made = Callable[..., Run]
+KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exist_ok=True)\n"
+DONE = KEEP + 'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    asked = nulls.make(tmp_path / "net")
+
+    def make(**named: object) -> Run:
+        walk = Run(Store(tmp_path / "results"), Context(), **named)  # type: ignore[arg-type]
+        walk.stage(Stage("source", "runtimes.null:read", {}, {"path": asked["model"]}))
+        return walk
+
+    return make
+
+
+@pytest.fixture
+def technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stage]:
+    """A stage that calls a technique with the given body."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+    def write(body: str) -> Stage:
+        plugins.technique(folder, "probe", body)
+        registry._others.cache_clear()
+        return Stage("probe", "techniques.probe:apply", {"model": "source"}, timeout_s=20)
+
+    yield write  # type: ignore[misc]
+    registry._others.cache_clear()
+
+
+def test_the_second_run_is_a_hit_and_starts_no_worker(made: Made) -> None:
+    first, heard = made(), []
+    second = made(listener=heard.append)
+    assert first.outcomes["source"].why_run == "first run"
+    assert second.outcomes["source"].why_run == "hit"
+    assert [e.kind for e in heard] == ["ended"]
+    assert first.outcomes["source"].artifact == second.outcomes["source"].artifact
+
+
+def test_a_changed_option_is_the_reason_for_a_re_run(made: Made, tmp_path: Path) -> None:
+    other = nulls.make(tmp_path / "other", scale=2.0)["model"]
+    walk = made()
+    outcome = walk.stage(Stage("source", "runtimes.null:read", {}, {"path": other}))
+    assert outcome.why_run.startswith("changed: path")
+
+
+def test_a_plug_in_that_works_gives_its_artifact_and_its_log(made: Made, technique: Callable[[str], Stage]) -> None:
+    walk = made()
+    outcome = walk.stage(technique('print("hello from the stage")\n' + DONE))
+    assert outcome.status == "ok"
+    assert "hello from the stage" in Path(outcome.log).read_text()
+
+
+def test_changed_code_of_a_plug_in_is_the_reason_for_a_re_run(made: Made, technique: Callable[[str], Stage]) -> None:
+    walk = made()
+    stage = technique(DONE)
+    walk.stage(stage)
+    file = Path(registry.load("techniques", "probe").__file__ or "")
+    file.write_text(file.read_text() + "# changed\n")
+    assert walk.stage(stage).why_run == "changed: code of plugin_probe"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        (
+            "import os\nos.abort()",
+            StageFailed,
+            r"probe: its process was ended by SIGABRT \(a crash in native code; log: ",
+        ),
+        ("import os\nos._exit(4)", StageFailed, r"probe: its process ended with code 4 and no answer \(log: "),
+        ("raise KeyError('x')", StageFailed, r"probe: KeyError: 'x' \(log: "),
+        ("return None", StageFailed, "promised an artifact in its folder, returned NoneType"),
+        ("from edgecompress.errors import InputError\nraise InputError('no')", InputError, "^no$"),
+        (
+            "import errno\nraise OSError(errno.ENOSPC, 'full', '/x')",
+            DiskFull,
+            "probe: no space left on the device that holds /x",
+        ),
+    ],
+)
+def test_however_a_worker_ends_there_is_one_line_with_its_log(
+    made: Made, technique: Callable[[str], Stage], body: str, kind: type[EdgeError], message: str
+) -> None:
+    walk = made()
+    with pytest.raises(kind, match=message) as error:
+        walk.stage(technique(body))
+    assert "\n" not in str(error.value)
+    assert type(error.value) is kind
+    assert walk.store.find({}) is None
+    assert [e.receipt["stage"] for e in walk.store.entries()] == ["source"]
+
+
+def test_a_failure_of_a_variant_costs_the_variant_not_the_run(made: Made, technique: Callable[[str], Stage]) -> None:
+    walk = made()
+    stage = technique("import os\nos.abort()")
+    after = Stage("after", "techniques.probe:apply", {"model": "probe"}, variants=("a",))
+    heard: list[Event] = []
+    walk.listener = heard.append
+    walk.stages([Stage(stage.name, stage.call, stage.inputs, variants=("a",)), after])
+    assert [walk.outcomes[n].status for n in ("source", "probe", "after")] == ["ok", "failed", "failed"]
+    assert "needs probe, which failed" in walk.outcomes["after"].reason
+    assert [e.outcome.status for e in heard if e.outcome] == ["failed", "failed"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_stopped_at_its_deadline_with_all_its_children(
+    made: Made, technique: Callable[[str], Stage], tmp_path: Path
+) -> None:
+    body = f"import subprocess, time\np = subprocess.Popen(['sleep', '300'])\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
+    stage = technique(body)
+    begin = time.monotonic()
+    with pytest.raises(StageFailed, match="probe: no end after 2 s, stopped"):
+        made().stage(Stage(stage.name, stage.call, stage.inputs, timeout_s=2))
+    assert time.monotonic() - begin < 10
+    time.sleep(0.2)
+    pid = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_offline_refuses_a_connection_and_names_its_goal(made: Made, technique: Callable[[str], Stage]) -> None:
+    body = "import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=1)"
+    with pytest.raises(InputError, match=r"--offline: something tried to reach 127\.0\.0\.1"):
+        made(offline=True).stage(technique(body))
+
+
+def test_progress_reaches_the_listener_with_the_time_left(made: Made, technique: Callable[[str], Stage]) -> None:
+    heard: list[Event] = []
+    made(listener=heard.append).stage(technique("request.progress(0.5, 'half')\n" + DONE))
+    half = [e for e in heard if e.kind == "progress"]
+    assert [(e.fraction, e.what) for e in half] == [(0.5, "half")]
+    assert half[0].left_s > 0
+
+
+def test_a_measurement_ages_and_is_renewed_on_demand(made: Made, technique: Callable[[str], Stage]) -> None:
+    stage = technique(DONE)
+    aging = Stage(stage.name, stage.call, stage.inputs, max_age_s=3600)
+    assert made().stage(aging).why_run == "first run"
+    assert made().stage(aging).why_run == "hit"
+    renewed = made(remeasure=True)
+    assert renewed.stage(aging).why_run == "--remeasure"
+    assert renewed.stage(aging).why_run == "hit"
+    old = Stage(stage.name, stage.call, stage.inputs, max_age_s=-1)
+    assert "days ago, older than" in made().stage(old).why_run
+
+
+def test_a_lost_result_is_stored_with_its_reason(made: Made, technique: Callable[[str], Stage]) -> None:
+    body = KEEP + 'return Artifact(request.out, "null", facts={"lost": "too wrong"}).write()'
+    stage = technique(body)
+    outcomes: list[Outcome] = [made().stage(stage), made().stage(stage)]
+    assert [(o.status, o.reason) for o in outcomes] == [("lost", "too wrong")] * 2
+    assert outcomes[1].why_run == "hit"
