@@ -185,7 +185,7 @@ def _add_artifact_commands(commands: Any) -> None:
     )
     package.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
     package.add_argument("--as", dest="packager", metavar="PACKAGER", help="the packager (default: the target's)")
-    package.add_argument("--out", type=Path, help="the folder it goes to (default: beside FOLDER)")
+    package.add_argument("--out", type=Path, help="the file it writes (default: beside FOLDER)")
 
 
 def _add_lists(commands: Any) -> None:
@@ -345,9 +345,11 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _package(args: argparse.Namespace) -> int:
-    from edgecompress import console, pack
+    from edgecompress import api, console
 
-    made = pack.package(args.artifact, args.packager, args.out)
+    said = api.shipped(args.artifact)[2]
+    packager = args.packager or said.get("target", {}).get("package", "tar")
+    made = api.package(args.artifact, packager, args.out)
     console.say(args, {"package": str(made), "size_bytes": made.stat().st_size}, f"{made}")
     return 0
 

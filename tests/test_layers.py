@@ -24,8 +24,9 @@ LEVELS = (
     "trace data golden verify measure report preprocess metrics outputs",  # what workers run
     "catalog store envs worker race",
     "plan",
-    "run doctor",
-    "api conformance",
+    "run doctor scaffold",
+    "api listing conformance",
+    "console",
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "plan"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls

@@ -1,4 +1,4 @@
-"""One .tar.gz of everything a deploy shipped: artifact, excerpt, report. The same content gives the same bytes."""
+"""A tar for Linux boards: what a deploy shipped, byte for byte the same whenever it is packed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import tarfile
 from pathlib import Path
 
 REQUIRES: tuple[str, ...] = ()
+EXTRA = ""
+SUFFIX = ".tar.gz"
 
 
-def pack(folder: Path, out: Path) -> Path:
-    """`folder` as `out`/FOLDER.tar.gz; no times, owners or links are kept."""
-    file = out / f"{folder.name}.tar.gz"
+def pack(shipped: Path, out: Path) -> None:
+    """Writes the folder that a deploy shipped to `out`: sorted entries, no times, no owners."""
     with (
-        file.open("wb") as raw,
-        gzip.GzipFile("", "wb", 9, raw, mtime=0) as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        out.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()):
-            entry = tarfile.TarInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}")
-            entry.size, entry.mode = path.stat().st_size, 0o644
-            with path.open("rb") as content:
-                archive.addfile(entry, content)
-    return file
+        for file in sorted(p for p in shipped.rglob("*") if p.is_file()):
+            _add(tar, file, f"{shipped.name}/{file.relative_to(shipped).as_posix()}")
+
+
+def _add(tar: tarfile.TarFile, file: Path, name: str) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = file.stat().st_size, 0o644
+    with file.open("rb") as content:
+        tar.addfile(info, content)
