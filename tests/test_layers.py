@@ -21,8 +21,11 @@ LEVELS = (
     "model",
     "registry tensors",
     "agent",
-    "trace data golden verify measure report preprocess metrics outputs",  # what workers run
+    "preprocess usercode metrics outputs",
+    "feeds",
+    "data trace golden verify measure report",  # what workers run
     "catalog store envs worker race",
+    "job",
     "plan",
     "run doctor scaffold",
     "api listing conformance",
@@ -75,7 +78,7 @@ def _top(body: list[ast.stmt]) -> Iterator[ast.AST]:
 def own_imports(path: Path) -> set[str]:
     """What a file imports of edgecompress, by the first part below the package."""
     names = [n.split(".") for n in imports(path, everywhere=True)]
-    return {n[1] for n in names if n[0] == "edgecompress" and len(n) > 1}
+    return {n[1] for n in names if n[0] == "edgecompress" and len(n) > 1 and not n[1].startswith("__")}
 
 
 CORE = [p for p in sources() if owner(p) not in registry.KINDS]

@@ -66,7 +66,7 @@ def test_extras_of_the_x86_target_are_its_two_runtimes() -> None:
 
 
 def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
-    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; envs.main()"
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; sys.exit(envs.main())"
     told = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT), "x86"], capture_output=True, text=True)
     assert (told.returncode, told.stdout.strip()) == (0, "onnx,openvino"), told.stderr
 
