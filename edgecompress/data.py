@@ -1,0 +1,251 @@
+"""The user's data as splits on disk, preprocessed.
+
+Items stream through in chunks: memory stays that of a chunk, however many there are.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import config, feeds, preprocess, tensors, usercode
+from edgecompress.errors import InputError, did_you_mean
+from edgecompress.feeds import CHUNK, NAME, WHOLE, Item, Items
+from edgecompress.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.settings import SPLITS, Preprocess, Source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+SHARES = {"calibrate": 1, "select": 1, "test": 2}  # of a set that is split by seed
+LENDERS = {"calibrate": ("select", "test"), "select": ("calibrate", "test"), "test": ("select", "calibrate")}
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {} -> "samples"; for random data, {"source": a model that states its inputs}.
+
+    options: "source" (the table of settings.Source), "samples" (at most so many per split).
+    Raises InputError for data that cannot be read, is not finite, has labels below zero, or items of different shapes.
+    """
+    source = config.build(Source, request.options["source"], "source")
+    limit, seed = request.options.get("samples"), request.context.seed
+    feed = feeds.feed(source, request)
+    writers: dict[str, tensors.Appender] = {}
+    groups = _groups(feed.sets)
+    for index, (given, splits) in enumerate(groups.items()):
+        request.progress(index / len(groups), f"{given or 'data'}: reading")
+        items = feed.sets[given](None if limit is None else limit * len(splits))
+        if splits == (given,):
+            writers[given] = _write(request.out / given, _named(items, given), source.preprocess)
+        else:
+            writers |= _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
+    facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
+    return Artifact(request.out, "samples", inputs=_specs(writers, source.preprocess), facts=facts).write()
+
+
+def _facts(source: Source, feed: feeds.Feed, writers: Mapping[str, tensors.Appender]) -> dict[str, Any]:
+    return {
+        "splits": {split: writers[split].count for split in SPLITS if split in writers},
+        "origin": source.data,
+        "random": source.data == "random",
+        "labelled": tensors.LABELS in writers["test"].columns,
+        "label_names": list(source.labels or feed.classes),
+        "preprocess": asdict(source.preprocess) if source.preprocess else None,
+    }
+
+
+def _specs(writers: Mapping[str, tensors.Appender], declared: Preprocess | None) -> tuple[TensorSpec, ...]:
+    """The inputs, the same in every split; raises InputError when they are not."""
+    columns = {split: {n: c for n, c in w.columns.items() if n != tensors.LABELS} for split, w in writers.items()}
+    inputs = columns["test"]
+    shapes = {split: {n: (c.shape, c.dtype) for n, c in found.items()} for split, found in columns.items()}
+    for split, found in shapes.items():
+        if found != shapes["test"]:
+            raise InputError(
+                f"split '{split}' has {_words(found)}, split 'test' {_words(shapes['test'])}; make them equal"
+            )
+    layouts = {_target(declared, list(inputs)): declared.layout} if declared else {}
+    batch = Dim("batch", 1, max(w.count for w in writers.values()))
+    return tuple(TensorSpec(n, (batch, *c.shape), str(c.dtype), layouts.get(n, "")) for n, c in inputs.items())
+
+
+def _words(shapes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in shapes.items())
+
+
+# --------------------------------------------------------------------------- splits
+
+
+def _groups(sets: Mapping[str, Items]) -> dict[str, tuple[str, ...]]:
+    """Each given set with the splits that are cut from it: itself, and those that nobody gave."""
+    if WHOLE in sets:
+        return {WHOLE: SPLITS}
+    groups = {split: [split] for split in SPLITS if split in sets}
+    for split in SPLITS:
+        if split not in sets:
+            lender = next(name for name in LENDERS[split] if name in sets)
+            groups[lender].append(split)
+    return {given: tuple(s for s in SPLITS if s in splits) for given, splits in groups.items()}
+
+
+def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> tensors.Appender:
+    return _write(out / ".whole", _named(items, "data"), declared)
+
+
+def _divided(
+    whole: tensors.Appender, splits: tuple[str, ...], seed: int, limit: int | None
+) -> dict[str, tensors.Appender]:
+    """Cuts a written set into disjoint splits by a seeded permutation, in SHARES; the set is then removed."""
+    import numpy as np
+
+    if whole.count < len(splits):
+        raise InputError(f"data: {whole.count} items cannot be split into {', '.join(splits)}; give more of them")
+    order = np.random.default_rng(seed).permutation(whole.count)
+    total, begin, found = sum(SHARES[s] for s in splits), 0, {}
+    for rest, split in zip(range(len(splits) - 1, -1, -1), splits, strict=True):
+        fair = max(1, whole.count * SHARES[split] // total)
+        end = whole.count if rest == 0 else min(begin + fair, whole.count - rest)
+        chosen = np.sort(order[begin:end][:limit])
+        found[split] = _copied(whole, chosen, whole.folder.parent / split)
+        begin = end
+    shutil.rmtree(whole.folder)
+    return found
+
+
+def _copied(whole: tensors.Appender, index: Array, folder: Path) -> tensors.Appender:
+    import numpy as np
+
+    writer = tensors.Appender(folder)
+    maps = {name: np.load(whole.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in whole.columns}
+    for begin in range(0, len(index), CHUNK):
+        chosen = index[begin : begin + CHUNK]
+        writer.append({name: array[chosen] for name, array in maps.items()})
+    writer.close()
+    return writer
+
+
+# --------------------------------------------------------------------------- items to disk
+
+
+def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
+    """The items; what is raised while they are made says at which one."""
+    found, index = iter(items), 0
+    while True:
+        try:
+            item = next(found)
+        except StopIteration:
+            return
+        except InputError as error:
+            raise type(error)(f"split '{split}', item {index}: {error}") from error
+        yield item
+        index += 1
+
+
+def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> tensors.Appender:
+    """A split on disk, checked and preprocessed chunk by chunk."""
+    writer = tensors.Appender(folder)
+    while chunk := list(islice(items, CHUNK)):
+        writer.append(_chunk(chunk, declared, (folder.name, writer.count)))
+    writer.close()
+    if not writer.count:
+        raise InputError(f"data: split '{folder.name.strip('.')}' is empty; give it at least one item, or leave it out")
+    return writer
+
+
+def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, Array]:
+    """Items as arrays by name, labels included; `where` is the split and the index of the first."""
+    split, first = where
+    rows = [_row(item, declared, f"split '{split}', item {first + i}") for i, item in enumerate(items)]
+    names = rows[0].keys()
+    for i, row in enumerate(rows):
+        if row.keys() != names:
+            raise InputError(
+                f"split '{split}', item {first + i} has {sorted(row)}, those before it have {sorted(names)}"
+            )
+    arrays = {name: _stacked(name, [row[name] for row in rows], where) for name in names}
+    if declared:
+        target = _target(declared, [n for n in names if n != tensors.LABELS])
+        arrays[target] = preprocess.numbers(arrays[target], declared)
+    for name, array in arrays.items():
+        _check_finite(name, array, where)
+    return arrays
+
+
+def _row(item: Item, declared: Preprocess | None, where: str) -> dict[str, Array]:
+    inputs, label = item
+    row = {name: _array(value, f"{where}: '{name}'") for name, value in inputs.items()}
+    for name in row:
+        if not NAME.fullmatch(name) or name == tensors.LABELS:
+            raise InputError(f"{where}: an input cannot be called '{name}'; use letters, digits, _ . : and -")
+    if declared:
+        target = _target(declared, list(row))
+        try:
+            row[target] = preprocess.geometry(row[target], declared)
+        except InputError as error:
+            raise type(error)(f"{where}: {error}") from error
+    return row if label is None else {**row, tensors.LABELS: _label(label, where)}
+
+
+def _target(declared: Preprocess, names: Sequence[str]) -> str:
+    """The input that the preprocessing applies to."""
+    if declared.input:
+        if declared.input not in names:
+            raise InputError(
+                f"[preprocess] input: the data has no '{declared.input}'{did_you_mean(declared.input, names)}"
+            )
+        return declared.input
+    if len(names) != 1:
+        raise InputError(f"[preprocess] input: name the one that it applies to: {', '.join(names)}")
+    return names[0]
+
+
+def _array(value: Any, where: str) -> Array:
+    import numpy as np
+
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{where} is no array: {usercode.said(error)}") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{where} is {array.dtype}, not numbers; give an array of numbers of one shape")
+    return array
+
+
+def _label(value: Any, where: str) -> Array:
+    """A label as int64 or float32. Raises InputError for one below zero: a class is counted from 0."""
+    import numpy as np
+
+    label = _array(value, f"{where}: the label")
+    if label.dtype.kind == "f":
+        return label.astype(np.float32)
+    if (label.astype(np.int64) < 0).any():
+        raise InputError(f"{where}: label {label.min()} is out of range; classes are counted from 0")
+    return label.astype(np.int64)
+
+
+def _stacked(name: str, rows: Sequence[Array], where: tuple[str, int]) -> Array:
+    import numpy as np
+
+    split, first = where
+    for i, row in enumerate(rows):
+        if row.shape != rows[0].shape or row.dtype != rows[0].dtype:
+            raise InputError(
+                f"split '{split}', item {first + i}: '{name}' is {row.dtype} {list(row.shape)}, in those before it "
+                f"{rows[0].dtype} {list(rows[0].shape)}; make them the same (images: [preprocess] resize, crop)"
+            )
+    return np.stack(rows)
+
+
+def _check_finite(name: str, array: Array, where: tuple[str, int]) -> None:
+    import numpy as np
+
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        split, first = where
+        bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
+        raise InputError(f"split '{split}', item {first + bad}: '{name}' holds NaN or infinite values; clean the data")

@@ -1,0 +1,419 @@
+"""Data from each kind of source: splits, names, preprocessing, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tracemalloc
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from edgecompress import data, preprocess, tensors
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.settings import SPLITS, Preprocess, Source
+
+Fn = Callable[[str], Any]
+
+
+def run(
+    folder: Path, origin: str, samples: int | None = None, seed: int = 0, inputs: Any = None, **more: Any
+) -> Artifact:
+    """The data stage on one source, its options as a worker gets them: through JSON."""
+    out = folder / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    source = dataclasses.asdict(Source("nets:build", origin, samples=samples, **more))
+    options = json.loads(json.dumps({"source": source, "samples": samples}))
+    return data.run(Request(inputs or {}, out, options, Context(seed=seed)))
+
+
+def read(artifact: Artifact, split: str, name: str = "input") -> np.ndarray:
+    return np.asarray(tensors.load(artifact, split, name))
+
+
+@pytest.fixture
+def factory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fn], str]:
+    """Makes a function importable; returns its reference."""
+
+    def named(function: Fn) -> str:
+        module = types.ModuleType("users_data")
+        module.__dict__["items"] = function
+        monkeypatch.setitem(sys.modules, "users_data", module)
+        return "users_data:items"
+
+    return named
+
+
+def numbered(count: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Items that can be told apart."""
+    return ((np.full(3, i, np.float32), i % 10) for i in range(count))
+
+
+# --------------------------------------------------------------------------- factories
+
+
+def test_a_factory_with_every_split_keeps_its_order(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    found = run(tmp_path, factory(lambda split: numbered(3 + SPLITS.index(split))))
+    assert found.facts["splits"] == {"calibrate": 3, "select": 4, "test": 5}
+    assert not found.facts["split_by_seed"]
+    assert read(found, "test")[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert read(found, "test", "labels").tolist() == [0, 1, 2, 3, 4]
+    assert found.inputs == (TensorSpec("input", (Dim("batch", 1, 5), 3), "float32"),)
+
+
+def test_samples_limit_each_split(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    found = run(tmp_path, factory(lambda split: numbered(100)), samples=7)
+    assert found.facts["splits"] == {"calibrate": 7, "select": 7, "test": 7}
+
+
+def test_an_endless_factory_is_read_as_far_as_needed(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    def endless(split: str) -> Iterator[np.ndarray]:
+        while True:
+            yield np.zeros(2, np.float32)
+
+    assert run(tmp_path, factory(endless), samples=70).facts["splits"]["test"] == 70
+
+
+def test_a_split_that_is_none_is_cut_from_another(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    found = run(tmp_path, factory(lambda split: None if split == "select" else numbered(40)))
+    assert found.facts["splits"] == {"calibrate": 20, "select": 20, "test": 40}
+    assert found.facts["split_by_seed"]
+    assert not set(read(found, "calibrate")[:, 0]) & set(read(found, "select")[:, 0])
+
+
+def test_dictionaries_tuples_and_missing_labels(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    ids, mask = np.arange(4), np.ones(4, bool)
+    by_name = run(tmp_path / "a", factory(lambda split: iter([({"ids": ids, "mask": mask}, 1)])))
+    assert [s.name for s in by_name.inputs] == ["ids", "mask"]
+    assert [s.dtype for s in by_name.inputs] == ["int64", "bool"]
+    by_place = run(tmp_path / "b", factory(lambda split: iter([((ids, mask), None)])))
+    assert [s.name for s in by_place.inputs] == ["input_0", "input_1"]
+    assert not by_place.facts["labelled"]
+    assert not (tmp_path / "b" / "out" / "test" / "labels.npy").exists()
+
+
+def test_labels_may_be_rows(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    found = run(tmp_path, factory(lambda split: ((np.arange(4), np.arange(1, 5)) for _ in range(3))))
+    assert read(found, "test", "labels").shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("items", "says"),
+    [
+        (lambda: iter([]), r"split 'calibrate' is empty; give it at least one item"),
+        (lambda: iter([(np.ones(2), -1)]), r"split 'calibrate', item 0: label -1 is out of range"),
+        (lambda: iter([np.ones(2), np.array([1, np.nan])]), r"split 'calibrate', item 1: 'input' holds NaN"),
+        (lambda: iter([np.ones(2), np.ones(3)]), r"item 1: 'input' is float64 \[3\], in those before it float64 \[2\]"),
+        (lambda: iter([np.array([{}])]), r"item 0: 'input' is object, not numbers"),
+        (lambda: iter([({"../x": np.ones(1)}, 0)]), r"an input cannot be called '\.\./x'"),
+        (lambda: iter([({"labels": np.ones(1)}, 0)]), r"an input cannot be called 'labels'"),
+        (lambda: iter([(np.ones(2), 1), np.ones(2)]), r"item 1 has \['input'\], those before it have \['input', 'lab"),
+        (lambda: iter([(np.ones(2), float("inf"))]), r"item 0: 'labels' holds NaN or infinite"),
+        (lambda: (1 / 0 for _ in range(1)), r"users_data:items\('calibrate'\) raised ZeroDivisionError.*debug it"),
+    ],
+)
+def test_bad_items_are_named(tmp_path: Path, factory: Callable[[Fn], str], items: Callable[[], Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        run(tmp_path, factory(lambda split: items()))
+
+
+def test_a_bad_item_far_into_the_data_has_its_number(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    bad = [np.float32(i) if i != 150 else np.float32("nan") for i in range(200)]
+    with pytest.raises(InputError, match="split 'calibrate', item 150:"):
+        run(tmp_path, factory(lambda split: iter(bad)))
+
+
+def test_splits_of_different_shapes_are_refused(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    shapes = dict(zip(SPLITS, (2, 2, 3), strict=True))
+    with pytest.raises(
+        InputError, match=r"split 'calibrate' has input float64 \[2\], split 'test' input float64 \[3\]"
+    ):
+        run(tmp_path, factory(lambda split: iter([np.ones(shapes[split])])))
+
+
+def test_a_factory_without_any_split_says_so(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    with pytest.raises(InputError, match="returned None for each of calibrate, select, test"):
+        run(tmp_path, factory(lambda split: None))
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("no_such_module:items", "no module 'no_such_module' in .*; go to the folder that holds it"),
+        ("json:loadd", "json has no function 'loadd', did you mean 'load"),
+        ("nowhere", r"data is pkg\.mod:fn, an \.npz, a folder"),
+    ],
+)
+def test_a_source_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        run(tmp_path, reference)
+
+
+# --------------------------------------------------------------------------- splits by seed
+
+
+@given(count=st.integers(3, 60), seed=st.integers(0, 5), limit=st.none() | st.integers(1, 20))
+def test_one_set_is_cut_into_disjoint_splits(
+    tmp_path_factory: pytest.TempPathFactory, count: int, seed: int, limit: int | None
+) -> None:
+    folder = tmp_path_factory.mktemp("one")
+    np.savez(folder / "set.npz", x=np.arange(count), labels=np.zeros(count, int))
+    found = run(folder, str(folder / "set.npz"), samples=limit, seed=seed)
+    parts = [read(found, split, "x").tolist() for split in SPLITS]
+    every = [x for part in parts for x in part]
+    assert len(every) == len(set(every))
+    assert all(parts)
+    if limit is None:
+        assert sorted(every) == list(range(count))
+    else:
+        assert max(map(len, parts)) <= limit
+
+
+def test_the_seed_decides_the_split(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.arange(40))
+    parts = [read(run(tmp_path / str(i), str(tmp_path / "set.npz"), seed=i // 2), "test", "x") for i in range(4)]
+    assert parts[0].tolist() == parts[1].tolist() != parts[2].tolist() == parts[3].tolist()
+    assert len(parts[0]) == 20
+
+
+def test_two_items_cannot_be_three_splits(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.arange(2))
+    with pytest.raises(InputError, match="2 items cannot be split into calibrate, select, test"):
+        run(tmp_path, str(tmp_path / "set.npz"))
+
+
+# --------------------------------------------------------------------------- arrays
+
+
+def test_an_npz_with_splits(tmp_path: Path) -> None:
+    arrays = {f"{s}.image": np.full((70 + i, 2), i, np.uint8) for i, s in enumerate(SPLITS)}
+    arrays["test.labels"] = np.arange(72)
+    np.savez_compressed(tmp_path / "set.npz", allow_pickle=False, **arrays)
+    found = run(tmp_path, str(tmp_path / "set.npz"))
+    assert found.facts["splits"] == {"calibrate": 70, "select": 71, "test": 72}
+    assert np.array_equal(read(found, "select", "image"), arrays["select.image"])
+    assert np.array_equal(read(found, "test", "labels"), np.arange(72))
+
+
+def test_a_folder_of_npy_with_splits(tmp_path: Path) -> None:
+    for i, split in enumerate(SPLITS):
+        tensors.write_split(tmp_path / "set" / split, {"x": np.full((3, 2), i), "labels": np.arange(3)})
+    found = run(tmp_path, str(tmp_path / "set"))
+    assert read(found, "test", "x").tolist() == [[2, 2]] * 3
+
+
+def test_a_sample_of_sorted_data_shows_each_class(tmp_path: Path) -> None:
+    arrays = {f"{s}.{n}": np.repeat(np.arange(5), 100) for s in SPLITS for n in ("x", "labels")}
+    np.savez(tmp_path / "set.npz", allow_pickle=False, **arrays)
+    found = run(tmp_path, str(tmp_path / "set.npz"), samples=50)
+    assert set(read(found, "test", "labels").tolist()) == {0, 1, 2, 3, 4}
+    assert read(found, "test", "labels").tolist() == read(found, "test", "x").tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": np.ones((3, 2)), "labels": np.ones(2, int)}, "inputs and labels must have as many items each; it has"),
+        ({"labels": np.ones(2, int)}, "inputs and labels must have as many items each"),
+        ({"x": np.ones(3), "test.x": np.ones(3)}, r"'x' names no split but others do"),
+        ({}, "holds no array"),
+        ({"x": np.asfortranarray(np.ones((3, 2)))}, "plain numbers in C order"),
+        ({"x": np.float32(1)}, "items on axis 0"),
+    ],
+)
+def test_an_npz_that_is_not_as_agreed(tmp_path: Path, arrays: dict[str, np.ndarray], says: str) -> None:
+    np.savez(tmp_path / "set.npz", allow_pickle=False, **arrays)
+    with pytest.raises(InputError, match=says):
+        run(tmp_path, str(tmp_path / "set.npz"))
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    objects = np.array([{}, {}, {}], object)
+    np.savez(tmp_path / "set.npz", x=objects)
+    with pytest.raises(InputError, match="must be plain numbers"):
+        run(tmp_path, str(tmp_path / "set.npz"))
+    (tmp_path / "set").mkdir()
+    np.save(tmp_path / "set" / "x.npy", objects, allow_pickle=True)
+    with pytest.raises(InputError, match=r"x\.npy: not an array of numbers"):
+        run(tmp_path, str(tmp_path / "set"))
+
+
+def test_a_truncated_npz_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", x=np.arange(3000.0), labels=np.arange(3000))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for keep in range(0, len(whole), len(whole) // 23):
+        (tmp_path / "part.npz").write_bytes(whole[:keep])
+        with pytest.raises(InputError, match=r"part\.npz"):
+            run(tmp_path, str(tmp_path / "part.npz"))
+
+
+def test_damaged_bytes_of_an_npz_never_pass(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "whole.npz", x=np.random.default_rng(0).random((400, 3)))
+    whole = bytearray((tmp_path / "whole.npz").read_bytes())
+    with zipfile.ZipFile(tmp_path / "whole.npz") as archive:
+        begin = archive.infolist()[0].header_offset + 100  # beyond the header
+    for at in range(begin, begin + 4000, 400):
+        whole[at] ^= 0x40
+        (tmp_path / "bad.npz").write_bytes(whole)
+        with pytest.raises(InputError, match=r"bad\.npz"):
+            run(tmp_path, str(tmp_path / "bad.npz"))
+        whole[at] ^= 0x40
+
+
+def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        np.savez(tmp_path / "set.npz", x=np.zeros((count, 1000), np.float32))
+        tracemalloc.start()
+        run(tmp_path / str(count), str(tmp_path / "set.npz"), preprocess=Preprocess(scale=2.0))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(100)
+    assert peak(4000) < peak(400) + 2**20  # the data itself is 16 MB
+
+
+# --------------------------------------------------------------------------- images and preprocessing
+
+
+def picture(file: Path, value: int, size: tuple[int, int] = (6, 4)) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((size[1], size[0], 3), value, np.uint8)).save(file)
+
+
+def test_an_image_folder_by_class(tmp_path: Path) -> None:
+    for i in range(4):
+        picture(tmp_path / "set" / "cat" / f"{i}.png", i)
+        picture(tmp_path / "set" / "ant" / f"{i}.png", 100 + i)
+    found = run(tmp_path, str(tmp_path / "set"))
+    assert found.facts["label_names"] == ["ant", "cat"]
+    assert found.facts["splits"] == {"calibrate": 2, "select": 2, "test": 4}
+    values, labels = read(found, "test"), read(found, "test", "labels")
+    assert [(v < 100) == bool(label) for v, label in zip(values[:, 0, 0, 0], labels, strict=True)] == [True] * 4
+
+
+def test_class_numbers_follow_the_declared_labels(tmp_path: Path) -> None:
+    for split in SPLITS:
+        picture(tmp_path / "set" / split / "cat" / "0.png", 1)
+    found = run(tmp_path, str(tmp_path / "set"), labels=("dog", "cat"))
+    assert read(found, "test", "labels").tolist() == [1]
+    with pytest.raises(InputError, match="the source's labels have no 'cat', did you mean 'cats'"):
+        run(tmp_path, str(tmp_path / "set"), labels=("cats",))
+
+
+def test_a_corrupt_image_is_named(tmp_path: Path) -> None:
+    for i in range(4):
+        picture(tmp_path / "set" / "cat" / f"{i}.png", i)
+    (tmp_path / "set" / "cat" / "2.png").write_bytes(b"\x89PNG nonsense")
+    with pytest.raises(InputError, match=r"item 2: .*2\.png: not a readable image"):
+        run(tmp_path, str(tmp_path / "set"))
+
+
+def test_an_image_with_too_many_pixels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(3):
+        picture(tmp_path / "set" / "cat" / f"{i}.png", i, (40, 40))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(InputError, match=r"too many pixels"):
+        run(tmp_path, str(tmp_path / "set"))
+
+
+def test_images_of_different_sizes_need_preprocessing(tmp_path: Path) -> None:
+    for i in range(4):
+        picture(tmp_path / "set" / "cat" / f"{i}.png", i, (8 + i, 6))
+    with pytest.raises(InputError, match=r"make them the same \(images: \[preprocess\] resize, crop\)"):
+        run(tmp_path / "a", str(tmp_path / "set"))
+    declared = Preprocess(resize=4, crop=4, scale=1 / 255, mean=(0.5,), std=(0.25,), layout="NCHW")
+    found = run(tmp_path / "b", str(tmp_path / "set"), preprocess=declared)
+    assert found.inputs[0].shape[1:] == (3, 4, 4)
+    assert found.inputs[0].layout == "NCHW"
+    assert found.facts["preprocess"]["resize"] == 4
+
+
+def test_preprocessing_applies_in_its_stated_order() -> None:
+    raw = np.arange(2 * 2 * 3, dtype=np.uint8).reshape(2, 2, 3)
+    declared = Preprocess(colour="BGR", scale=2.0, mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), layout="NCHW")
+    found = preprocess.numbers(preprocess.geometry(raw, declared)[None], declared)[0]
+    for y, x, c in np.ndindex(2, 2, 3):
+        expected = (float(raw[y, x, 2 - c]) * 2 - declared.mean[c]) / declared.std[c]
+        assert found[c, y, x] == pytest.approx(expected, rel=1e-6)
+
+
+@given(st.integers(4, 40), st.integers(4, 40), st.integers(4, 20))
+def test_resize_and_crop_are_pillows(height: int, width: int, size: int) -> None:
+    raw = np.random.default_rng(height * width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    found = preprocess.geometry(raw, Preprocess(resize=size, crop=size))
+    short = min(height, width)
+    shape = (int(size * width / short), int(size * height / short))
+    whole = np.asarray(Image.fromarray(raw).resize(shape, Image.Resampling.BILINEAR)) if short != size else raw
+    top, left = round((shape[1] - size) / 2), round((shape[0] - size) / 2)
+    assert np.array_equal(found, whole[top : top + size, left : left + size])
+
+
+def test_grey_is_pillows_grey() -> None:
+    raw = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
+    found = preprocess.geometry(raw, Preprocess(colour="GRAY"))
+    assert np.array_equal(found[:, :, 0], np.asarray(Image.fromarray(raw).convert("L")))
+
+
+def test_a_grey_array_gets_its_channel() -> None:
+    declared = Preprocess(colour="GRAY", layout="NCHW")
+    assert preprocess.numbers(preprocess.geometry(np.ones((8, 8), np.uint8), declared)[None], declared).shape == (
+        1,
+        1,
+        8,
+        8,
+    )
+
+
+def test_arithmetic_alone_takes_any_array() -> None:
+    declared = Preprocess(scale=0.5)
+    found = preprocess.numbers(preprocess.geometry(np.array([2, 4], np.int16), declared)[None], declared)
+    assert found.tolist() == [[1.0, 2.0]]
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("declared", "raw", "says"),
+    [
+        (Preprocess(layout="NCHW"), np.ones((8, 8), np.uint8), 'the images are grey.*set colour = "GRAY"'),
+        (Preprocess(layout="NCHW"), np.ones(8, np.uint8), r"an image is \[height, width\]"),
+        (Preprocess(crop=9), np.ones((8, 8, 3), np.uint8), "crop 9 of an image of 8 x 8"),
+        (Preprocess(resize=4), np.ones((8, 8, 3), np.float32), "resize takes uint8 images, not float32"),
+        (Preprocess(mean=(1.0, 2.0)), np.ones((8, 8, 3), np.uint8), "mean has 2 values, the data has 3 channels"),
+        (Preprocess(input="image"), np.ones(3), "the data has no 'image'"),
+    ],
+)
+def test_preprocessing_that_does_not_fit(
+    tmp_path: Path, factory: Callable[[Fn], str], declared: Preprocess, raw: np.ndarray, says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        run(tmp_path, factory(lambda split: iter([raw])), preprocess=declared)
+
+
+# --------------------------------------------------------------------------- random
+
+
+def test_random_data_follows_the_models_inputs(tmp_path: Path) -> None:
+    batch = Dim("batch", 1, 9)
+    inputs = (TensorSpec("x", (batch, 3, 4)), TensorSpec("ids", (batch, Dim("seq", 5, 9)), "int64"))
+    found = run(tmp_path, "random", inputs={"source": Artifact(tmp_path, "onnx", inputs)})
+    assert found.facts["random"]
+    assert found.facts["splits"] == {"calibrate": 64, "select": 64, "test": 64}
+    assert read(found, "test", "x").shape == (64, 3, 4)
+    assert set(np.unique(read(found, "test", "ids"))) == {0, 1}
+    assert not np.array_equal(read(found, "test", "x"), read(found, "calibrate", "x"))
+
+
+def test_random_data_needs_a_model_that_states_its_inputs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="random data needs a model that states its inputs"):
+        run(tmp_path, "random")
