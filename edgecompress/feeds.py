@@ -10,6 +10,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,7 @@ Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
 
 CHUNK = 64  # items
 RANDOM_ITEMS = 64  # per split, where nobody says how many
+DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)  # what reading raises
 WHOLE = ""  # the one set of data that comes without splits
 NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -164,38 +166,36 @@ class _Member:
 
     def __init__(self, path: Path, key: str) -> None:
         self.path, self.key = path, key
-        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as stream:
+        with self._opened() as stream:
             self.shape, self.dtype = self._header(stream)
 
     def rows(self) -> Iterator[Array]:
-        """The items; raises InputError when the file ends before they do."""
+        """The items; raises InputError when the file is damaged or ends before they do."""
         import numpy as np
 
         size = math.prod(self.shape[1:]) * self.dtype.itemsize
-        with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.key}.npy") as stream:
+        with self._opened() as stream:
             self._header(stream)
             for begin in range(0, self.shape[0], CHUNK):
                 count = min(CHUNK, self.shape[0] - begin)
-                block = self._read(stream, count * size)
+                block = stream.read(count * size)
+                if len(block) != count * size:
+                    raise InputError(f"{self.path}: '{self.key}' ends too early; save it again")
                 yield from np.frombuffer(block, self.dtype).reshape(count, *self.shape[1:])
 
-    def _read(self, stream: IO[bytes], size: int) -> bytes:
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
         try:
-            block = stream.read(size)
-        except (OSError, zipfile.BadZipFile, EOFError, ValueError, zlib.error) as error:
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.key}.npy") as stream:
+                yield stream
+        except DAMAGED as error:
             raise InputError(f"{self.path}: '{self.key}' is damaged: {error}; save it again") from error
-        if len(block) != size:
-            raise InputError(f"{self.path}: '{self.key}' ends too early; save it again")
-        return block
 
     def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], Any]:
         from numpy.lib import format as npy
 
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        try:
-            shape, fortran, dtype = readers[npy.read_magic(stream)](stream)  # type: ignore[no-untyped-call]
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path}: '{self.key}' is no array: {error}; save it again") from error
+        shape, fortran, dtype = readers[npy.read_magic(stream)](stream)  # type: ignore[no-untyped-call]
         if dtype.hasobject or not shape or (fortran and len(shape) > 1):
             raise InputError(
                 f"{self.path}: '{self.key}' must be plain numbers in C order, items on axis 0; "
