@@ -1,0 +1,276 @@
+"""Static int8 for ONNX Runtime: weights per channel, activations by ranges calibrated on real samples, as QDQ."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgecompress import tensors
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact, Request
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+REQUIRES = ("onnx", "onnxruntime>=1.31", "sympy")
+EXTRA = "onnx"
+READS: tuple[str, ...] = ("onnx",)
+WRITES = "onnx"
+PROVIDES = "int8"
+NEEDS_SAMPLES = True
+
+SPLIT = "calibrate"
+BINS = 2048  # of a histogram of activations
+LEVELS = 128  # that the entropy search quantizes a histogram to, as TensorRT does
+CHUNK = 16  # items whose extremes are held at once
+RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
+
+Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
+Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, item by item, from the start
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the ranges of activations are found and what is quantized."""
+
+    calibrator: Literal["minmax", "percentile", "entropy"] = "minmax"
+    percentile: float = 99.99  # of the values kept inside the range, for "percentile"
+    samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
+    per_channel: bool = True  # of weights
+    activation: Literal["uint8", "int8"] = "uint8"  # int8 is half as fast on x86 with VNNI, and what Arm likes
+    symmetric: bool = False  # activations with their zero in the middle
+    skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names ("node_conv2d*")
+
+    def __post_init__(self) -> None:
+        if not 50 < self.percentile <= 100:
+            raise ValueError("percentile is above 50 and at most 100")
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples is at least 1")
+
+
+def apply(request: Request) -> Artifact:
+    """The ONNX model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"calibrator", "samples": items used, "skipped": [node]}. Raises StageFailed where a tensor is not finite.
+    """
+    options: Options = request.options
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
+        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
+        skipped = matching(prepared, options.skip)
+        items = spread(request, options.samples)
+        ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
+        _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
+    used = min(tensors.count(request.inputs["samples"], SPLIT), options.samples or 2**62)
+    facts = {"calibrator": options.calibrator, "samples": used, "skipped": skipped}
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+# --------------------------------------------------------------------------- the graph
+
+
+def prepare(source: Path, prepared: Path) -> Path:
+    """The graph as ONNX Runtime's quantizer wants it: simplified, shapes inferred, no stale shapes left."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
+    quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
+    model = onnx.load_model(prepared)
+    model.graph.ClearField("value_info")  # it may contradict weights that the simplifier transposed
+    onnx.save_model(model, prepared)
+    return prepared
+
+
+def matching(file: Path, patterns: Sequence[str]) -> list[str]:
+    """The nodes whose names match one of `patterns`; raises InputError where a pattern matches none."""
+    import onnx
+
+    names = [node.name for node in onnx.load_model(file).graph.node]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]]) -> None:
+    import numpy as np
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
+
+    options, ranges, skipped = how
+    found = {
+        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+        for name, (low, high) in ranges.items()
+    }
+    cache = prepared.with_suffix(".json")  # quantize_static's own door for ranges found elsewhere
+    save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), cache)
+    quantize_static(
+        prepared,
+        out,
+        quant_format=QuantFormat.QDQ,
+        per_channel=options.per_channel,
+        activation_type=QuantType.QUInt8 if options.activation == "uint8" else QuantType.QInt8,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=skipped,
+        calibration_cache_path=cache,
+        extra_options={"ActivationSymmetric": options.symmetric},
+    )
+
+
+# --------------------------------------------------------------------------- the data
+
+
+def spread(request: Request, limit: int | None) -> Items:
+    """The inputs of single calibration batches, evenly spread over the split, as often as asked."""
+    import numpy as np
+
+    model, samples = request.model, request.inputs["samples"]
+    names = tensors.check_inputs(model, samples)
+    total = tensors.count(samples, SPLIT)
+    chosen = np.linspace(0, total - 1, min(total, limit or total)).round().astype(int)
+    batch = next(size if isinstance(size := spec.shape[0], int) else 1 for spec in model.inputs if spec.shape)
+    state = {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs if s.name not in names}
+    if total == 0:
+        raise InputError(f"int8 needs calibration data: the split '{SPLIT}' is empty")
+
+    def items() -> Iterator[Mapping[str, Any]]:
+        for begin in range(0, len(chosen), batch):
+            index = chosen[np.minimum(np.arange(begin, begin + batch), len(chosen) - 1)]
+            # opened anew each time: a map that stays open keeps what it read in memory
+            yield {
+                **state,
+                **{n: np.ascontiguousarray(tensors.load(samples, SPLIT, s)[index]) for n, s in names.items()},
+            }
+
+    return items
+
+
+# --------------------------------------------------------------------------- the ranges
+
+
+def calibrate(file: Path, items: Items, options: Options, progress: Callable[[float], None]) -> Ranges:
+    """The range of every activation: the extremes, or where a histogram between them is cut.
+
+    One pass finds the extremes; "percentile" and "entropy" take a second one that fills histograms with fixed edges.
+    Both add up item by item, so memory does not grow with the items and the order does not matter.
+    """
+    extremes = _extremes(file, items)
+    progress(0.4)
+    if options.calibrator == "minmax":
+        return extremes
+    histograms = _histograms(file, items, extremes)
+    progress(0.9)
+    if options.calibrator == "percentile":
+        return {name: percentile_range(h, extremes[name], options.percentile) for name, h in histograms.items()}
+    return {name: entropy_range(h, extremes[name]) for name, h in histograms.items()}
+
+
+def _extremes(file: Path, items: Items) -> Ranges:
+    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator."""
+    from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
+
+    augmented = str(file.with_name("augmented.onnx"))
+    calibrator = create_calibrator(file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.MinMax)
+    for chunk in _chunks(items()):
+        calibrator.collect_data(_Reader(chunk))  # folds the chunk into the ranges so far
+    found = {n: (float(d.lowest.min()), float(d.highest.max())) for n, d in calibrator.compute_data().items()}
+    for name, (low, high) in found.items():
+        if not (abs(low) < 3e38 and abs(high) < 3e38):  # NaN and infinity, and masks of the smallest float
+            raise StageFailed(
+                f"int8: the tensor '{name}' takes values from {low} to {high} on the calibration data; "
+                "keep its nodes in float with the option skip"
+            )
+    return found
+
+
+def _chunks(items: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    while chunk := [item for _, item in zip(range(CHUNK), items, strict=False)]:
+        yield chunk
+
+
+class _Reader:
+    """ONNX Runtime's way to be handed a list of inputs."""
+
+    def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
+        self.items = iter(items)
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        return next(self.items, None)
+
+
+def _histograms(file: Path, items: Items, extremes: Ranges) -> dict[str, Array]:
+    """Counts of each tensor's values; the edges are known from the first pass, so items just add up."""
+    import numpy as np
+    from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
+
+    augmented = str(file.with_name("augmented.onnx"))
+    session = create_calibrator(
+        file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.Percentile
+    ).infer_session
+    found = {name: np.zeros(BINS, np.int64) for name in extremes}
+    names = [output.name for output in session.get_outputs() if output.name in extremes]
+    for item in items():
+        for name, values in zip(names, session.run(names, item), strict=True):
+            found[name] += histogram(values, extremes[name])
+    return found
+
+
+def histogram(values: Array, extremes: tuple[float, float]) -> Array:
+    """Counts of `values` in BINS equal bins from -reach to reach, reach being the larger extreme."""
+    import numpy as np
+
+    reach = max(map(abs, extremes)) or 1.0
+    counts, _ = np.histogram(values, BINS, range=(-reach, reach))
+    return counts
+
+
+def percentile_range(counts: Array, extremes: tuple[float, float], percentile: float) -> tuple[float, float]:
+    """The range that holds `percentile` % of the values, as many cut off on either side."""
+    import numpy as np
+
+    reach = max(map(abs, extremes)) or 1.0
+    edges = np.linspace(-reach, reach, len(counts) + 1)
+    share = np.cumsum(counts) / counts.sum()
+    outside = (100 - percentile) / 200
+    low = edges[np.searchsorted(share, outside, side="right")]
+    high = edges[min(int(np.searchsorted(share, 1 - outside)) + 1, len(counts))]
+    return max(float(low), extremes[0]), min(float(high), extremes[1])
+
+
+def entropy_range(counts: Array, extremes: tuple[float, float]) -> tuple[float, float]:
+    """The symmetric range, within the extremes, whose quantized magnitudes diverge least from the real ones.
+
+    After Migacz, "8-bit inference with TensorRT" (GTC 2017), with the two habits of NVIDIA's pytorch-quantization:
+    magnitudes, and a first bin that counts as much as the second (else the zeros of a ReLU outweigh all the rest).
+    """
+    reach = max(map(abs, extremes)) or 1.0
+    half = len(counts) // 2
+    sizes = counts[half:] + counts[:half][::-1]
+    sizes[0] = sizes[1]
+    cuts = range(LEVELS, half + 1, LEVELS // 16)
+    best = max(cuts, key=lambda i: (-divergence(sizes, i), i))
+    limit = reach * best / half
+    return max(-limit, extremes[0]), min(limit, extremes[1])
+
+
+def divergence(sizes: Array, cut: int) -> float:
+    """KL(p || q): p is the histogram clipped to its first `cut` bins, q the same bins in LEVELS equal levels."""
+    import numpy as np
+
+    inside = sizes[:cut].astype(np.float64)
+    level = np.arange(cut) * LEVELS // cut
+    filled = np.bincount(level, inside > 0, LEVELS)
+    q = np.where(inside > 0, (np.bincount(level, inside, LEVELS) / np.maximum(filled, 1))[level], 0.0)
+    p = inside.copy()
+    p[-1] += sizes[cut:].sum()
+    if p.sum() == 0 or q.sum() == 0:
+        return 0.0 if p.sum() == 0 else float("inf")
+    some = p > 0
+    p, q = p[some] / p.sum(), np.maximum(q[some] / q.sum(), 1e-12)
+    return float((p * np.log(p / q)).sum())
