@@ -167,6 +167,7 @@ def test_rapl_windows_back_to_back_add_up(tree, tmp_path):
     zone = tree.zone("intel-rapl:0", "package-0", energy_uj=WRAP - 100_000)
     meter = rapl.RaplMeter([zone])
     meter.start()
+    meter.energy(0.0, time.monotonic())
     begin = time.monotonic()
     readings, edge = [], begin
     for _ in range(3):

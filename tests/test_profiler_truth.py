@@ -1,0 +1,165 @@
+"""The profiler against what is known: a net that logs its own time, memory it touches, an exact integral of power."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import bench_inputs
+import pytest
+
+from edgecompress import measure
+from edgecompress.sensors import replay
+from edgecompress.settings import Profile
+
+LONGER = Profile("long enough for a median", 1, 0.1, 3, 0.6, 60, 2, 1.0, idle_s=0.5, warmup_cap_s=1.0)
+
+# --------------------------------------------------------------------------- latency and memory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("behaviour", [{"spin_ms": 6.0}, {"sleep_ms": 8.0}, {"sleep_ms": 5.0, "spin_ms": 12.0}])
+def test_latency_is_what_the_net_logged_of_itself_within_1_percent(tmp_path, monkeypatch, behaviour):
+    log = tmp_path / "log"
+    monkeypatch.setenv("EDGECOMPRESS_NULL_LOG", str(log))
+    variants = {"net": bench_inputs.net(tmp_path / "net", **behaviour)}
+    asked = bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(LONGER))
+    told = measure.round(asked).facts["variants"]["net"]
+    logged = [float(line) for line in log.read_text().split()][-told["n"] :]
+    truth = statistics.median(logged)
+    assert truth >= 5 and told["n"] >= 60
+    assert told["median_ms"] == pytest.approx(truth, rel=0.01)
+    assert told["median_ms"] >= truth  # nothing of a run is left out
+    kept = json.loads((asked.out / "net.json").read_text())["latencies_ms"]
+    assert len(kept) == told["n"]
+    worst = max(abs(a - b) for a, b in zip(sorted(kept), sorted(logged), strict=True))
+    assert worst < 0.2 * max(logged)  # and no run was dropped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [64, 200])
+def test_memory_that_a_net_touches_is_found_within_5_percent(tmp_path, mebibytes):
+    variants = {"net": bench_inputs.net(tmp_path / "net", touch_bytes=mebibytes << 20)}
+    told = measure.round(bench_inputs.request(tmp_path, variants)).facts["variants"]["net"]["memory"]
+    assert told["peak_rss_bytes"] == pytest.approx(mebibytes << 20, rel=0.05)
+    assert told["file_backed_bytes"] < 4 << 20  # all of it is the process's own
+
+
+@pytest.mark.slow
+def test_a_net_that_touches_nothing_costs_nearly_nothing_over_the_baseline(tmp_path):
+    variants = {"net": bench_inputs.net(tmp_path / "net")}
+    long = dataclasses.replace(LONGER, window_s=1.5)  # tens of thousands of runs: the record itself must not count
+    told = measure.round(bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(long)))
+    assert told.facts["variants"]["net"]["memory"]["peak_rss_bytes"] < 2 << 20
+
+
+# --------------------------------------------------------------------------- energy
+
+
+@dataclasses.dataclass(frozen=True)
+class Power:
+    """P(t) = a + b sin(2 pi f t + phase): its integral is known exactly."""
+
+    a: float
+    b: float
+    f: float
+    phase: float
+
+    def watts(self, t: float) -> float:
+        return self.a + self.b * math.sin(2 * math.pi * self.f * t + self.phase)
+
+    def joules(self, begin: float, end: float) -> float:
+        rate = 2 * math.pi * self.f
+        return self.a * (end - begin) - self.b / rate * (
+            math.cos(rate * end + self.phase) - math.cos(rate * begin + self.phase)
+        )
+
+
+def power(draw: random.Random) -> Power:
+    a = draw.uniform(2, 60)
+    return Power(a, draw.uniform(0.1, 0.9) * a, draw.uniform(0.05, 2.0), draw.uniform(0, 6.28))
+
+
+def jittered(draw: random.Random, begin: float, end: float) -> list[float]:
+    """Sampling times at 50 to 200 Hz, each interval up to 40 % off."""
+    period, times = 1 / draw.uniform(50, 200), [begin]
+    while times[-1] < end:
+        times.append(times[-1] + period * draw.uniform(0.6, 1.4))
+    return times
+
+
+def write(file: Path, column: str, times: list[float], value: Callable[[float], float]) -> Path:
+    """The instrument's own file: its clock, its column."""
+    with file.open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["t_s", column])
+        rows.writerows((repr(t), repr(value(t))) for t in times)
+    return file
+
+
+def meter(file: Path, **more: float) -> replay.ReplayMeter:
+    device = {"options": {"replay": {"file": str(file), **more}}}
+    assert replay.unavailable(device, Path("/")) == ""
+    opened = replay.open(device, Path("/"))
+    opened.start()
+    return opened
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_energy_of_sampled_power_is_its_integral_within_1_percent(tmp_path, seed):
+    draw = random.Random(seed)
+    truth, offset = power(draw), draw.uniform(-1e4, 1e6)  # this machine's clock less the instrument's
+    file = write(tmp_path / "trace.csv", "power_w", jittered(draw, 0.0, 30.0), truth.watts)
+    opened = meter(file, offset_s=offset)
+    for _ in range(20):
+        begin = draw.uniform(0, 18)  # both edges fall between samples
+        end = begin + draw.uniform(2, 11)
+        found = opened.energy(begin + offset, end + offset)
+        assert found.status == "replayed"
+        assert found.value == pytest.approx(truth.joules(begin, end), rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_energy_of_a_counter_that_wraps_once_is_its_integral_within_1_percent(tmp_path, seed):
+    draw = random.Random(1000 + seed)
+    truth, offset, wrap = power(draw), draw.uniform(-1e4, 1e6), 262143328850
+    zero = wrap - truth.joules(0, draw.uniform(9, 12)) * 1e6  # it wraps about in the middle
+
+    def counter(t: float) -> float:
+        return round(zero + truth.joules(0, t) * 1e6) % (wrap + 1)
+
+    times = jittered(draw, 0.0, 30.0)
+    values = [counter(t) for t in times]
+    assert sum(b < a for a, b in pairwise(values)) == 1
+    opened = meter(write(tmp_path / "trace.csv", "energy_uj", times, counter), offset_s=offset, wrap_uj=wrap)
+    for _ in range(20):
+        begin = draw.uniform(0, 9)
+        end = draw.uniform(12, 29)  # the wrap lies inside
+        found = opened.energy(begin + offset, end + offset)
+        assert found.value == pytest.approx(truth.joules(begin, end), rel=0.01)
+
+
+@pytest.mark.slow
+def test_energy_per_inference_of_the_whole_way_is_the_integral_over_the_windows(tmp_path):
+    draw, truth = random.Random(5), Power(12.0, 5.0, 0.7, 1.0)
+    begin = time.monotonic()
+    file = write(tmp_path / "trace.csv", "power_w", jittered(draw, begin - 1.3, begin + 60), truth.watts)
+    device = {"sensors": ("replay",), "options": {"replay": {"file": str(file), "offset_s": 0.0}}}
+    variants = {"net": bench_inputs.net(tmp_path / "net", spin_ms=4.0)}
+    asked = bench_inputs.request(tmp_path, variants, device, profile=dataclasses.asdict(LONGER))
+    facts = measure.energy(asked).facts
+    numbers = {m["metric"]: m for m in facts["variants"]["net"]}
+    windows = json.loads((asked.out / "net.json").read_text())["windows"]
+    each = [truth.joules(w["begin_s"], w["begin_s"] + w["seconds"]) / w["n"] for w in windows]
+    assert facts["sensor"] == "replay" and numbers["energy_gross"]["status"] == "replayed"
+    assert len(windows) == 2 and all(w["seconds"] >= 1.0 for w in windows)
+    assert numbers["energy_gross"]["value"] == pytest.approx(1e3 * statistics.median(each), rel=0.01)
+    assert numbers["inferences_per_joule"]["value"] == pytest.approx(statistics.median(1 / e for e in each), rel=0.01)
