@@ -47,6 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 # --------------------------------------------------------------------------- the grammar
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help with its examples as they are written, and room for the longest option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole grammar; the docs and the shell completion are made from it."""
     root = argparse.ArgumentParser(
@@ -57,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         "  edgecompress deploy net.onnx --data images/ --target x86\n"
         "  edgecompress deploy my_pkg.nets:build --data my_pkg.nets:data\n"
         "  edgecompress COMMAND --help                           what a command takes, with examples",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     root.add_argument("--version", action="version", version=_version())
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -79,7 +86,7 @@ def _command(commands: Any, name: str, command: Command, says: str, examples: st
         help=says,
         description=says[0].upper() + says[1:] + ".",
         epilog="examples:\n" + "\n".join(f"  edgecompress {line}" for line in examples.splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     added.set_defaults(command=command)
     added.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
@@ -249,7 +256,7 @@ def _add_others(commands: Any) -> None:
         help="print a shell's completion script",
         description="Prints a completion script.",
         epilog="examples:\n  edgecompress completion bash > ~/.local/share/bash-completion/completions/edgecompress",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     completion.set_defaults(command=_completion)

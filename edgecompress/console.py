@@ -25,7 +25,12 @@ def open(args: argparse.Namespace) -> Console:
     """The console of a command: stdout, or stderr where stdout is for JSON. Colour as NO_COLOR and the terminal say."""
     from rich.console import Console
 
-    return Console(stderr=args.json, highlight=False, soft_wrap=True)
+    return Console(stderr=args.json, highlight=False)
+
+
+def line(screen: Console, text: str, style: str = "") -> None:
+    """One line as it is: no markup in it is obeyed, none of its control characters reaches the terminal."""
+    screen.print(clean(text), markup=False, soft_wrap=True, style=style or None)
 
 
 def print_json(data: Any) -> None:
@@ -75,16 +80,16 @@ def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
 
 def plan(screen: Console, wanted: Job, steps: Plan) -> None:
     """A plan as text: the stages, the bound of the search, the expected time."""
-    for line in _plan_lines(wanted, steps):
-        screen.print(clean(line), markup=False)
+    for text in _plan_lines(wanted, steps):
+        line(screen, text)
 
 
 def settings(screen: Console, wanted: Job, everything: bool) -> None:
     """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
     told = [s for s in wanted.settings() if everything or s.origin != "default"]
     rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in told]
-    for line in aligned([tuple(map(_cut, row)) for row in rows]):
-        screen.print(clean(line), markup=False, style="dim")
+    for text in aligned([tuple(map(_cut, row)) for row in rows]):
+        line(screen, text, "dim")
 
 
 def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
@@ -137,7 +142,7 @@ class Progress:
         description = f"{clean(event.stage.name)}: {_cut(what)}"
         self.bar.update(self.task, completed=event.fraction, description=description, left=left)
         if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
-            self.screen.print(f"       {description} ({event.fraction:.0%}, {left})", markup=False)
+            line(self.screen, f"       {description} ({event.fraction:.0%}, {left})")
 
     def _ended(self, outcome: Outcome) -> None:
         if self.quiet:
@@ -148,8 +153,8 @@ class Progress:
         sign, colour = SIGNS["hit" if hit else outcome.status]
         took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
         says = outcome.reason or ("" if hit else outcome.why_run)
-        line = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
-        self.screen.print(Text.assemble((sign, colour), line))
+        text = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
+        self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
 
 
 # --------------------------------------------------------------------------- results
@@ -172,10 +177,10 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     if told:
         report(screen, told)
     else:
-        screen.print(clean(result.message), markup=False)
+        line(screen, result.message)
     for name, path in (("shipped", result.out), ("report", result.report and result.report / "report.html")):
         if path:
-            screen.print(f"{name}: {path}", markup=False)
+            line(screen, f"{name}: {path}")
     return result.exit_code
 
 
@@ -187,8 +192,8 @@ def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
         return result.exit_code
     for check in facts.get("checks", []):
         mark = {True: "kept  ", False: "BROKEN", None: "not judged"}[check["ok"]]
-        screen.print(clean(f"{mark} {check['name']}: {check['says']}"), markup=False)
-    screen.print(clean(result.message), markup=False)
+        line(screen, f"{mark} {check['name']}: {check['says']}")
+    line(screen, result.message)
     return result.exit_code
 
 

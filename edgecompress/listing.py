@@ -46,7 +46,7 @@ def sensors(device: str = "host", root: Path = Path("/")) -> list[Row]:
     plain = dataclasses.asdict(catalog.device(device).value)
     plain["cores"] = plain["cores"] or os.cpu_count()
     told = [(module, doctor.sensor(name, module, plain, root)) for name, module in registry.every("sensors")]
-    return [{**row, "description": _summary(module)} for module, row in told]
+    return [{**row, "description": summary(module)} for module, row in told]
 
 
 def _file(kind: str, name: str) -> Row:
@@ -67,11 +67,12 @@ def _plugin(kind: str, name: str, module: ModuleType) -> Row:
     }
     row: Row = {"name": name, **{word.lower(): getattr(module, word) for word in words.get(kind, ())}}
     missing = envs.missing(module)
-    row |= {"description": _summary(module), "missing": missing}
+    row |= {"description": summary(module), "missing": missing}
     return {**row, "install": envs.install_command(module) if missing else ""}
 
 
-def _summary(module: ModuleType) -> str:
+def summary(module: ModuleType) -> str:
+    """The first line of a plug-in's docstring."""
     return (module.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -103,7 +104,7 @@ def text(found: Sequence[Row] | Row) -> str:
     """Rows as columns; one row as its fields, its text last."""
     if isinstance(found, Mapping):
         body = found.get("text", "")
-        rows = [*((k, _cell(v)) for k, v in found.items() if k not in ("text", "options"))]
+        rows = [(k, _cell(v)) for k, v in found.items() if k not in ("text", "options") and v not in HIDDEN]
         rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in found.get("options", [])]
         return "\n".join(aligned(rows)) + (f"\n\n{body.rstrip()}" if body else "")
     return columns(found)

@@ -1,0 +1,209 @@
+"""Writes docs/reference from the code: commands, plug-ins, files, errors; `--check` fails where the pages differ."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "docs" / "reference"
+NOTE = "<!-- Written by scripts/docs.py from the code; change the code and run `make docs`. -->"
+os.environ["COLUMNS"] = "100"  # help texts are wrapped to the terminal, which CI does not have
+os.chdir(ROOT / "docs")  # where there are no targets of one's own
+
+from edgecompress import catalog, cli, errors, listing, plan, registry, settings  # noqa: E402
+
+HEADINGS = {
+    "techniques": "Techniques",
+    "runtimes": "Runtimes",
+    "transports": "Transports",
+    "sensors": "Sensors",
+    "packages": "Packagers",
+}
+CONSTANTS = {
+    "techniques": ("PROVIDES", "READS", "WRITES"),
+    "runtimes": ("FORMAT", "READS", "SUFFIX"),
+    "sensors": ("STATUS", "SCOPE"),
+    "packages": ("SUFFIX",),
+    "transports": (),
+}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+
+
+def cell(value: Any) -> str:
+    """A value in a table: no pipes, no line breaks."""
+    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else "" if value is None else str(value)
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def needs(module: Any) -> tuple[str, ...]:
+    """The libraries of a plug-in."""
+    return tuple(getattr(module, "REQUIRES", ()))
+
+
+def own(kind: str) -> list[tuple[str, Any]]:
+    """The plug-ins of the repository: those of other distributions are not ours to document."""
+    return [(n, m) for n, m in registry.every(kind) if (registry.ROOT / kind / f"{n}.py").exists()]
+
+
+# --------------------------------------------------------------------------- pages
+
+
+def commands() -> str:
+    """The help text of every command."""
+    parts = [
+        "# Commands\n",
+        "Exit codes: 0 done, 1 a check failed and nothing shipped, 2 your input, 3 a stage failed,",
+    ]
+    parts.append(
+        "130 interrupted. `NO_COLOR` is honoured. Text goes to stdout; with `--json` progress goes to stderr.\n"
+    )
+    parts += [f"## {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in helps(cli.parser())]
+    return "\n".join(parts)
+
+
+def helps(parser: argparse.ArgumentParser) -> Iterable[tuple[str, str]]:
+    """(command, help text) of a parser and of the ones below it."""
+    yield parser.prog, parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from helps(below)
+
+
+def plugins() -> str:
+    """A table per kind of plug-in, then each one's options."""
+    parts = ["# Plug-ins\n", "A plug-in is a file; its name is the file's. [How to add one](../../CONTRIBUTING.md).\n"]
+    for kind, heading in HEADINGS.items():
+        words = CONSTANTS[kind]
+        rows = [
+            [
+                f"[{name}](../../edgecompress/{kind}/{name}.py)",
+                listing.summary(m),
+                *(getattr(m, w) for w in words),
+                needs(m),
+            ]
+            for name, m in own(kind)
+        ]
+        parts += [f"## {heading}\n", table(["name", "what it is", *(w.lower() for w in words), "needs"], rows), ""]
+    for kind in ("techniques", "runtimes"):
+        parts += [option_table(kind, name, m) for name, m in own(kind) if listing.options(m)]
+    return "\n".join([*parts, formats()])
+
+
+def option_table(kind: str, name: str, module: Any) -> str:
+    """The options of one plug-in, with the comments beside them in its source."""
+    says = comments(module.Options)
+    rows = [
+        [f"`{o['name']}`", o["type"], f"`{o['default']}`", says.get(o["name"], "")] for o in listing.options(module)
+    ]
+    return (
+        f"### Options of {kind.removesuffix('s')} {name}\n\n{table(['key', 'type', 'default', 'what it does'], rows)}\n"
+    )
+
+
+def formats() -> str:
+    """Which source reaches which format without compression: the planner's own routes."""
+    kinds = {"torch factory": "module", "`.pt2`": "program"}
+    kinds |= {f"`{m.SUFFIX}`": m.FORMAT for _, m in own("runtimes") if m.SUFFIX}
+    goals = sorted({m.FORMAT for _, m in own("runtimes")})
+    rows = [[source, *(_way(kind, goal) for goal in goals)] for source, kind in kinds.items()]
+    return f"## From which source to which format\n\n{table(['source', *goals], rows)}\n"
+
+
+def _way(kind: str, goal: str) -> str:
+    found = plan.way(kind, [goal])
+    if found is None:
+        return "no"
+    return " → ".join(call for call, _ in found) or "as it is"
+
+
+def targets() -> str:
+    """The shipped targets, devices and profiles."""
+    parts = ["# Targets, devices, profiles\n", "`edgecompress init NAME --kind target` writes one of your own.\n"]
+    for kind in catalog.KINDS:
+        names = sorted(p.stem for p in (catalog.ROOT / kind).glob("*.toml"))
+        rows = [
+            [f"[{n}](../../edgecompress/{kind}/{n}.toml)", listing.READERS[kind](n).value.description] for n in names
+        ]
+        parts += [f"## {kind.capitalize()}\n", table(["name", "what it is"], rows), ""]
+    return "\n".join(parts)
+
+
+def files() -> str:
+    """Every key of every TOML file."""
+    classes = (settings.Target, settings.Variant, settings.Limits, settings.Source, settings.Preprocess)
+    parts = ["# Keys of the TOML files\n", "A key that is not here is an error, with a suggestion.\n"]
+    for cls in (*classes, settings.Device, settings.PowerModel, settings.Profile):
+        says = comments(cls)
+        rows = [[f"`{f.name}`", str(f.type), default(f), says.get(f.name, "")] for f in dataclasses.fields(cls)]
+        doc = inspect.cleandoc(cls.__doc__ or "")
+        parts += [f"## {cls.__name__}\n", doc, "", table(["key", "type", "default", "what it means"], rows), ""]
+    return "\n".join(parts)
+
+
+def default(field: dataclasses.Field[Any]) -> str:
+    """The default of a key, as it is written."""
+    if field.default is not dataclasses.MISSING:
+        value = field.default
+        return "left out" if value is None else "" if dataclasses.is_dataclass(value) else f"`{value!r}`"
+    return "required" if field.default_factory is dataclasses.MISSING else ""
+
+
+def comments(cls: type) -> dict[str, str]:
+    """What the source says beside each field."""
+    found = re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)
+    return dict(found)
+
+
+def error_page() -> str:
+    """The tree of errors."""
+    return f"# Errors and exit codes\n\n```text\n{inspect.cleandoc(errors.__doc__ or '')}\n```\n"
+
+
+PAGES = {
+    "commands.md": commands,
+    "plugins.md": plugins,
+    "targets.md": targets,
+    "files.md": files,
+    "errors.md": error_page,
+}
+
+
+def main() -> int:
+    """Writes the pages, or compares them."""
+    check = sys.argv[1:] == ["--check"]
+    stale = []
+    for name, page in PAGES.items():
+        file, text = OUT / name, f"{NOTE}\n\n{page().rstrip()}\n"
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        if before == text:
+            continue
+        stale.append(name)
+        if check:
+            print(
+                "\n".join(difflib.unified_diff(before.splitlines(), text.splitlines(), name, "the code", lineterm=""))
+            )
+        else:
+            OUT.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"docs/reference: {', '.join(stale)} {'out of date; run: make docs' if check else 'written'}")
+    return 1 if stale and check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
