@@ -227,8 +227,8 @@ def _unavailable(reason: str) -> list[Measured]:
 def per_inference(answer: Mapping[str, Any]) -> list[Measured]:
     """Gross and net millijoules per inference, inferences per joule, and watts, from an agent's windows.
 
-    Each is the median over the windows; its interval is Student's 95 % over them (for net with the variance of the idle
-    power), or with one window that window's own error bound.
+    Each is the median over the windows; its interval is Student's 95 % of their mean (for net with the variance of the
+    idle power), or with one window that window's own error bound.
     """
     windows, idle = answer["windows"], answer["idle"]
     bad = [w["energy"]["reason"] for w in (*windows, *idle) if w["energy"]["value"] is None]
@@ -264,8 +264,10 @@ def _over(
 
 
 def _spread(each: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % interval of the mean."""
+    mean = statistics.fmean(each)
     half = statistic.student_t(len(each) - 1) * math.sqrt(statistics.variance(each) / len(each))
-    return statistics.median(each) - half, statistics.median(each) + half
+    return mean - half, mean + half
 
 
 def _bounds(
@@ -291,9 +293,11 @@ def _net(windows: Sequence[Mapping[str, Any]], idle: Sequence[Mapping[str, Any]]
     if value <= SIGMAS * sigma:
         reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}: not told from nothing"
         return Measured("energy_net", None, "mJ", "unavailable", source=gross.source, scope=gross.scope, reason=reason)
-    half = statistic.student_t(len(each) - 1) * sigma if len(each) > 1 else None
-    low, high = (value - half, value + half) if half is not None else (None, None)
-    return dataclasses.replace(gross, metric="energy_net", value=value, low=low, high=high)
+    net = dataclasses.replace(gross, metric="energy_net", value=value, low=None, high=None)
+    if len(each) < 2:
+        return net
+    mean, half = statistics.fmean(each), statistic.student_t(len(each) - 1) * sigma
+    return dataclasses.replace(net, low=mean - half, high=mean + half)
 
 
 def _estimates(bench: Bench, sensor: Any) -> dict[str, list[Measured]]:
