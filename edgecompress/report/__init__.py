@@ -16,7 +16,11 @@ def run(request: Request) -> Artifact:
     request.progress(0.1, "reading the measurements")
     report = build.report(request)
     request.progress(0.4, "drawing the figures")
-    pages = (json.dumps(report, indent=1, allow_nan=False, ensure_ascii=False), markdown.page(report), html.page(report))
+    pages = (
+        json.dumps(report, indent=1, allow_nan=False, ensure_ascii=False),
+        markdown.page(report),
+        html.page(report),
+    )
     for name, page in zip(FILES, pages, strict=True):
         (request.out / name).write_text(page, encoding="utf-8")
     summary = report["summary"]

@@ -24,7 +24,7 @@ def report(request: Request) -> Report:
         **{key: str(options.get(key) or "") for key in ("title", "command", "date")},
         "exit_code": options.get("exit_code", 0),
         "versions": options.get("versions") or {},
-        "run": {"batch": request.context.batch, "threads": request.context.threads, "seed": request.context.seed},
+        "run": {"batch": request.context.batch, "threads": request.context.threads},
         "choice": {"variant": choice.get("variant") or "", "reason": choice.get("reason") or ""},
         "source": _source(options.get("source") or {}, inputs.get("source")),
         **{key: options.get(key) or {} for key in ("target", "device", "profile")},

@@ -1,12 +1,13 @@
-"""Before and after: the shipped variant against the one to beat, one row per quantity, compared only where that is fair."""
+"""Before and after: the shipped variant against the one to beat, compared only where that is fair."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.report.numbers import Number, guessed, known, plural, significant, text, times
+from edgecompress.report.numbers import NBSP, Number, guessed, known, plural, significant, text, times
 from edgecompress.report.sessions import improvement
+from edgecompress.statistic import CHANGE
 
 Row = dict[str, Any]
 Change = dict[str, Any]
@@ -27,8 +28,15 @@ ROWS: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
     ("first", "First inference", "lower", ("faster", "slower"), "first_ms"),
     ("fallback", "Operators off the accelerator", "lower", ("fewer", "more"), ""),
 )
+SHORT = {
+    "latency": "Latency",
+    "size": "Size",
+    "peak_rss": "Peak memory",
+    "file_backed": "– file-backed",
+    "energy_gross": "Energy per inference",
+    "energy_net": "Energy, net of idle",
+}
 LOWER_IS_BETTER = ("perplexity", "mse")
-SAME = 0.02
 
 
 def subject(report: Mapping[str, Any]) -> str:
@@ -73,7 +81,8 @@ def _row(report: Mapping[str, Any], metric: str, before: dict[str, Any] | None, 
         change, why = _change(metric, better, (before, after), key)
     row = {"metric": metric, "label": label, "better": better, "before": old, "after": new}
     row["before_of"] = before["name"] if before else ""
-    return {**row, "change": change, "says": say(change, said) if change else why}
+    words = (say(change, said), say(change, said, spread=False)) if change else (why, why)
+    return {**row, "change": change, "says": words[0], "short": words[1]}
 
 
 def _same_kind(report: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any] | None:
@@ -119,23 +128,23 @@ def _plain(old: Number, new: Number, better: str) -> Change:
         return {**change, "low": None, "high": None, "guessed": True}
     apart = low is None or high is None or low > 1 or high < 1
     exact = old["metric"] in ("size", "arena") or low is not None
-    called = ("better" if factor > 1 else "worse") if apart and abs(factor - 1) > SAME else "same"
+    called = ("better" if factor > 1 else "worse") if apart and abs(factor - 1) > CHANGE else "same"
     return {**change, "called": called if exact else "none"}
 
 
-def say(change: Change, said: tuple[str, str]) -> str:
-    """`1.92× faster [1.88, 1.95]`, `no change called (1.01×)`: the change in words."""
+def say(change: Change, said: tuple[str, str], spread: bool = True) -> str:
+    """`1.92× faster [1.88, 1.95]`, `no change called (1.01×)`: the change in words, with its interval where asked."""
     factor = change["factor"]
     word, shown = (said[0], factor) if factor >= 1 else (said[1], 1 / factor)
     ends = [change["low"], change["high"]]
     if factor < 1 and None not in ends:
         ends = [1 / ends[1], 1 / ends[0]]
-    spread = f" [{significant(ends[0], 3)}, {significant(ends[1], 3)}]" if None not in ends else ""
+    bounds = f" [{significant(ends[0], 3)},{NBSP}{significant(ends[1], 3)}]" if spread and None not in ends else ""
     if change.get("guessed"):
         return f"≈ {significant(shown, 2)}× {word}"
     if change["called"] == "same":
-        return f"no change called ({times(factor)}{spread})"
-    return f"{times(shown)} {word}{spread}"
+        return f"no change called ({times(factor)}{bounds})"
+    return f"{times(shown)} {word}{bounds}"
 
 
 def _accuracy(after: dict[str, Any]) -> Row:
@@ -147,23 +156,21 @@ def _accuracy(after: dict[str, Any]) -> Row:
     row = {"metric": "accuracy", "label": label, "better": better, "before": None, "after": number, "change": None}
     if metric:
         row["before"] = {**number, "value": metric["before"]}
-    return {**row, "before_of": "source", "says": accuracy_says(metric) if metric else number["reason"]}
+    says = accuracy_says(metric) if metric else number["reason"]
+    return {**row, "before_of": "source", "says": says, "short": says}
 
 
 def accuracy_says(metric: Mapping[str, Any]) -> str:
     """`net 1 of 500 lost [−1, 3]`, or the change of the metric."""
     if metric.get("net_lost") is not None:
         lost = metric["net_lost"]
+        if not lost:
+            return f"no net loss in {plural(metric['n'], 'item')}"
         word = "gained" if lost < 0 else "lost"
         return f"net {abs(lost)} of {plural(metric['n'], 'item')} {word}"
     if not metric["before"]:
         return ""
     return f"{significant(metric['after'] / metric['before'], 4)}× the source's"
-
-
-def factor(row: Row) -> float | None:
-    """How many times better, above 1, or worse, below; None where nothing is compared."""
-    return row["change"]["factor"] if row["change"] else None
 
 
 def shown(row: Row) -> tuple[str, str, str, str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.report import figures, tables
-from edgecompress.report.figures import Figure, colour, dash
+from edgecompress.report import deltas, figures, tables
+from edgecompress.report.marks import Figure, Panel, colour, dash
 from edgecompress.report.numbers import interval, known, provenance, text
 from edgecompress.report.tables import Table
 
@@ -17,6 +17,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 TILES = ("latency", "size", "accuracy", "peak_rss", "energy_gross", "inferences_per_joule", "throughput")
 SHOWN_TILES = 6
 SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
+SIGNS_USED = (
+    "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
+)
 WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships", "failed": "Failed"}
 
 
@@ -52,7 +55,11 @@ def page(report: Report) -> str:
         tag("title", title),
         tag("style", Raw(style)),
     )
-    body = tag("body", tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report)), _footer(report))
+    body = tag(
+        "body",
+        tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report)),
+        _footer(report),
+    )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -64,17 +71,29 @@ def _name(value: str) -> Raw:
 def _header(report: Report, title: str) -> Raw:
     facts = [("target", report["target"].get("name")), ("device", report["device"].get("name"))]
     facts += [("profile", report["profile"].get("name")), ("model", report["source"].get("model"))]
-    facts += [("batch", str(report["run"]["batch"])), ("threads", str(report["run"]["threads"])), ("date", report["date"][:16].replace("T", " "))]
+    facts += [
+        ("batch", str(report["run"]["batch"])),
+        ("threads", str(report["run"]["threads"])),
+        ("date", report["date"][:16].replace("T", " ")),
+    ]
     chips = [tag("li", tag("span", label), " ", _name(str(value))) for label, value in facts if value]
     command = tag("p", tag("code", report["command"]), class_="command") if report["command"] else Raw("")
-    return tag("header", tag("p", "edgecompress report", class_="kicker"), tag("h1", _name(title)), command, tag("ul", chips, class_="chips"))
+    return tag(
+        "header",
+        tag("p", "edgecompress report", class_="kicker"),
+        tag("h1", _name(title)),
+        command,
+        tag("ul", chips, class_="chips"),
+    )
 
 
 def _verdict(report: Report) -> Raw:
     outcome = report["summary"]["outcome"]
     good = "ok" if outcome in ("shipped", "measured") else "bad"
     sign = tag("span", SIGNS[outcome], class_="sign", aria_hidden="true")
-    words = tag("div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report["summary"]["sentence"], class_="sentence"))
+    words = tag(
+        "div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report["summary"]["sentence"], class_="sentence")
+    )
     rows = {row["metric"]: row for row in report["deltas"]}
     shown = [rows[m] for m in TILES if m in rows and known(rows[m]["after"])][:SHOWN_TILES]
     tiles = tag("div", [_tile(row) for row in shown], class_="tiles") if shown else Raw("")
@@ -84,12 +103,20 @@ def _verdict(report: Report) -> Raw:
 def _tile(row: Mapping[str, Any]) -> Raw:
     n = row["after"]
     before = f"{text(row['before'])} in {row['before_of']}" if known(row["before"]) else ""
-    behind = "" if n["status"] == "measured" else provenance(n)
+    behind = "" if n["status"] == "measured" else provenance(n, brief=True)
     small = [tag("span", words) for words in (interval(n), before and f"was {before}", behind) if words]
     called = (row["change"] or {}).get("called", "none")
-    pill = tag("p", row["says"], class_=f"pill {called}") if row["says"] else Raw("")
+    pill = tag("p", row["short"], class_=f"pill {called}") if row["short"] else Raw("")
     value = tag("p", text(n), class_="value")
-    return tag("div", tag("p", row["label"], class_="label"), value, pill, tag("p", small, class_="small"), class_="tile", data_metric=row["metric"])
+    return tag(
+        "div",
+        tag("p", deltas.SHORT.get(row["metric"], row["label"]), class_="label"),
+        value,
+        pill,
+        tag("p", small, class_="small"),
+        class_="tile",
+        data_metric=row["metric"],
+    )
 
 
 def _notes(report: Report) -> Raw:
@@ -98,7 +125,7 @@ def _notes(report: Report) -> Raw:
 
 
 def _sections(report: Report) -> list[Raw]:
-    """In the order in which a reader asks: what changed, why this one, how fast, is it right, at what cost, from what."""
+    """In the order in which a reader asks: what changed, why this one, how fast, is it right, what it costs."""
     drawn = {f.name: f for f in figures.every(report)}
 
     def fig(*names: str) -> Raw:
@@ -108,26 +135,48 @@ def _sections(report: Report) -> list[Raw]:
         return _table(report, make(report))
 
     return [
-        _section("Before and after", rows(tables.before_after), fig("changes")),
+        _section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
         _section("Variants", rows(tables.variants), fig("tradeoff")),
-        _section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), _more("Every session", rows(tables.sessions))),
+        _section(
+            "Latency",
+            rows(tables.latencies),
+            fig("ecdf", "histogram", "strip"),
+            _more("Every session", rows(tables.sessions)),
+        ),
         _section("Operators", rows(tables.operators), fig("operators")),
         _section("Does it compute the same", *_proof(report, rows)),
         _section("Memory", rows(tables.memory)),
-        _section("Energy", rows(tables.energy), fig("energy"), rows(tables.sensors)),
-        _section("Data", _table(report, tables.pairs("Data", report["data"] or {})), _more("Source", _table(report, _source(report)))),
-        _section("Environment", _table(report, tables.pairs("Environment", {**report["environment"], "versions": report["versions"]}))),
+        _section("Energy", rows(tables.energy), fig("energy"), _more("Sensors not used", rows(tables.sensors))),
+        tag("div", _data(report), _environment(report), class_="columns"),
         _section("How it was made", *_making(report, rows)),
     ]
 
 
 def _proof(report: Report, rows: Any) -> list[Raw]:
-    return [rows(tables.metrics), rows(tables.outputs), _more("Every check", rows(tables.checks))]
+    titled = [part for make in (tables.metrics, tables.outputs) for part in (tag("h3", make(report).title), rows(make))]
+    return [*titled, _more("Every check", rows(tables.checks))]
 
 
 def _making(report: Report, rows: Any) -> list[Raw]:
-    parts = (("Stages", tables.stages), ("Effective configuration", tables.configuration), ("Files and their sha256", tables.files))
+    parts = (
+        ("Stages", tables.stages),
+        ("Effective configuration", tables.configuration),
+        ("Files and their sha256", tables.files),
+    )
     return [_more(title, rows(make)) for title, make in parts]
+
+
+def _data(report: Report) -> Raw:
+    source = _more("Source", _table(report, _source(report)))
+    return _section("Data", _table(report, tables.pairs("Data", report["data"] or {})), source)
+
+
+def _environment(report: Report) -> Raw:
+    device = {k: v for k, v in report["environment"].items() if k != "runtimes"}
+    runtimes = tables.pairs("Runtimes", {**report["environment"].get("runtimes", {}), "installed": report["versions"]})
+    return _section(
+        "Environment", _table(report, tables.pairs("Environment", device)), _more("Runtimes", _table(report, runtimes))
+    )
 
 
 def _source(report: Report) -> Table:
@@ -145,9 +194,11 @@ def _more(title: str, *parts: Raw) -> Raw:
 def _table(report: Report, table: Table) -> Raw:
     if not table.rows:
         return tag("p", table.empty, class_="empty") if table.empty else Raw("")
-    head = tag("thead", tag("tr", [tag("th", _name(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
+    head = (
+        tag("thead", tag("tr", [tag("th", _name(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
+    )
     rows = [_row(report, row, table, i) for i, row in enumerate(table.rows)]
-    body = tag("table", head, tag("tbody", rows))
+    body = tag("table", head, tag("tbody", rows), class_="facts" if not head else "rows")
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
 
 
@@ -160,7 +211,9 @@ def _row(report: Report, row: tuple[str, ...], table: Table, place: int) -> Raw:
 
 def _cell(cell: str) -> Raw:
     """Long hashes and paths may break anywhere; figures keep to one column."""
-    return tag("td", _name(cell), class_="long") if max(map(len, cell.split()), default=0) > 28 else tag("td", _name(cell))
+    return (
+        tag("td", _name(cell), class_="long") if max(map(len, cell.split()), default=0) > 28 else tag("td", _name(cell))
+    )
 
 
 def _swatch(report: Report, name: str) -> Raw:
@@ -173,21 +226,34 @@ def _swatch(report: Report, name: str) -> Raw:
 def _figure(report: Report, figure: Figure) -> Raw:
     pictures = zip(figure.panels, figures.drawn(figure), strict=True)
     panels = [_panel(report, panel, Raw(svg)) for panel, svg in pictures]
-    key = tag("ul", [tag("li", _swatch(report, name), " ", _name(words)) for name, words in figure.key], class_="key") if figure.key else Raw("")
-    title = tag("h3", figure.title)
     caption = tag("figcaption", _name(figure.caption))
-    wide = " wide" if len(panels) > 1 else ""
-    return tag("figure", title, tag("div", panels, class_="panels"), key, caption, class_=f"figure{wide}", id=f"figure-{figure.name}")
+    shape = "many" if len(panels) > 1 else "one" if figure.key else "plain"
+    parts = (
+        tag("h3", figure.title),
+        tag("div", panels, class_="panels"),
+        tag("div", _key(report, figure), caption, class_="words"),
+    )
+    return tag("figure", *parts, class_=f"figure {shape}", id=f"figure-{figure.name}")
 
 
-def _panel(report: Report, panel: figures.Panel, svg: Raw) -> Raw:
+def _key(report: Report, figure: Figure) -> Raw:
+    lines = [tag("li", _swatch(report, name), " ", _name(words)) for name, words in figure.key]
+    return tag("ul", lines, class_="key") if lines else Raw("")
+
+
+def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
     if not panel.heading:
         return tag("div", svg, class_="panel")
     name = [_swatch(report, panel.variant), " ", tag("b", _name(panel.variant)), " "] if panel.variant else []
-    return tag("div", tag("p", *name, tag("span", panel.heading), class_="heading"), svg, class_="panel", data_variant=panel.variant)
+    return tag(
+        "div",
+        tag("p", *name, tag("span", panel.heading), class_="heading"),
+        svg,
+        class_="panel",
+        data_variant=panel.variant,
+    )
 
 
 def _footer(report: Report) -> Raw:
     made = f"Made by edgecompress {report['versions'].get('edgecompress', '')} from report.json ({report['schema']})."
-    ends = "≈ an estimate, at two digits at most, with its band. [a, b] an interval of the median over sessions. – not available."
-    return tag("footer", tag("p", ends), tag("p", made))
+    return tag("footer", tag("p", SIGNS_USED), tag("p", made))

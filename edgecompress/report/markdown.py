@@ -16,7 +16,10 @@ _SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")
 def page(report: Mapping[str, Any]) -> str:
     """The whole of report.md."""
     summary = report["summary"]
-    head = [f"# {_text(report['title'] or 'edgecompress report')}", f"{SIGNS[summary['outcome']]} **{_text(summary['sentence'])}**"]
+    head = [
+        f"# {_text(report['title'] or 'edgecompress report')}",
+        f"{SIGNS[summary['outcome']]} **{_text(summary['sentence'])}**",
+    ]
     notes = [f"> {'**Warning:** ' if n['level'] == 'warning' else ''}{_text(n['text'])}" for n in report["notes"]]
     facts = " · ".join(_text(part) for part in (report["command"], report["date"]) if part)
     parts = [*head, facts, "\n>\n".join(notes), *(_section(t) for t in _tables(report))]

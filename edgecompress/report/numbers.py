@@ -13,6 +13,7 @@ from edgecompress.model import Measured
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
 DASH = "–"
+NBSP = "\N{NO-BREAK SPACE}"
 
 
 def number(metric: str, value: float | None, unit: str, **rest: Any) -> Number:
@@ -54,7 +55,7 @@ _STEPS: dict[str, tuple[tuple[float, float, str], ...]] = {  # unit -> (from, di
     "ms": ((1e4, 1e3, "s"), (1e-2, 1.0, "ms"), (0, 1e-3, "µs")),
     "s": ((1e-1, 1.0, "s"), (0, 1e-3, "ms")),
     "fraction": ((0, 0.01, "%"),),
-    "inferences/J": ((0, 1.0, "/J"),),
+    "1/J": ((0, 1.0, "/J"),),
 }
 _DIGITS = {"bytes": 3, "ms": 4, "/s": 4, "fraction": 3}
 
@@ -69,19 +70,26 @@ def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
     if n is None or n["value"] is None:
         return DASH
     factor, unit = scaled(n["value"], n["unit"])
-    head = f"{'≈ ' if guessed(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    head = f"{f'≈{NBSP}' if guessed(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
     return f"{head} {interval(n)}".rstrip() if spread else head
+
+
+def plain(value: float | None, unit: str) -> str:
+    """A measured value that carries nothing else, in words."""
+    return text({"value": value, "unit": unit, "status": "measured"})
 
 
 def _digits(n: Mapping[str, Any], value: float) -> str:
     whole = n["unit"] in ("bytes", "items", "operators") and float(value).is_integer()
     if whole and not guessed(n) and abs(value) < 1e4:
         return f"{int(value)}".replace("-", "−")
+    if n["unit"] == "fraction" and 0 < abs(value) < 1:
+        return f"{value:.2f}".replace("-", "−")
     return significant(value, 2 if guessed(n) else _DIGITS.get(n["unit"], 4))
 
 
 def _space(unit: str) -> str:
-    return "\N{NO-BREAK SPACE}" if unit else ""
+    return NBSP if unit else ""
 
 
 def interval(n: Mapping[str, Any]) -> str:
@@ -92,14 +100,16 @@ def interval(n: Mapping[str, Any]) -> str:
     middle, low, high = (_digits(n, n[end] / factor) for end in ("value", "low", "high"))
     if low == middle == high:
         return ""
-    return f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
+    words = f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
+    return words.replace(" ", NBSP)
 
 
-def provenance(n: Mapping[str, Any]) -> str:
-    """`estimated, power_model, package`: what stands behind a number, or why there is none."""
+def provenance(n: Mapping[str, Any], brief: bool = False) -> str:
+    """`estimated, package, power model: its citation`: what stands behind a number, or why there is none."""
     if n["value"] is None:
         return str(n["reason"])
-    return ", ".join(p for p in (n["status"], n["source"], n["scope"]) if p)
+    source = n["source"].split(":")[0] if brief else n["source"]
+    return ", ".join(p for p in (n["status"], n["scope"], source, "" if brief else n["reason"]) if p)
 
 
 def times(value: float) -> str:
@@ -112,11 +122,13 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
+)
 
 
 def cleaned(value: Any) -> Any:
-    """`value` with every character that hides, reorders or drives a terminal written out: "\\u202e" for the character."""
+    """`value` with each character that hides, reorders or drives a terminal written out, as in "\\u202e"."""
     if isinstance(value, str):
         return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
     if isinstance(value, Mapping):

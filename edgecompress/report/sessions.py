@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact
-from edgecompress.statistic import interval, outliers, ratio
+from edgecompress.statistic import interval, ratio
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 KEPT = 2000  # latencies of one session that report.json keeps, every k-th in run order
 BINS = 24
-FIELDS = ("median_ms", "p90_ms", "min_ms", "mean_ms", "n", "load_ms", "first_ms", "warmup_s", "warm", "flags", "memory")
+TIMES = ("median_ms", "p90_ms", "p95_ms", "p99_ms", "min_ms", "max_ms", "mean_ms", "load_ms", "first_ms", "warmup_s")
+FIELDS = (*TIMES, "n", "outliers", "warm", "flags", "memory")
 
 Session = dict[str, Any]
 
@@ -56,21 +57,19 @@ def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Ses
     every = max(1, -(-len(latencies) // KEPT))
     kept = [float(f"{v:.6g}") for v in latencies[::every]]
     measured = {key: facts.get(key) for key in FIELDS}
-    maximum = max(latencies) if latencies else None
-    return {"round": role, "crashed": facts.get("crashed"), **measured, "max_ms": maximum, "every": every, "latencies_ms": kept}
+    return {"round": role, "crashed": facts.get("crashed"), **measured, "every": every, "latencies_ms": kept}
 
 
 def distribution(raw: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Histogram up to the 99th percentile with the rest counted, and the 0..100 % quantiles, of all sessions together."""
+    """Of all sessions together: a histogram up to the 99th percentile, the rest counted, and the 0..100 % quantiles."""
     import numpy as np
 
-    pooled = np.sort(np.array([v for session in raw for v in session], dtype=np.float64))
+    pooled = np.array([v for session in raw for v in session], dtype=np.float64)
     if not len(pooled):
         return None
     quantiles = np.percentile(pooled, np.arange(101))
     return {
         "runs": len(pooled),
-        "outliers": outliers(pooled.tolist()),
         "quantiles_ms": [float(f"{q:.6g}") for q in quantiles],
         "histogram": _histogram(pooled, float(quantiles[99])),
     }

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.report import deltas
-from edgecompress.report.numbers import DASH, known, provenance, significant, text
+from edgecompress.report.numbers import DASH, known, plain, provenance, significant, text
 
 Report = Mapping[str, Any]
+ENERGY = ("energy_gross", "energy_net", "inferences_per_joule", "power")
 
 
 @dataclass(frozen=True)
@@ -69,43 +70,44 @@ def _session(name: str, s: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _ms(value: float | None) -> str:
-    return text({"value": value, "unit": "ms", "status": "measured"})
+    return plain(value, "ms")
 
 
 def latencies(report: Report) -> Table:
     """Median with interval and the tail, where the runs hold it."""
     head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
-    return Table("Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Not measured.")
+    return Table(
+        "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Not measured."
+    )
 
 
 def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    shape, n = variant["distribution"], variant["numbers"]
-    tail = [_ms(shape["quantiles_ms"][p]) if shape and shape["runs"] >= enough else DASH for p, enough in ((95, 59), (99, 299))]
-    counts = (f"{shape['runs']:,}", f"{shape['outliers']:,}") if shape else (DASH, DASH)
-    return variant["name"], text(n["latency"], spread=True), text(n["p90"]), *tail, *counts
+    n, sessions = variant["numbers"], variant["sessions"]
+    counts = [f"{sum(s[key] or 0 for s in sessions):,}" for key in ("n", "outliers")]
+    return variant["name"], text(n["latency"], spread=True), *(text(n[p]) for p in ("p90", "p95", "p99")), *counts
 
 
 def memory(report: Report) -> Table:
     """Memory is four numbers, never one."""
     head = ("variant", "artifact", "planned arena", "peak RSS over baseline", "of it file-backed")
     keys = ("size", "arena", "peak_rss", "file_backed")
-    rows = tuple((v["name"], *(_or_why(v["numbers"][k]) for k in keys)) for v in report["variants"] if v["artifact"])
-    return Table("Memory", head, rows, empty="No artifact was built.")
+    rows = tuple((v["name"], *(_or_why(v["numbers"][k]) for k in keys)) for v in report["variants"] if v["sessions"])
+    return Table("Memory", head, rows, empty="Not measured.")
 
 
 def energy(report: Report) -> Table:
     """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
-    head = ("variant", "gross", "net of idle", "inferences/sec/watt", "what stands behind it")
+    head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
     rows = tuple(_energy(v) for v in report["variants"] if _energy_known(v))
     return Table("Energy", head, rows, empty=_no_energy(report))
 
 
 def _energy_known(variant: Mapping[str, Any]) -> bool:
-    return any(known(variant["numbers"][k]) for k in ("energy_gross", "energy_net", "inferences_per_joule"))
+    return any(known(variant["numbers"][k]) for k in ENERGY)
 
 
 def _energy(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    numbers = [variant["numbers"][k] for k in ("energy_gross", "energy_net", "inferences_per_joule")]
+    numbers = [variant["numbers"][k] for k in ENERGY]
     behind = provenance(next(n for n in numbers if known(n)))
     return variant["name"], *(text(n, spread=True) if known(n) else _or_why(n) for n in numbers), behind
 
@@ -121,24 +123,28 @@ def _or_why(n: Mapping[str, Any]) -> str:
 
 def sensors(report: Report) -> Table:
     """Which sensors could not read, and why."""
-    return Table("Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report["energy"]["why_not"].items()))
+    return Table(
+        "Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report["energy"]["why_not"].items())
+    )
 
 
 def outputs(report: Report) -> Table:
     """Each output of each verified variant against the source's."""
     head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
-    rows = tuple((v["name"], *_output(o)) for v in report["variants"] if v["verify"] for o in v["verify"].get("outputs") or ())
+    rows = tuple(
+        (v["name"], *_output(o)) for v in report["variants"] if v["verify"] for o in v["verify"].get("outputs") or ()
+    )
     return Table("Outputs against the source", head, rows, empty="Nothing was verified.")
 
 
 def _output(o: Mapping[str, Any]) -> tuple[str, ...]:
     agreement = o.get("agreement")
     sqnr = f"{significant(o['sqnr_db'], 3)} dB" if o.get("sqnr_db") is not None else DASH
-    same = text({"value": agreement, "unit": "fraction", "status": "measured"})
-    return str(o["name"]), _plain(o.get("max_abs_error"), 3), sqnr, _plain(o.get("cosine"), 6), same
+    same = plain(agreement, "fraction")
+    return str(o["name"]), _short(o.get("max_abs_error"), 3), sqnr, _short(o.get("cosine"), 6), same
 
 
-def _plain(value: float | None, digits: int) -> str:
+def _short(value: float | None, digits: int) -> str:
     return DASH if value is None else f"{value:.{digits}g}"
 
 
@@ -151,10 +157,9 @@ def metrics(report: Report) -> Table:
 
 def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
     m = variant["verify"]["metric"]
-    unit = {"unit": m["unit"], "status": "measured"}
-    ends = [text({**unit, "value": m.get(end)}) for end in ("low", "high")]
+    ends = [plain(m.get(end), m["unit"]) for end in ("low", "high")]
     spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
-    both = [text({**unit, "value": m[side]}) for side in ("before", "after")]
+    both = [plain(m[side], m["unit"]) for side in ("before", "after")]
     counts = [DASH if m.get(k) is None else str(m[k]) for k in ("items_lost", "items_gained")]
     return variant["name"], m["name"], *both, *counts, deltas.accuracy_says(m), spread, f"{m['n']:,}"
 

@@ -1,4 +1,4 @@
-"""The report in a terminal: before and after, the variants and why each lost, the verdict. The parent process runs it."""
+"""The report in a terminal: before and after, the variants and why each lost, the verdict."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def _notes(report: Mapping[str, Any]) -> list[Text]:
     from rich.text import Text
 
     colour = {"warning": "yellow", "note": "dim"}
-    lines = [Text(f"{'!' if n['level'] == 'warning' else '·'} {n['text']}", style=colour[n["level"]]) for n in report["notes"]]
+    lines = [
+        Text(f"{'!' if n['level'] == 'warning' else '·'} {n['text']}", style=colour[n["level"]])
+        for n in report["notes"]
+    ]
     return [Text(""), *lines] if lines else []
 
 

@@ -15,7 +15,7 @@ Variant = dict[str, Any]
 CLOCK = "monotonic clock around each run"
 PER_SESSION = (("load", "load_ms", "ms"), ("first", "first_ms", "ms"))
 RSS = (("peak_rss", "memory.peak_rss_bytes"), ("file_backed", "memory.file_backed_bytes"))
-ENERGY = (("energy_gross", "J"), ("energy_net", "J"), ("inferences_per_joule", "inferences/J"))
+ENERGY = (("energy_gross", "mJ"), ("energy_net", "mJ"), ("inferences_per_joule", "1/J"), ("power", "W"))
 
 
 def table(request: Request) -> list[Variant]:
@@ -35,7 +35,9 @@ def one(request: Request, name: str) -> Variant:
     reason = row.get("reason") or _broken(request.options, name)
     return {
         "name": name,
-        "runtime": row.get("runtime") or declared.get("runtime") or request.options.get("target", {}).get("runtime", ""),
+        "runtime": row.get("runtime")
+        or declared.get("runtime")
+        or request.options.get("target", {}).get("runtime", ""),
         "reference": bool(declared.get("reference") or row.get("reference") or row.get("verdict") == "reference"),
         "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
         "verdict": row.get("verdict") or ("failed" if reason else "measured"),
@@ -61,7 +63,8 @@ def _row(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _broken(options: Mapping[str, Any], name: str) -> str:
     """Why its first stage that did not end well did not."""
-    ended = (o for o in options.get("outcomes", ()) if o["variant"] == name and o["status"] != "ok")
+    own = (o for o in options.get("outcomes", ()) if o.get("variant") == name or o["stage"].startswith(f"{name}/"))
+    ended = (o for o in own if o["status"] != "ok")
     return next((f"{o['stage']}: {o['reason']}" for o in ended), "")
 
 
@@ -110,11 +113,13 @@ def _latency(sessions: Sequence[Session], why: str) -> Number:
 
 
 def _percentiles(sessions: Sequence[Session], why: str) -> dict[str, Number]:
-    """The median of the sessions' p90, where each has the runs that hold it."""
-    runs = min((s["n"] for s in sessions if s["n"]), default=0)
-    if sessions and runs < ENOUGH[90] and values(sessions, "median_ms"):
-        return {"p90": missing("p90", "ms", f"needs {ENOUGH[90]} runs per session, there are {runs}")}
-    return {"p90": _median(sessions, "p90", ("p90_ms", "ms"), why)}
+    """The median of the sessions' percentiles, where each session has the runs that hold them."""
+    runs = min((int(n) for n in values(sessions, "n").values()), default=0)
+    found = {}
+    for percent, enough in ENOUGH.items():
+        few = f"needs {enough} runs per session, there are {runs}" if 0 < runs < enough else why
+        found[f"p{percent}"] = _median([] if runs < enough else sessions, f"p{percent}", (f"p{percent}_ms", "ms"), few)
+    return found
 
 
 def _throughput(latency: Number, batch: int) -> Number:
@@ -153,7 +158,7 @@ def _energy(energy: Artifact | None, name: str, why: str) -> dict[str, Number]:
         return {metric: missing(metric, unit, "energy was not measured") for metric, unit in ENERGY}
     given = energy.facts["variants"].get(name)
     by_metric = {m["metric"]: dict(m) for m in given or ()}
-    absent = "the sensor gave none" if given else "energy is measured for the finalists only" if not why else why
+    absent = "the sensor gave none" if given else why or "energy is measured for the finalists only"
     return {metric: by_metric.get(metric) or missing(metric, unit, absent) for metric, unit in ENERGY}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 SVG = "http://www.w3.org/2000/svg"
 WIDTH = 340
 Spec = dict[str, Any]
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT = "Arial, 'Helvetica Neue', Helvetica, 'Liberation Sans', sans-serif"  # all as wide as what Vega measures with
 
 _AXIS = {
     "labelColor": "var(--muted)",
@@ -24,7 +24,13 @@ _AXIS = {
     "titlePadding": 6,
     "labelOverlap": True,
 }
-CONFIG = {"font": FONT, "axis": _AXIS, "view": {"stroke": None}, "background": "transparent", "padding": 2}
+CONFIG = {
+    "font": FONT,
+    "axis": _AXIS,
+    "view": {"stroke": None},
+    "background": "transparent",
+    "padding": {"left": 4, "right": 8, "top": 4, "bottom": 2},
+}
 
 
 def unit(height: int, layers: Sequence[Spec], **rest: Any) -> Spec:
@@ -39,7 +45,7 @@ def layer(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], **encodi
 
 
 def told(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], what: str, **encoding: Any) -> Spec:
-    """Marks that stand for data: `what` names one of them, its field "says" is read aloud, shown on hover, and tested."""
+    """Marks that stand for data: `what` names one of them; its field "says" is read aloud and shown on hover."""
     named = {"aria": True, "ariaRoleDescription": what, **mark}
     return layer(values, named, description={"field": "says", "type": "nominal"}, **encoding)
 

@@ -26,16 +26,20 @@ def _outcome(report: Report) -> str:
 
 def _shipped(report: Report) -> str:
     rows = {row["metric"]: row for row in report["deltas"]}
-    said = [_change(rows[m]) for m in ("latency", "size") if m in rows and rows[m]["change"]]
+    said = [text(rows["latency"]["after"])] if "latency" in rows else []
+    said += [_change(rows[m]) for m in ("latency", "size") if m in rows and rows[m]["change"]]
     if known(rows["accuracy"]["after"]):
         said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
-    latency = text(rows["latency"]["after"]) if "latency" in rows else "not measured"
     one = "; one session, so no change is called" if _one_session(report) else ""
-    return f"{report['subject']} ships ({latency}): {', '.join(filter(None, said)) or 'nothing to compare with'}{one}."
+    return f"{report['subject']} ships: {', '.join(filter(None, said)) or 'nothing was measured'}{one}."
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    return f"{row['says']} than {row['before_of']}" if row["change"]["called"] != "same" else f"as {row['before_of']}: {row['says']}"
+    return (
+        f"{row['says']} than {row['before_of']}"
+        if row["change"]["called"] != "same"
+        else f"as {row['before_of']}: {row['says']}"
+    )
 
 
 def _measured(report: Report) -> str:
@@ -45,7 +49,8 @@ def _measured(report: Report) -> str:
     latency = subject["numbers"]["latency"]
     if not known(latency):
         return f"{subject['name']}: no latency, {latency['reason']}."
-    return f"{subject['name']} takes {text(latency, spread=True)} per run, the median of {plural(latency['n'], 'session')}."
+    sessions = plural(latency["n"], "session")
+    return f"{subject['name']} takes {text(latency, spread=True)} per run, the median of {sessions}."
 
 
 def _nothing(report: Report) -> str:
@@ -77,8 +82,6 @@ def _warnings(report: Report) -> Iterator[str]:
         yield "The data is random: accuracy and calibration say nothing about real inputs."
     for variant in report["variants"]:
         yield from _warnings_of(variant, report["subject"])
-    if (report["environment"].get("emulated")) is True:
-        yield "The device is emulated: its seconds are no device's seconds."
 
 
 def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
@@ -92,7 +95,8 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
         yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
     fallback = (variant["verify"] or {}).get("fallback") or (variant["ops"] or {}).get("fallback") or []
     if fallback:
-        yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {', '.join(map(str, fallback[:8]))}"
+        those = ", ".join(map(str, fallback[:8]))
+        yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {those}"
     for check in (variant["verify"] or {}).get("checks") or ():
         if check["ok"] is None:
             yield f"{check['name']} could not be judged: {check['says']}"
@@ -100,13 +104,16 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
 
 def _notes(report: Report) -> Iterator[str]:
     if (report["data"] or {}).get("split_by_seed"):
-        yield f"Only one set of data was given: it was split by seed {report['run']['seed']} into calibrate, select and test."
+        yield "Not every split was given: data was split by seed into calibrate, select and test."
+    if virtual := report["environment"].get("virtual"):
+        yield f"The machine is virtual ({virtual}): what its neighbours do is not controlled."
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
     energy = subject["numbers"]["energy_gross"] if subject else None
     if energy and known(energy) and guessed(energy):
-        yield f"Energy is {energy['status']} by {energy['source'] or 'a model'}, not measured: ≈ numbers are never compared with measured ones."
+        behind = f"Energy is {energy['status']} by a {energy['source'] or 'model'}"
+        yield f"{behind}; ≈ numbers are never compared with measured ones."
     kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
     if kept:
-        yield f"report.json keeps every k-th latency of long sessions (k up to {max(kept)}); all of them are in the rounds' own files."
+        yield f"report.json keeps every k-th latency of long sessions (k up to {max(kept)}); the rounds keep them."

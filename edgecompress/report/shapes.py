@@ -1,0 +1,164 @@
+"""The figures of latency: histogram, cumulative curve, and the runs in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.report.marks import Figure, Panel, Report, Values, axis, colour, dash, paint, quantity, ticks
+from edgecompress.report.numbers import plural, text
+from edgecompress.report.vega import Spec, layer, told, unit
+
+BUCKETS = 300  # of a strip, over all sessions of a variant
+_HISTOGRAM = (
+    "All runs of all sessions, each variant on an axis of its own. The line is the median of session medians. "
+    "The hollow bar at the right counts the runs above the 99th percentile: none is dropped."
+)
+_ECDF = "The share of runs that are done within a time, up to the slowest variant's 99th percentile. Steep is steady."
+_STRIP = (
+    "Left to right as they ran, one stretch per session (a fresh process each), drawn as the fastest and slowest of "
+    "neighbouring runs. ▲ stands for runs above the frame. Flat is steady, a slope is drift or throttling."
+)
+
+
+def _shaped(report: Report) -> list[Mapping[str, Any]]:
+    return [v for v in report["variants"] if v["distribution"]]
+
+
+def histogram(report: Report) -> Figure:
+    """One panel per variant: all runs of all sessions."""
+    shown = _shaped(report)
+    if not shown:
+        return Figure("histogram", "Latency, histogram", "No raw latencies were kept: nothing to draw.")
+    panels = tuple(
+        Panel(_histogram_heading(v), _histogram_spec(v, colour(report, v["name"])), v["name"]) for v in shown
+    )
+    return Figure("histogram", "Latency, histogram", _HISTOGRAM, panels)
+
+
+def _histogram_heading(variant: Mapping[str, Any]) -> str:
+    shape = variant["distribution"]
+    return f"{text(variant['numbers']['latency'])} · {plural(shape['runs'], 'run')}"
+
+
+def _bins(variant: Mapping[str, Any], fill: str) -> Values:
+    """The bins that hold runs, and the one for all that lies beyond."""
+    h = variant["distribution"]["histogram"]
+    edges, width = h["edges_ms"], h["edges_ms"][1] - h["edges_ms"][0]
+    spans = [(a, b, n, 0.85) for a, b, n in zip(edges, edges[1:], h["counts"], strict=False)]
+    spans.append((edges[-1] + width, edges[-1] + 2 * width, h["over"], 0.0))
+    return [{"a": a, "b": b, "n": n, "fill": fill, "opacity": o, "says": _bin(a, b, n, o)} for a, b, n, o in spans if n]
+
+
+def _bin(low: float, high: float, count: int, opacity: float) -> str:
+    span = f"{low:.4g} to {high:.4g} ms" if opacity else f"above {low:.4g} ms"
+    return f"{span}: {plural(count, 'run')}"
+
+
+def _histogram_spec(variant: Mapping[str, Any], fill: str) -> Spec:
+    values = _bins(variant, fill)
+    x = quantity("a", axis("ms"))
+    y = quantity("n", axis("runs", tickCount=3), zero=True)
+    bars = told(
+        values,
+        {"type": "bar", "binSpacing": 1},
+        "histogram bin",
+        x={**x, "bin": {"binned": True}},
+        x2={"field": "b"},
+        y=y,
+        **paint(),
+    )
+    rule = layer([{"a": variant["numbers"]["latency"]["value"]}], {"type": "rule", "color": "var(--ink)"}, x=x)
+    return unit(104, [bars, rule])
+
+
+def ecdf(report: Report) -> Figure:
+    """All variants on one axis: the share of runs that are done within a time."""
+    shown = _shaped(report)
+    if not shown:
+        return Figure("ecdf", "Latency, cumulative", "No raw latencies were kept: nothing to draw.")
+    ends = [v["distribution"]["quantiles_ms"] for v in shown]
+    low, high = min(q[0] for q in ends), max(q[99] for q in ends)
+    scale = "log" if high > 4 * low else "linear"
+    x = quantity(
+        "x",
+        axis("ms, log scale" if scale == "log" else "ms", values=ticks(low, high, scale), grid=True, format="~g"),
+        type=scale,
+        domain=[low, high],
+    )
+    y = quantity("y", axis("share of runs", grid=True, format="%"), domain=[0, 1])
+    layers = [told(_steps(v), _line(report, v["name"]), "cumulative curve", x=x, y=y) for v in shown]
+    key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['latency'])}") for v in shown)
+    return Figure(
+        "ecdf",
+        "Latency, cumulative",
+        _ECDF,
+        (Panel("", unit(220, layers)),),
+        key,
+    )
+
+
+def _line(report: Report, name: str) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "clip": True,
+        "stroke": colour(report, name),
+        "strokeDash": dash(report, name),
+        "strokeWidth": 2,
+        "interpolate": "step-after",
+    }
+
+
+def _steps(variant: Mapping[str, Any]) -> Values:
+    quantiles = variant["distribution"]["quantiles_ms"]
+    said = f"{variant['name']}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
+    return [{"x": q, "y": i / 100, "says": said} for i, q in enumerate(quantiles)]
+
+
+def strip(report: Report) -> Figure:
+    """Latency against run order, session after session: drift, throttling and spikes are seen here."""
+    shown = [v for v in report["variants"] if any(s["latencies_ms"] for s in v["sessions"])]
+    if not shown:
+        return Figure("strip", "Latency in run order", "No raw latencies were kept: nothing to draw.")
+    panels = tuple(_strip(v, colour(report, v["name"])) for v in shown)
+    return Figure("strip", "Latency in run order", _STRIP, panels)
+
+
+def _strip(variant: Mapping[str, Any], stroke: str) -> Panel:
+    kept = [s for s in variant["sessions"] if s["latencies_ms"]]
+    pooled = sorted(v for s in kept for v in s["latencies_ms"])
+    top = max(pooled[int(len(pooled) * 0.99)] * 1.05, pooled[len(pooled) // 2] * 1.02)
+    lines = [_band(s, i, max(20, BUCKETS // len(kept)), variant["name"]) for i, s in enumerate(kept)]
+    beyond = [{"x": p["x"], "y": top} for line in lines for p in line if p["y"] > top]
+    x = quantity(
+        "x",
+        axis("session", values=[i + 0.5 for i in range(len(kept))], labelExpr="floor(datum.value) + 1"),
+        domain=[0, len(kept)],
+    )
+    y = quantity("y", axis("ms", tickCount=3, grid=True), domain=[pooled[0], top])
+    mark = {"type": "line", "clip": True, "stroke": stroke, "strokeWidth": 1, "strokeJoin": "round"}
+    layers = [told(line, mark, "session", x=x, y=y) for line in lines]
+    spikes = layer(
+        beyond,
+        {"type": "point", "shape": "triangle-up", "size": 18, "filled": True, "color": stroke, "yOffset": 4},
+        x=x,
+        y=y,
+    )
+    return Panel(
+        f"{plural(len(kept), 'session')} · slowest {max(s['max_ms'] or 0 for s in kept):.4g} ms",
+        unit(110, [*layers, spikes]),
+        variant["name"],
+    )
+
+
+def _band(session: Mapping[str, Any], place: int, buckets: int, name: str) -> Values:
+    """Each bucket of neighbouring runs as its smallest and its largest, in the order they came: no spike is lost."""
+    times = session["latencies_ms"]
+    width = max(1, -(-len(times) // buckets))
+    said = f"{name}, session {place + 1}: median {session['median_ms']:.4g} ms of {plural(session['n'], 'run')}"
+    points = []
+    for begin in range(0, len(times), width):
+        bucket = times[begin : begin + width]
+        ends = sorted({bucket.index(min(bucket)), bucket.index(max(bucket))})
+        points += [{"x": place + 0.02 + 0.96 * (begin + i) / len(times), "y": bucket[i], "says": said} for i in ends]
+    return points
