@@ -1,0 +1,360 @@
+"""Bad input, through the command line: one line that says what, where and what next, the right exit code, nothing touched.
+
+The lines are in golden/bad_input.json (`<tmp>` stands for the test's folder); EDGECOMPRESS_GOLDEN=write renews them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import nulls
+import numpy as np
+import plugins
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden" / "bad_input.json"
+FLIPS = int(os.environ.get("EDGECOMPRESS_FLIPS", "50"))
+FAST = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a null net in it, an ONNX net beside it, and a command line that runs there."""
+
+    folder: Path
+
+    def run(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
+        argv = [sys.executable, "-m", "edgecompress.cli", *words]
+        return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+    def deploy(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+        return self.run("deploy", *words, "--profile", "quick", *FAST, path=path)
+
+    def shipped(self) -> dict[str, bytes]:
+        files = sorted(p for root in ("dist", ".edgecompress/store") for p in (self.folder / root).rglob("*"))
+        return {str(p): p.read_bytes() for p in files if p.is_file()}
+
+
+NULL = ("net.null", "--data", "data", "--target", "null.toml")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    nulls.make(tmp_path)
+    return Place(tmp_path)
+
+
+def conv_net(file: Path, weight: float = 0.1) -> None:
+    """A small convolutional net, image [batch, 3, 8, 8] -> scores [batch, 10], written with onnx alone."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    seeded = np.random.default_rng(0)
+    weights = {
+        "w": seeded.normal(size=(8, 3, 3, 3)).astype("float32"),
+        "v": seeded.normal(size=(8, 10)).astype("float32") * weight,
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["scores"]),
+    ]
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+        for name, shape in (("image", [3, 8, 8]), ("scores", [10]))
+    ]
+    constants = [numpy_helper.from_array(w, name) for name, w in weights.items()]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), file)
+
+
+def images(file: Path, classes: int = 10, size: int = 8) -> None:
+    """An .npz with three splits of random images."""
+    seeded = np.random.default_rng(1)
+    arrays = {}
+    for split in ("calibrate", "select", "test"):
+        arrays[f"{split}.image"] = seeded.normal(size=(16, 3, size, size)).astype("float32")
+        arrays[f"{split}.labels"] = seeded.integers(0, classes, size=16)
+    np.savez(file, **arrays)
+
+
+def missing_file(place: Place) -> list[str]:
+    return ["nowhere.onnx", "--data", "data"]
+
+
+def unknown_suffix(place: Place) -> list[str]:
+    return ["null.toml.bak", "--data", "data"]
+
+
+def unknown_target(place: Place) -> list[str]:
+    return ["net.null", "--data", "data", "--target", "x68"]
+
+
+def typo_in_a_key(place: Place) -> list[str]:
+    (place.folder / "null.toml").write_text(nulls.TARGET.replace("items_lost", "items_lots"))
+    return [*NULL]
+
+
+def broken_toml(place: Place) -> list[str]:
+    (place.folder / "null.toml").write_text("description = \n")
+    return [*NULL]
+
+
+def typo_in_an_option(place: Place) -> list[str]:
+    return ["--set", "variant.int8.calibratr=entropy"]
+
+
+def setting_without_value(place: Place) -> list[str]:
+    return ["--set", "limits.items_lost"]
+
+
+def no_data(place: Place) -> list[str]:
+    return ["net.null", "--target", "null.toml"]
+
+
+def missing_data(place: Place) -> list[str]:
+    return ["net.null", "--data", "nowhere.npz", "--target", "null.toml"]
+
+
+def unknown_stage(place: Place) -> list[str]:
+    return [*NULL, "--until", "varify"]
+
+
+def corrupt_null_net(place: Place) -> list[str]:
+    (place.folder / "net.null").write_text("{")
+    return [*NULL]
+
+
+def wrong_input_shape(place: Place) -> list[str]:
+    for split in ("calibrate", "select", "test"):
+        np.save(place.folder / "data" / split / "x.npy", np.zeros((20, 5), "float32"))
+        np.save(place.folder / "data" / split / "labels.npy", np.zeros(20, "int64"))
+    return [*NULL]
+
+
+def labels_out_of_range(place: Place) -> list[str]:
+    np.save(place.folder / "data" / "test" / "labels.npy", np.full(40, 7))
+    return [*NULL]
+
+
+def nan_in_the_data(place: Place) -> list[str]:
+    values = np.zeros((40, 4), "float32")
+    values[3, 2] = np.nan
+    np.save(place.folder / "data" / "test" / "x.npy", values)
+    return [*NULL]
+
+
+def pickled_data(place: Place) -> list[str]:
+    np.save(place.folder / "data" / "test" / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    return [*NULL]
+
+
+def factory_that_raises(place: Place) -> list[str]:
+    (place.folder / "nets.py").write_text("def data(split):\n    raise ValueError('no camera')\n")
+    return ["net.null", "--data", "nets:data", "--target", "null.toml"]
+
+
+def factory_that_is_not_there(place: Place) -> list[str]:
+    (place.folder / "nets.py").write_text("def build():\n    pass\n")
+    return ["net.null", "--data", "nets:biuld", "--target", "null.toml"]
+
+
+def untrusted_factory(place: Place) -> list[str]:
+    return ["net.null", "--data", "nets:data", "--target", "null.toml", "--untrusted"]
+
+
+def out_is_somebody_elses(place: Place) -> list[str]:
+    (place.folder / "mine").mkdir()
+    (place.folder / "mine" / "thesis.txt").write_text("years of work")
+    return [*NULL, "--out", "mine"]
+
+
+def store_cannot_be_made(place: Place) -> list[str]:
+    return [*NULL, "--store", "net.null/results"]
+
+
+def zero_threads(place: Place) -> list[str]:
+    return [*NULL, "--threads", "0"]
+
+
+def onnx_without_a_way(place: Place) -> list[str]:
+    (place.folder / "null.toml").write_text(nulls.TARGET.replace('runtime = "null"', 'runtime = "onnx"'))
+    return [*NULL]
+
+
+def truncated_onnx(place: Place) -> list[str]:
+    conv_net(place.folder / "net.onnx")
+    whole = (place.folder / "net.onnx").read_bytes()
+    (place.folder / "net.onnx").write_bytes(whole[: len(whole) // 2])
+    return _onnx(place)
+
+
+def nan_weights_in_onnx(place: Place) -> list[str]:
+    conv_net(place.folder / "net.onnx", float("nan"))
+    return _onnx(place)
+
+
+def onnx_with_images_of_another_size(place: Place) -> list[str]:
+    conv_net(place.folder / "net.onnx")
+    return _onnx(place, size=9)
+
+
+def onnx_data_outside_its_folder(place: Place) -> list[str]:
+    import onnx
+
+    inner = place.folder / "inner"
+    inner.mkdir()
+    conv_net(inner / "net.onnx")
+    model = onnx.load(inner / "net.onnx")
+    weight = model.graph.initializer[0]
+    (place.folder / "secret.bin").write_bytes(weight.raw_data)
+    onnx.external_data_helper.set_external_data(weight, "../secret.bin", length=len(weight.raw_data))
+    weight.ClearField("raw_data")
+    (inner / "net.onnx").write_bytes(model.SerializeToString())
+    images(place.folder / "images.npz")
+    return ["inner/net.onnx", "--data", "images.npz"]
+
+
+def _onnx(place: Place, size: int = 8) -> list[str]:
+    images(place.folder / "images.npz", size=size)
+    return ["net.onnx", "--data", "images.npz", "--only", "fp32"]
+
+
+CASES: list[Callable[[Place], list[str]]] = [
+    missing_file, unknown_suffix, unknown_target, typo_in_a_key, broken_toml, typo_in_an_option, setting_without_value,
+    no_data, missing_data, unknown_stage, corrupt_null_net, wrong_input_shape, labels_out_of_range, nan_in_the_data,
+    pickled_data, factory_that_raises, factory_that_is_not_there, untrusted_factory, out_is_somebody_elses,
+    store_cannot_be_made, zero_threads, onnx_without_a_way, truncated_onnx, nan_weights_in_onnx,
+    onnx_with_images_of_another_size, onnx_data_outside_its_folder,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_bad_input_gets_its_line_and_its_exit_code(case: Callable[[Place], list[str]], place: Place) -> None:
+    good = place.deploy(*NULL)
+    assert good.returncode == 0, good.stderr
+    words = case(place)
+    before = {k: v for k, v in place.shipped().items() if "/dist/" in k}
+    ended = place.deploy(*words)
+    said = normal(ended.stderr.strip().splitlines()[-1], place.folder)
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.is_file() else {}
+    if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
+        golden[case.__name__] = said
+        GOLDEN.write_text(json.dumps(golden, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    assert said == golden[case.__name__]
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert {k: v for k, v in place.shipped().items() if "/dist/" in k} == before
+    assert place.run("cache", "verify").returncode == 0
+
+
+def normal(line: str, folder: Path) -> str:
+    """A line without what differs from run to run."""
+    line = line.replace(str(folder.resolve()), "<tmp>").replace(str(folder), "<tmp>")
+    return re.sub(r"log: \S+\)", "log: <log>)", line)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_with_a_flipped_bit_ends_in_one_line_or_in_a_verified_artifact(place: Place) -> None:
+    conv_net(place.folder / "net.onnx")
+    words = _onnx(place)
+    whole = (place.folder / "net.onnx").read_bytes()
+    seeded = random.Random(7)
+    endings = []
+    for _ in range(FLIPS):
+        at, bit = seeded.randrange(len(whole)), seeded.randrange(8)
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << bit
+        (place.folder / "net.onnx").write_bytes(flipped)
+        ended = place.deploy(*words, "--until", "golden")
+        endings.append(ended.returncode)
+        assert ended.returncode in (0, 2), f"byte {at} bit {bit}: {ended.stderr}"
+        assert "Traceback" not in ended.stderr
+        if ended.returncode == 2:
+            assert ended.stderr.strip().splitlines()[-1].startswith("edgecompress: error: "), ended.stderr
+    assert {0, 2} == set(endings)  # some flips hit a weight's last bits, some the structure
+    assert not (place.folder / "dist").exists()
+
+
+@pytest.mark.slow
+def test_a_converter_that_aborts_costs_its_variant_not_the_deploy(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    plugins.technique(folder, "crasher", "import os\nos.abort()")
+    variant = '[[variant]]\nname = "broken"\ncompress = [{ use = "crasher" }]\n'
+    (place.folder / "null.toml").write_text(nulls.TARGET + variant)
+    ended = place.deploy(*NULL, path=str(folder))
+    assert ended.returncode == 0, ended.stderr
+    table = json.loads((place.folder / "dist" / "null" / "report.json").read_text())
+    broken = next(v for v in table["variants"] if v["name"] == "broken")
+    assert broken["verdict"] == "failed"
+    assert "SIGABRT" in broken["reason"]
+
+
+@pytest.mark.slow
+def test_when_every_variant_breaks_the_first_breakage_is_the_error(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    plugins.technique(folder, "crasher", "import os\nos.abort()")
+    (place.folder / "null.toml").write_text(nulls.TARGET + 'compress = [{ use = "crasher" }]\n')
+    ended = place.deploy(*NULL, path=str(folder))
+    assert ended.returncode == 3
+    assert "plain/crasher: its process was ended by SIGABRT" in ended.stderr
+    assert not (place.folder / "dist").exists()
+
+
+@pytest.mark.slow
+def test_an_artifact_that_is_wrong_ships_nothing_and_says_which_check_failed(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    body = (
+        "from edgecompress.runtimes import null\nimport dataclasses\n"
+        "net = null.parse(request.model.file('.null'))\n"
+        "null.write(request.out / 'model.null', dataclasses.replace(net, scale=-1.0))\n"
+        'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'
+    )
+    plugins.technique(folder, "wrong", body)
+    (place.folder / "null.toml").write_text(
+        nulls.TARGET.replace("items_lost = 0", "items_lost = 0\ncosine = 0.9") + 'compress = [{ use = "wrong" }]\n'
+    )
+    ended = place.deploy(*NULL, path=str(folder))
+    assert ended.returncode == 1
+    assert "no variant is left to ship" in ended.stdout + ended.stderr
+    assert not (place.folder / "dist").exists()
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None:
+    """A tmpfs of 34 MiB, in a mount namespace of its own: enough to begin, not enough for 40 MiB of samples."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("unshare -rm is not allowed here")
+    for split in ("calibrate", "select", "test"):
+        np.save(place.folder / "data" / split / "x.npy", np.zeros((500_000, 4), "float32"))
+        np.save(place.folder / "data" / split / "labels.npy", np.zeros(500_000, "int64"))
+    command = " ".join(["deploy", *NULL, "--profile", "quick", "--store", "small"])
+    (place.folder / "small").mkdir()
+    script = f"mount -t tmpfs -o size=34m none small && {sys.executable} -m edgecompress.cli {command}; echo code $?; ls small/store"
+    ended = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script],
+        cwd=place.folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "code 3" in ended.stdout
+    assert re.search(r"edgecompress: error: data: no space left on the device .*cache gc", ended.stderr), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout.strip().endswith("code 3")  # nothing half-written is in the store
