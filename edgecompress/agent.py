@@ -186,7 +186,7 @@ def _since_ms(begin_ns: int) -> float:
     return (time.perf_counter_ns() - begin_ns) / 1e6
 
 
-def _loop(run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float, runs: int) -> array.array[int]:
+def timed(run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float, runs: int) -> array.array[int]:
     """Nanoseconds of each run, for at least `seconds` and `runs`. Nothing but the clock stands around a run."""
     times = array.array("q")
     append, clock, turn = times.append, time.perf_counter_ns, itertools.cycle(inputs)
@@ -205,7 +205,7 @@ def _warm_up(run: Run, inputs: Sequence[Mapping[str, Any]], profile: Mapping[str
     """At least warmup_s and warmup_runs, then until the medians of the last two blocks agree, or the cap."""
     begin, runs, medians = time.perf_counter(), 0, []
     while True:
-        block = _loop(run, inputs, profile["warmup_s"] / BLOCKS, BLOCK_RUNS)
+        block = timed(run, inputs, profile["warmup_s"] / BLOCKS, BLOCK_RUNS)
         runs += len(block)
         medians.append(statistics.median(block) / 1e6)
         spent = time.perf_counter() - begin
@@ -220,7 +220,7 @@ def _window(run: Run, inputs: Sequence[Mapping[str, Any]], profile: Mapping[str,
     gc.collect()
     gc.disable()
     preempted, busy, begin = _preempted(), time.process_time(), time.perf_counter()
-    times = _loop(run, inputs, profile["window_s"], profile["window_runs"])
+    times = timed(run, inputs, profile["window_s"], profile["window_runs"])
     window_s = time.perf_counter() - begin
     noise = {"preempted": _preempted() - preempted, "cpu_s": time.process_time() - busy}
     gc.enable()
@@ -345,7 +345,7 @@ def _rest(seconds: float) -> int:
 
 
 def _work(run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float) -> int:
-    return len(_loop(run, inputs, seconds, ENERGY_RUNS))
+    return len(timed(run, inputs, seconds, ENERGY_RUNS))
 
 
 def _metered(meter: Meter, act: Callable[[], int], batch: int) -> Answer:

@@ -100,7 +100,7 @@ def test_warm_up_lasts_until_the_blocks_agree():
 
 def test_every_run_is_counted_and_the_samples_take_turns():
     seen = []
-    times = agent._loop(lambda given: seen.append(given["i"]), [{"i": 0}, {"i": 1}, {"i": 2}], 0.0, 7)
+    times = agent.timed(lambda given: seen.append(given["i"]), [{"i": 0}, {"i": 1}, {"i": 2}], 0.0, 7)
     assert (len(times), seen) == (7, [0, 1, 2, 0, 1, 2, 0])
 
 

@@ -8,6 +8,8 @@ import json
 import math
 import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -163,3 +165,15 @@ def test_energy_per_inference_of_the_whole_way_is_the_integral_over_the_windows(
     assert len(windows) == 2 and all(w["seconds"] >= 1.0 for w in windows)
     assert numbers["energy_gross"]["value"] == pytest.approx(1e3 * statistics.median(each), rel=0.01)
     assert numbers["inferences_per_joule"]["value"] == pytest.approx(statistics.median(1 / e for e in each), rel=0.01)
+
+
+# --------------------------------------------------------------------------- the agent's own cost
+
+
+@pytest.mark.slow
+def test_onnxruntime_is_as_fast_under_the_agent_as_in_a_bare_loop(tmp_path):
+    program = Path(__file__).parent.parent / "benchmarks" / "agent_overhead.py"
+    argv = [sys.executable, str(program), "--rounds", "8", "--seconds", "0.2"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert abs(json.loads(done.stdout)["ratio"] - 1) <= 0.03

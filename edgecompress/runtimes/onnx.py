@@ -13,6 +13,7 @@ from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
 
 REQUIRES = ("onnx", "onnxruntime", "onnxscript")
+IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "onnx"
 FORMAT = "onnx"
 READS: tuple[str, ...] = ("program",)
