@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -425,8 +425,20 @@ def _init(args: argparse.Namespace) -> int:
 def _completion(args: argparse.Namespace) -> int:
     import shtab
 
-    print(shtab.complete(parser(), args.shell))
+    root = parser()
+    for action in _actions(root):
+        if action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab's own mark
+    print(shtab.complete(root, args.shell))
     return 0
+
+
+def _actions(below: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in below._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _actions(child)
 
 
 if __name__ == "__main__":

@@ -136,12 +136,11 @@ def precisions(runtime: str) -> list[str]:
 
 def write(file: Path, content: str) -> Path:
     """Writes a new file; raises InputError where there is one already."""
+    if file.exists():
+        raise InputError(f"{file}: is there already; give another name or --output")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(content)
-    except FileExistsError as error:
-        raise InputError(f"{file}: is there already; give another name or --output") from error
+        file.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error.strerror}; give another --output") from error
     return file

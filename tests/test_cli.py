@@ -1,0 +1,362 @@
+"""The command line: exit codes, what goes where, every command's help, lists, init; the pipeline on null nets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nulls
+import pytest
+
+from edgecompress import api, catalog, cli, config, console, scaffold, settings
+from edgecompress.errors import InputError
+from edgecompress.model import Outcome, Stage
+from edgecompress.run import Event
+
+Told = pytest.CaptureFixture[str]
+QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
+
+
+def run(*words: str) -> int:
+    """One command in this process."""
+    return cli.main(list(words))
+
+
+def commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every command that can be run, with its help text."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not below:
+        yield path, parser.format_help()
+    for action in below:
+        for name, child in action.choices.items():
+            yield from commands(child, (*path, name))
+
+
+ALL = dict(commands(cli.parser()))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(folder: Path) -> list[str]:
+    """The words that deploy a null net."""
+    made = nulls.make(folder / "net")
+    return [made["model"], "--data", made["data"], "--target", made["target"]]
+
+
+# --------------------------------------------------------------------------- grammar
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...]) -> None:
+    import shlex
+
+    examples = ALL[command].partition("examples:\n")[2].splitlines()
+    assert examples
+    for line in examples:
+        words = shlex.split(line.partition(">")[0])
+        assert words[0] == "edgecompress"
+        assert words[1 : 1 + len(command)] == list(command)
+        cli.parser().parse_args(words[1:])
+
+
+def test_every_command_but_completion_answers_in_json_too() -> None:
+    without = [command for command, text in ALL.items() if "--json" not in text]
+    assert without == [("completion",)]
+
+
+def test_a_word_that_is_no_command_is_the_users_input() -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("deplyo")
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_the_commands(shell: str, capsys: Told) -> None:
+    assert run("completion", shell) == 0
+    script = capsys.readouterr().out
+    assert all(command[0] in script for command in ALL)
+
+
+# --------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "--target", "x68"], "no target 'x68', did you mean 'x86'?"),
+        (["plan", "--device", "hots"], "no device 'hots', did you mean 'host'?"),
+        (["plan", "--profile", "quik"], "no profile 'quik', did you mean 'quick'?"),
+        (["plan", "--set", "limits.items_lost"], "--set limits.items_lost: write --set KEY=VALUE"),
+        (["plan", "--only", "int9"], "has no such variant, did you mean 'int8'?"),
+        (["plan", "none.onnx"], "none.onnx: no such model file; give a file, or a factory as pkg.mod:fn"),
+        (["plan", "my.mod:fn"], "my.mod:fn: no data to calibrate and verify with; give --data"),
+        (["plan", "net.xyz", "--data", "random"], "a model is a factory pkg.mod:fn or a file ending in"),
+        (["report", "dist/none"], "not an artifact (no artifact.json)"),
+        (["cache", "ls"], ".edgecompress: no store of results here"),
+        (["techniques", "ptq_int"], "no technique 'ptq_int', did you mean 'ptq_int8'?"),
+        (["init", "a", "--runtime", "onx"], "no runtime 'onx', did you mean 'onnx'?"),
+    ],
+)
+def test_a_mistake_is_one_line_with_exit_code_2(words: list[str], says: str, folder: Path, capsys: Told) -> None:
+    assert run(*words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("edgecompress: error: ") and told.err.count("\n") == 1
+    assert says in told.err
+    assert list(folder.iterdir()) == []
+
+
+def test_an_interruption_ends_with_130(monkeypatch: pytest.MonkeyPatch, asked: list[str], capsys: Told) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "run", interrupted)
+    assert run("deploy", *asked) == 130
+    assert "it goes on where it was" in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_shows_its_traceback_and_where_to_report_it(
+    monkeypatch: pytest.MonkeyPatch, asked: list[str], capsys: Told
+) -> None:
+    monkeypatch.setattr(api, "run", lambda *_: 1 / 0)
+    assert run("deploy", *asked) == 3
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError" in err and "this is a bug" in err
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
+    command = f"{sys.executable} -m edgecompress.cli techniques ptq_int8 --json; echo $? >&2"
+    piped = subprocess.run(["bash", "-c", f"({command}) | true"], capture_output=True, text=True, timeout=60)
+    assert piped.stderr.strip() in ("0", "3")
+
+
+# --------------------------------------------------------------------------- lists
+
+
+@pytest.mark.parametrize("kind", ["targets", "devices", "profiles", "techniques", "runtimes", "sensors"])
+def test_a_list_names_everything_and_each_can_be_shown(kind: str, folder: Path, capsys: Told) -> None:
+    assert run(kind, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows and all(row["description"] for row in rows)
+    assert run(kind) == 0
+    text = capsys.readouterr().out
+    assert all(row["name"] in text for row in rows)
+    assert run(kind, rows[0]["name"]) == 0
+    assert rows[0]["name"] in capsys.readouterr().out
+
+
+def test_a_file_of_ones_own_is_listed_and_a_broken_one_says_what_is_wrong(folder: Path, capsys: Told) -> None:
+    (folder / "targets").mkdir()
+    (folder / "targets" / "mine.toml").write_text(nulls.TARGET)
+    (folder / "targets" / "broken.toml").write_text(nulls.TARGET + "runtim = 1")
+    assert run("targets", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["mine"]["description"] == "a null net"
+    assert "unknown key 'runtim', did you mean 'runtime'?" in rows["broken"]["error"]
+
+
+def test_the_options_of_a_technique_are_shown_with_their_defaults(capsys: Told) -> None:
+    assert run("techniques", "ptq_int8", "--json") == 0
+    options = {o["name"]: o for o in json.loads(capsys.readouterr().out)["options"]}
+    assert options["calibrator"] == {
+        "name": "calibrator",
+        "type": "minmax or percentile or entropy",
+        "default": "minmax",
+    }
+
+
+# --------------------------------------------------------------------------- init
+
+
+def uncommented(text: str) -> str:
+    """The file with every key that is commented out put in."""
+    lines = []
+    for line in text.splitlines():
+        key = line.removeprefix("# ")
+        is_key = key != line and (key.startswith("[") or " = " in key.split("#")[0])
+        lines.append(key if is_key else line)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("kind", ["target", "source", "device", "profile"])
+def test_init_writes_a_file_that_is_valid_as_it_is_and_with_every_key_put_in(kind: str, folder: Path) -> None:
+    assert run("init", "mine", "--kind", kind) == 0
+    file = folder / "mine.toml" if kind == "source" else folder / f"{kind}s" / "mine.toml"
+    shape = {"source": settings.Source, **{k.removesuffix("s"): v for k, v in catalog.KINDS.items()}}[kind]
+    config.build(shape, config.read_toml(file), str(file))
+    file.write_text(uncommented(file.read_text()))
+    config.build(shape, config.read_toml(file), str(file))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("target", settings.Limits),
+        ("source", settings.Source),
+        ("source", settings.Preprocess),
+        ("device", settings.Device),
+        ("device", settings.PowerModel),
+        ("profile", settings.Profile),
+    ],
+)
+def test_init_tells_of_every_key(kind: str, shape: Any) -> None:
+    import dataclasses
+    import re
+
+    asked = {"name": "a", "runtime": [], "model": "m", "data": "d"}
+    told = set(re.findall(r"^(?:# )?\[?(\w+)[.\w]*(?: =|\])", scaffold.text(kind, asked), re.MULTILINE))
+    assert {f.name for f in dataclasses.fields(shape)} <= told
+
+
+def test_init_makes_variants_for_each_runtime_it_is_given(folder: Path, capsys: Told) -> None:
+    assert run("init", "mine", "--runtime", "onnx") == 0
+    target = catalog.target("mine").value
+    assert [v.name for v in target.variant][-1] == "onnx-fp32"
+    assert "onnx-int8" in [v.name for v in target.variant]
+    capsys.readouterr()
+    assert run("plan", "--target", "mine") == 0
+    assert "onnx-int8/ptq_int8" in capsys.readouterr().out
+
+
+def test_init_overwrites_nothing(folder: Path, capsys: Told) -> None:
+    file = folder / "targets" / "mine.toml"
+    file.parent.mkdir()
+    file.write_text("mine")
+    assert run("init", "mine") == 2
+    assert "is there already" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
+# --------------------------------------------------------------------------- plan
+
+
+def test_plan_prints_stages_bound_and_time_and_leaves_nothing_behind(
+    asked: list[str], folder: Path, capsys: Told
+) -> None:
+    before = sorted(folder.rglob("*"))
+    assert run("plan", *asked, *QUICK) == 0
+    out = capsys.readouterr().out
+    assert "plain/verify" in out and "race: at most 6 rounds" in out and "when nothing is stored" in out
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_plan_says_where_each_value_comes_from(asked: list[str], capsys: Told) -> None:
+    assert run("plan", *asked, "--set", "limits.items_lost=3", "--json") == 0
+    told = {s["key"]: s for s in json.loads(capsys.readouterr().out)["settings"]}
+    assert told["target.limits.items_lost"] == {
+        "key": "target.limits.items_lost",
+        "value": 3,
+        "origin": "command line",
+    }
+    assert told["target.runtime"]["origin"] == "null.toml"
+    assert told["target.package"]["origin"] == "default"
+
+
+# --------------------------------------------------------------------------- progress and text
+
+
+def test_names_of_strangers_cannot_write_to_the_terminal() -> None:
+    assert console.clean("a\x1b[31m\nb") == "a\\x1b[31m\\nb"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.0123, "12 ms"), (5.21, "5.2 s"), (42.4, "42 s"), (150, "2.5 min"), (3000, "50 min")]
+)
+def test_durations_read_as_people_say_them(seconds: float, words: str) -> None:
+    assert console.duration(seconds) == words
+
+
+def args(**named: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"json": False, "verbose": 0, "quiet": False, **named})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        (Outcome("export", "ok", why_run="first run", wall_s=2.0), "ran   export 2.0 s first run"),
+        (Outcome("export", "ok", why_run="hit", wall_s=2.0), "hit   export"),
+        (Outcome("a/verify", "lost", reason="cosine 0.5", wall_s=1.0), "lost  a/verify 1.0 s cosine 0.5"),
+        (Outcome("a/int8", "failed", reason="[bold]broke", wall_s=1.0), "FAIL  a/int8 1.0 s [bold]broke"),
+    ],
+)
+def test_a_stage_that_ended_is_one_plain_line_off_a_terminal(outcome: Outcome, says: str, capsys: Told) -> None:
+    with console.Progress(console.open(args()), args()) as progress:
+        progress(Event("started", Stage("export", "x:y"), why="first run"))
+        progress(Event("progress", Stage("export", "x:y"), fraction=0.5, what="half"))
+        progress(Event("ended", Stage("export", "x:y"), outcome=outcome))
+    assert capsys.readouterr().out.split() == says.split()
+
+
+def test_quiet_says_nothing_of_stages(capsys: Told) -> None:
+    with console.Progress(console.open(args()), args(quiet=True)) as progress:
+        progress(Event("ended", Stage("a", "x:y"), outcome=Outcome("a", "ok")))
+    assert capsys.readouterr().out == ""
+
+
+# --------------------------------------------------------------------------- the whole pipeline
+
+
+def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], folder: Path, capsys: Told) -> None:
+    words = [*asked, "--profile", "quick", *QUICK]
+    assert run("deploy", *words, "--out", "out") == 0
+    out = capsys.readouterr().out
+    assert "plain/verify" in out and "shipped: " in out
+    assert run("deploy", *words, "--out", "out", "--json") == 0
+    told = capsys.readouterr()
+    stages = json.loads(told.out)["stages"]
+    assert {s["why_run"] for s in stages if s["stage"] != "report"} == {"hit"}
+    assert "plain/verify" in told.err
+    for command in (["report", "out"], ["report", "out", "--json"], ["package", "out"], ["cache", "ls"]):
+        assert run(*command) == 0
+        assert capsys.readouterr().out
+    assert run("cache", "why", "plain/verify") == 0
+    assert "options.limits.items_lost" in capsys.readouterr().out
+    assert run("profile", "out", "--profile", "quick", *QUICK, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["summary"]
+
+
+def test_a_check_that_fails_ships_nothing_and_exits_with_1(asked: list[str], folder: Path, capsys: Told) -> None:
+    assert run("deploy", *asked, *QUICK, "--profile", "quick", "--set", "limits.size_bytes=1", "--out", "out") == 1
+    assert "lost" in capsys.readouterr().out
+    assert not (folder / "out").exists()
+
+
+def test_until_stops_there(asked: list[str], folder: Path, capsys: Told) -> None:
+    assert run("deploy", *asked, "--until", "golden", "-q") == 0
+    assert capsys.readouterr().out == "stopped after golden\n"
+    assert not (folder / "dist").exists()
+
+
+def test_cache_verify_finds_the_byte_that_changed(asked: list[str], folder: Path, capsys: Told) -> None:
+    assert run("deploy", *asked, "--until", "source", "-q") == 0
+    assert run("cache", "verify") == 0
+    file = next((folder / ".edgecompress" / "store").rglob("model.null"))
+    file.write_bytes(file.read_bytes().replace(b"float32", b"float64"))
+    assert run("cache", "verify") == 1
+    assert "source: damaged" in capsys.readouterr().out
+    assert run("cache", "gc", "--older-than", "0") == 0
+    assert list((folder / ".edgecompress" / "store").iterdir()) == []
+
+
+def test_no_color_and_pipes_get_no_escape_codes(asked: list[str], folder: Path) -> None:
+    command = [sys.executable, "-m", "edgecompress.cli", "deploy", *asked, "--until", "source"]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "NO_COLOR": "1"}, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert b"\x1b" not in done.stdout
+
+
+def test_a_write_that_fails_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="give another --output"):
+        scaffold.write(tmp_path / "file" / "x.toml", "")
