@@ -1,0 +1,257 @@
+"""Task metrics: a score per item, their summary, and the paired comparison of a source with what was made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgecompress import usercode
+from edgecompress.errors import InputError, StageFailed, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+Z = 1.959964  # two-sided 95 %
+CHUNK = 64  # items
+LARGEST_EXPONENT = 709.0  # whose exp is a double
+STEPS = 60  # of a bisection: 2 / 2^60 is below a double's resolution
+
+Arrays = Mapping[str, Any]
+Scores = Callable[[Arrays, Any], Any]  # outputs by name and labels of some items -> one number per item
+
+
+class _BadItem(InputError):
+    """Something is wrong with one item; `index` counts within the chunk."""
+
+    def __init__(self, index: int, said: str) -> None:
+        super().__init__(said)
+        self.index = index
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How items are scored, and what a list of scores means.
+
+    share: a score is 1 (right) or 0, the summary their mean. perplexity: a score is the mean of -ln p of an item's
+    labels, the summary exp of their mean (lower is better). mse: a score is an item's mean squared error, the summary
+    their mean (lower). mean: the user's own number, the summary their mean (higher).
+    """
+
+    name: str
+    kind: Literal["share", "perplexity", "mse", "mean"]
+    score: Scores
+
+    @property
+    def unit(self) -> str:
+        """Of the summary."""
+        return "fraction" if self.kind == "share" else ""
+
+
+def find(name: str, output: str = "") -> Metric | None:
+    """The metric of this name on `output` (empty: the first); None for "none". Raises InputError for any other name."""
+    own: dict[str, Metric] = {
+        "top1": Metric("top1", "share", lambda outputs, labels: _top(1, _of(outputs, output), labels)),
+        "top5": Metric("top5", "share", lambda outputs, labels: _top(5, _of(outputs, output), labels)),
+        "perplexity": Metric("perplexity", "perplexity", lambda outputs, labels: _nats(_of(outputs, output), labels)),
+        "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
+    }
+    if name == "none":
+        return None
+    if ":" in name:
+        return Metric(name, "mean", _users(name))
+    if name not in own:
+        raise InputError(f"no metric '{name}' (your own is pkg.mod:function){did_you_mean(name, [*own, 'none'])}")
+    return own[name]
+
+
+def scores(metric: Metric, outputs: Mapping[str, Array], labels: Array) -> Array:
+    """The score of each item, float64 [n], a chunk at a time. Raises InputError for labels that do not fit."""
+    import numpy as np
+
+    found = np.empty(len(labels))
+    for begin in range(0, len(labels), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        try:
+            found[part] = metric.score({name: np.asarray(a[part]) for name, a in outputs.items()}, labels[part])
+        except _BadItem as error:
+            raise InputError(f"metric {metric.name}: item {begin + error.index}: {error}") from error
+        except InputError as error:
+            raise InputError(f"metric {metric.name}: {error}") from error
+    return found
+
+
+def summary(metric: Metric, found: Array) -> float | None:
+    """What people call the metric: the mean of the scores, for perplexity its exp; None where it is not finite."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        value = float(np.mean(found))
+    if metric.kind == "perplexity":
+        value = math.exp(value) if value < LARGEST_EXPONENT else math.inf
+    return value if math.isfinite(value) else None
+
+
+# --------------------------------------------------------------------------- the score of an item
+
+
+def _of(outputs: Arrays, name: str) -> Any:
+    if name and name not in outputs:
+        raise InputError(f"the model has no output '{name}'{did_you_mean(name, list(outputs))}")
+    return outputs[name] if name else next(iter(outputs.values()))
+
+
+def _classes(logits: Any, labels: Any) -> Any:
+    """The labels as indices into the last axis of the logits; raises InputError when one is out of range."""
+    import numpy as np
+
+    if labels.dtype.kind not in "iub":
+        raise InputError(f"labels are {labels.dtype}; classes are whole numbers")
+    if labels.shape != logits.shape[:-1]:
+        raise InputError(
+            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}: one per row is needed"
+        )
+    count = logits.shape[-1]
+    wrong = np.argwhere((labels < 0) | (labels >= count))
+    if len(wrong):
+        where = tuple(int(i) for i in wrong[0])
+        said = f"label {int(labels[where])} is out of range: the model has {count} classes, 0 to {count - 1}"
+        raise _BadItem(where[0], said)
+    return labels.astype(np.int64)
+
+
+def _top(k: int, logits: Any, labels: Any) -> Any:
+    """1 where the label's logit is among the k largest, of equals the first; a row with NaN is wrong.
+
+    logits [n, classes], labels [n].
+    """
+    import numpy as np
+
+    if logits.ndim != 2:
+        raise InputError(f"top-{k} needs an output [items, classes], not {list(logits.shape)}; name your own metric")
+    index = _classes(logits, labels)[:, None]
+    own = np.take_along_axis(logits, index, axis=1)
+    before = (logits > own) | ((logits == own) & (np.arange(logits.shape[1]) < index))
+    return (before.sum(axis=1) < k) & ~np.isnan(logits.astype(np.float64)).any(axis=1)
+
+
+def _nats(logits: Any, labels: Any) -> Any:
+    """Mean over an item's labels of -ln softmax(logits)[label]; logits [n, ..., classes], labels [n, ...]."""
+    import numpy as np
+
+    index = _classes(logits, labels)
+    x = logits.astype(np.float64)
+    x = x - x.max(axis=-1, keepdims=True)
+    own = np.take_along_axis(x, index[..., None], axis=-1)[..., 0]
+    return (np.log(np.exp(x).sum(axis=-1)) - own).reshape(len(x), -1).mean(axis=1)
+
+
+def _squared(output: Any, labels: Any) -> Any:
+    """Mean squared difference of an item; output and labels of one shape."""
+    import numpy as np
+
+    if output.shape != labels.shape:
+        raise InputError(f"it needs labels of the output's shape {list(output.shape)}, they are {list(labels.shape)}")
+    return np.square(output.astype(np.float64) - labels).reshape(len(output), -1).mean(axis=1)
+
+
+def _users(reference: str) -> Scores:
+    """`fn(outputs, labels)` -> one number per item, higher is better. What it raises is the user's to mend."""
+
+    def score(outputs: Arrays, labels: Any) -> Any:
+        import numpy as np
+
+        try:
+            found = np.asarray(usercode.function(reference)(outputs, labels), np.float64)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"it raised {usercode.said(error)}; run it in Python to debug it") from error
+        if found.shape != (len(labels),):
+            raise InputError(f"it returned {list(found.shape)} for {len(labels)} items; return one number per item")
+        return found
+
+    return score
+
+
+# --------------------------------------------------------------------------- the paired comparison
+
+
+def compare(metric: Metric, before: Array, after: Array) -> dict[str, Any]:
+    """The same items scored twice: both summaries and how much changed, with a 95 % interval, as JSON.
+
+    `low`, `high`: of after - before (share, mean) or of after / before (perplexity, mse; then `ratio` is there too).
+    A value that is not finite is None, with `reason`.
+    """
+    if len(before) != len(after) or not len(before):
+        raise StageFailed(f"metric {metric.name}: {len(before)} items before and {len(after)} after cannot be paired")
+    known = {"items_lost": None, "items_gained": None, "net_lost": None, "low": None, "high": None}
+    ends = {"before": summary(metric, before), "after": summary(metric, after)}
+    found = {"name": metric.name, "unit": metric.unit, **ends, **known, "n": len(before)}
+    if None in ends.values():
+        return {**found, "reason": "a score is not finite"}
+    changed = {"share": _shares, "perplexity": _perplexities, "mse": _ratios, "mean": _means}[metric.kind]
+    return {**found, **changed(before, after)}
+
+
+def _shares(before: Array, after: Array) -> dict[str, Any]:
+    lost = int(((before == 1) & (after == 0)).sum())
+    gained = int(((before == 0) & (after == 1)).sum())
+    low, high = paired_difference(gained, lost, len(before))
+    return {"items_lost": lost, "items_gained": gained, "net_lost": lost - gained, "low": low, "high": high}
+
+
+def paired_difference(gained: int, lost: int, n: int) -> tuple[float, float]:
+    """The 95 % score interval of (gained - lost) / n, a difference of two shares of the same n items.
+
+    T. Tango: Equivalence test and confidence interval for the difference in proportions for the paired-sample design,
+    Statistics in Medicine 17 (1998), 891-908. The ends are where the score statistic is +-1.96, by bisection.
+    """
+
+    def score(delta: float) -> float:
+        b = -gained - lost + (2 * n - gained + lost) * delta
+        c = -lost * delta * (1 - delta)
+        share = (math.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)  # of items lost, given delta
+        variance = n * (2 * share + delta * (1 - delta))
+        return (gained - lost - n * delta) / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, -delta)
+
+    estimate = (gained - lost) / n
+    return _crossing(score, (-1.0, estimate), Z), _crossing(score, (estimate, 1.0), -Z)
+
+
+def _crossing(score: Callable[[float], float], bounds: tuple[float, float], level: float) -> float:
+    """Where a falling function takes the value `level`, between two bounds."""
+    low, high = bounds
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if score(middle) > level else (low, middle)
+    return (low + high) / 2
+
+
+def _half_width(values: Array) -> float:
+    """Half the 95 % interval of a mean: 1.96 standard errors; 0 for a single value, which has no spread."""
+    return float(Z * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _means(before: Array, after: Array) -> dict[str, Any]:
+    middle, half = float((after - before).mean()), _half_width(after - before)
+    return {"low": middle - half, "high": middle + half}
+
+
+def _perplexities(before: Array, after: Array) -> dict[str, Any]:
+    """exp of the paired difference of nats, and of its interval."""
+    middle, half = float((after - before).mean()), _half_width(after - before)
+    return {"ratio": math.exp(middle), "low": math.exp(middle - half), "high": math.exp(middle + half)}
+
+
+def _ratios(before: Array, after: Array) -> dict[str, Any]:
+    """A ratio of two means over the same items, its variance linearised (Cochran: Sampling Techniques, 1977, 6.4)."""
+    mean = float(before.mean())
+    if mean == 0:
+        return {"ratio": None, "reason": "the source's error is zero: nothing to divide by"}
+    ratio = float(after.mean()) / mean
+    half = _half_width(after - ratio * before) / mean
+    return {"ratio": ratio, "low": ratio - half, "high": ratio + half}
