@@ -147,9 +147,9 @@ def _flags(numbers: Mapping[str, Any]) -> list[str]:
     """What a reader of the numbers should know."""
     flags = [] if numbers["warm"] else [f"not warm after {numbers['warmup_s']:.0f} s"]
     if numbers["outliers"]:
-        flags.append(f"{numbers['outliers']} outliers of {numbers['n']}")
+        flags.append(f"outliers: {numbers['outliers']} of {numbers['n']}")
     if numbers["preempted"] > numbers["n"] / 100:
-        flags.append(f"preempted {numbers['preempted']} times in {numbers['n']} runs")
+        flags.append(f"preempted: {numbers['preempted']} in {numbers['n']} runs")
     return flags
 
 

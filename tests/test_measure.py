@@ -85,7 +85,7 @@ def test_what_disturbed_a_session_is_flagged():
     quiet = {"warm": True, "outliers": 0, "preempted": 1, "n": 100, "warmup_s": 3.0}
     assert measure._flags(quiet) == []
     loud = {**quiet, "warm": False, "outliers": 4, "preempted": 2}
-    assert measure._flags(loud) == ["not warm after 3 s", "4 outliers of 100", "preempted 2 times in 100 runs"]
+    assert measure._flags(loud) == ["not warm after 3 s", "outliers: 4 of 100", "preempted: 2 in 100 runs"]
 
 
 def test_an_agent_that_dies_costs_its_variant_only(tmp_path, dying):
