@@ -1,0 +1,163 @@
+"""Plug-ins of other people: each installed by pip from a distribution of its own, with no change in the core."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nulls
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent
+PLUGINS = ROOT / "examples" / "plugins"
+CLI = [sys.executable, "-m", "edgecompress.cli"]
+QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
+
+
+class Home:
+    """A folder to work in, with a null net, and the distributions that are installed beside it."""
+
+    def __init__(self, folder: Path, site: Path) -> None:
+        self.folder, self.site, self.asked = folder, site, nulls.make(folder / "net")
+        self.env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(self, *argv: str, code: int = 0) -> str:
+        """A command's output; it must end with `code`."""
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def cli(self, *words: str, code: int = 0) -> str:
+        """The output of an edgecompress command."""
+        return self.run(*CLI, *words, code=code)
+
+    def conforms(self, check: str) -> None:
+        """Runs a check of the shipped conformance suite."""
+        self.run(
+            sys.executable, "-c", f"from pathlib import Path\nfrom edgecompress import conformance\nconformance.{check}"
+        )
+
+    def file(self, name: str, text: str) -> Path:
+        """A file of the user's own."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def deploy(self, *more: str, target: str) -> dict[str, Any]:
+        """Plans and deploys the null net; returns its report."""
+        words = [
+            self.asked["model"],
+            "--data",
+            self.asked["data"],
+            "--target",
+            target,
+            "--profile",
+            "quick",
+            *QUICK,
+            *more,
+        ]
+        assert target in self.cli("plan", *words)
+        self.cli("deploy", *words, "--out", "out")
+        return dict(json.loads((self.folder / "out" / "report.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each distribution, built and installed by pip into a folder of its own; nothing is downloaded."""
+    return {p.name: _install(p, tmp_path_factory.mktemp(p.name)) for p in sorted(PLUGINS.iterdir()) if p.is_dir()}
+
+
+def _install(source: Path, site: Path) -> Path:
+    copy = site / "source"  # a build leaves files beside what it builds
+    shutil.copytree(source, copy)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*pip, "--target", str(site / "site"), str(copy)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return site / "site"
+
+
+@pytest.fixture
+def home(request: pytest.FixtureRequest, tmp_path: Path, installed: dict[str, Path]) -> Home:
+    """A home with the distribution that the test is marked with."""
+    return Home(tmp_path, installed[request.param])
+
+
+def of(name: str) -> pytest.MarkDecorator:
+    """The distribution a test is about."""
+    return pytest.mark.parametrize("home", [name], indirect=True)
+
+
+TARGET = """
+description = "of one's own"
+runtime = "{runtime}"
+[limits]
+cosine = 0.9
+[[variant]]
+name = "theirs"
+{more}
+"""
+
+
+@of("edgecompress-technique-round")
+def test_a_technique_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
+    home.conforms("check_technique('round', Path('conformance'))")
+    assert "round" in home.cli("techniques")
+    assert "digits" in home.cli("techniques", "round")
+    more = 'compress = [{ use = "rounded", digits = 1 }]'
+    home.file("targets/own.toml", TARGET.format(runtime="null", more=more))
+    report = home.deploy(target="own")
+    assert any(row["stage"] == "theirs/round" for row in report["stages"])
+    wrong = ["--set", "variant.theirs.digit=1"]
+    home.cli("plan", home.asked["model"], "--data", home.asked["data"], "--target", "own", *wrong, code=2)
+
+
+@of("edgecompress-runtime-echo")
+def test_a_runtime_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
+    home.conforms("check_runtime('echo', Path('conformance'))")
+    assert "echo" in home.cli("runtimes")
+    assert any(r["name"] == "echo" for r in json.loads(home.cli("doctor", "--json"))["runtimes"])
+    home.file("targets/own.toml", TARGET.format(runtime="echo", more=""))
+    report = home.deploy(target="own")
+    assert [v["runtime"] for v in report["variants"]] == ["echo"]
+    assert next((home.folder / "out" / "artifact").glob("*.echo"))
+
+
+@of("edgecompress-sensor-constant")
+def test_a_sensor_conforms_and_is_listed_and_reported(home: Home) -> None:
+    home.conforms("check_sensor('constant', Path('conformance'))")
+    assert "constant" in home.cli("sensors")
+    home.file("targets/own.toml", TARGET.format(runtime="null", more=""))
+    device = 'description = "a bench"\nsensors = ["constant"]\n[options]\nconstant = { watts = 5.0, scope = "wall" }\n'
+    home.file("devices/bench.toml", device)
+    short = ["--set=profile.energy_window_s=0.3", "--set=profile.idle_s=0.1"]
+    report = home.deploy("--device", "bench", *short, target="own")
+    text = json.dumps(report)
+    assert "a constant 5 W" in text
+    assert '"wall"' in text
+
+
+@of("edgecompress-target-tiny")
+def test_a_target_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
+    home.conforms(f"check_target(Path({str(home.site / 'edgecompress_target_tiny/targets/tiny.toml')!r}))")
+    assert "tiny" in home.cli("targets")
+    assert "tiny-board" in home.cli("devices")
+    report = home.deploy(target="tiny")
+    assert report["target"]["name"] == "tiny"
+    assert report["device"]["name"] == "tiny-board"
+
+
+@of("edgecompress-target-tiny")
+def test_without_its_distribution_a_target_is_unknown(home: Home) -> None:
+    home.env.pop("PYTHONPATH")
+    home.cli("plan", home.asked["model"], "--data", home.asked["data"], "--target", "tiny", code=2)
