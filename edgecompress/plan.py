@@ -133,7 +133,7 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         estimate_s=ESTIMATE_S["golden"],
     )
     yield Stage(
-        "excerpt", "golden:excerpt", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0
+        "excerpt", "excerpt:run", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0
     )
 
 

@@ -1,0 +1,26 @@
+"""The excerpt: the first test items with the source's outputs, shipped so that devices and apps can check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgecompress import tensors
+from edgecompress.model import Artifact, Request, TensorSpec
+
+REQUIRES = ("numpy",)
+SPLIT = "test"
+EXPECTED = "golden"  # the folder of the outputs, beside the split's
+
+
+def run(request: Request) -> Artifact:
+    """The first options["items"] items of the test split: SPLIT/INPUT.npy and golden/OUTPUT.npy."""
+    samples, golden = request.inputs["samples"], request.inputs["golden"]
+    items = int(request.options["items"])
+    tensors.write_split(request.out / SPLIT, _first(samples, samples.inputs, items))
+    tensors.write_split(request.out / EXPECTED, _first(golden, golden.outputs, items))
+    facts = {"splits": {SPLIT: min(items, tensors.count(samples, SPLIT))}}
+    return Artifact(request.out, "excerpt", samples.inputs, golden.outputs, facts).write()
+
+
+def _first(artifact: Artifact, specs: Iterable[TensorSpec], items: int) -> dict[str, tensors.Array]:
+    return {spec.name: tensors.load(artifact, SPLIT, spec.name)[:items] for spec in specs}
