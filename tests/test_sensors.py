@@ -144,7 +144,7 @@ def test_rapl_sums_packages_and_memory_and_nothing_nested(tree, tmp_path):
     found = window(meter, add)
     meter.stop()
     assert found.source == "RAPL package-0+dram+package-1"
-    assert found.value == pytest.approx(3 * 2.0, rel=1e-2)  # two packages and one memory
+    assert found.value == pytest.approx(3 * 2.0, rel=0.1)  # two packages and one memory
     assert (found.status, found.scope) == ("measured", "package")
 
 
@@ -160,7 +160,7 @@ def test_rapl_counts_through_a_wrap(tree, tmp_path):
     meter.start()
     found = window(meter, lambda: put(zone / "energy_uj", 1149))
     meter.stop()
-    assert found.value == pytest.approx(2000e-6, rel=1e-2)
+    assert found.value == pytest.approx(2000e-6, rel=0.1)
 
 
 def test_rapl_windows_back_to_back_add_up(tree, tmp_path):
@@ -177,7 +177,7 @@ def test_rapl_windows_back_to_back_add_up(tree, tmp_path):
     whole = meter.energy(begin, edge).value
     meter.stop()
     assert sum(readings) == pytest.approx(whole)
-    assert whole == pytest.approx(0.21, rel=0.05)
+    assert whole == pytest.approx(0.21, rel=0.1)
 
 
 def test_rapl_polls_between_windows_so_that_no_wrap_is_missed(tree, monkeypatch):
@@ -191,7 +191,7 @@ def test_rapl_polls_between_windows_so_that_no_wrap_is_missed(tree, monkeypatch)
         time.sleep(0.1)
     found = meter.energy(begin, time.monotonic())
     meter.stop()
-    assert found.value == pytest.approx(1.8, rel=0.01)
+    assert found.value == pytest.approx(1.8, abs=0.2)  # 0.8 if the wrap were missed
 
 
 def test_a_counter_that_stands_still_is_no_sensor(tree, tmp_path):
