@@ -21,9 +21,11 @@ LEVELS = (
     "model",
     "registry tensors",
     "agent",
-    "preprocess usercode metrics outputs",
-    "feeds",
-    "data trace golden verify measure report",  # what workers run
+    "preprocess usercode",
+    "feeds metrics outputs",
+    "data trace",  # from here on: what workers run
+    "golden",
+    "excerpt measure report verify",
     "catalog store envs worker race",
     "job",
     "plan",

@@ -61,14 +61,14 @@ def test_each_way_to_bring_an_accelerator_is_seen(package: str) -> None:
     assert "brings" in setup.cuda_in(report)
 
 
-def test_extras_of_the_x86_target_are_its_two_runtimes() -> None:
-    assert setup.target_extras("x86", sys.executable) == ("onnx", "openvino")
+def test_extras_of_the_x86_target_are_its_two_runtimes_and_torch() -> None:
+    assert setup.target_extras("x86", sys.executable) == ("onnx", "openvino", "torch")
 
 
 def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; sys.exit(envs.main())"
     told = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT), "x86"], capture_output=True, text=True)
-    assert (told.returncode, told.stdout.strip()) == (0, "onnx,openvino"), told.stderr
+    assert (told.returncode, told.stdout.strip()) == (0, "onnx,openvino,torch"), told.stderr
 
 
 def test_an_unknown_target_ends_the_setup_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
