@@ -110,7 +110,7 @@ def test_labels_that_do_not_fit_are_named(name: str, output: Any, labels: Any, s
 
 def test_unknown_names_and_none() -> None:
     assert metrics.find("none") is None
-    with pytest.raises(InputError, match="no metric 'perplexty' .*did you mean 'perplexity'"):
+    with pytest.raises(InputError, match=r"no metric 'perplexty' .*did you mean 'perplexity'"):
         metrics.find("perplexty")
 
 
