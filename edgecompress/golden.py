@@ -1,0 +1,150 @@
+"""What the source itself answers to the samples, once: verify, devices and app packages then need no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import metrics, registry, tensors
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact, Dim, Request, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+BATCH = 16  # items at a time where the source takes any number
+EXPECTED = "expected"  # folder of an excerpt's golden outputs, beside its inputs
+TORCH = ("module", "program")
+
+Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # arrays by input name -> arrays by output name
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {"model": the source, "samples"} -> "golden": SPLIT/OUTPUT.npy, item i for item i of the samples.
+
+    options: "splits"; "metric": its value for the source goes into the facts (the user's own is left to verify).
+    A torch source runs in torch, any other in the runtime of its format. Raises InputError when an output is not
+    finite, or labels do not fit it.
+    """
+    model, samples = request.model, request.inputs["samples"]
+    names = tensors.check_inputs(model, samples)
+    answer = _torch(model) if model.kind in TORCH else _runtime(model, request.context.threads)
+    splits = request.options["splits"]
+    for index, split in enumerate(splits):
+        _check_there(samples, split)
+        writer = tensors.Appender(request.out / split)
+        total = tensors.count(samples, split)
+        for found in _answers(answer, model, tensors.batches(samples, split, batch(model), names=names)):
+            _keep(writer, found, total)
+            request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
+        writer.close()
+    outputs = tuple(spec for spec in model.outputs if not spec.feeds)
+    draft = Artifact(request.out, "golden", model.inputs, outputs)
+    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": _metric(request, draft)}
+    return replace(draft, facts=facts).write()
+
+
+def _check_there(samples: Artifact, split: str) -> None:
+    have = samples.facts["splits"]
+    if not have.get(split):
+        raise InputError(f"the data has no split '{split}', only: {', '.join(have)}; give it one")
+
+
+def batch(model: Artifact) -> int:
+    """Items per call: what the source is made for, else BATCH or the most it takes."""
+    first = model.inputs[0].shape[0]
+    return first if isinstance(first, int) else max(first.min, min(first.max, BATCH))
+
+
+def _answers(answer: Run, model: Artifact, batches: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+    """Outputs of each batch; inputs that an output feeds (state) start at zero each time."""
+    import numpy as np
+
+    states = [spec for spec in model.inputs if spec.name in {o.feeds for o in model.outputs}]
+    zeros = {spec.name: np.zeros(spec.concrete(batch(model)), spec.dtype) for spec in states}
+    for inputs in batches:
+        found = answer({**zeros, **inputs})
+        yield {spec.name: np.asarray(found[spec.name]) for spec in model.outputs if not spec.feeds}
+
+
+def _keep(writer: tensors.Appender, outputs: Mapping[str, Array], total: int) -> None:
+    """The batch without its padding, once it is known to be finite."""
+    import numpy as np
+
+    kept = {}
+    for name, found in outputs.items():
+        if Path(name).name != name:
+            raise InputError(f"output '{name}' cannot be a file's name; rename the output in the model")
+        if not found.ndim:
+            raise InputError(f"output '{name}' is a single number: axis 0 must be the batch")
+        kept[name] = found[: total - writer.count]
+        finite = np.isfinite(kept[name].reshape(len(kept[name]), -1)).all(axis=1)
+        if not finite.all():
+            raise InputError(
+                f"the source's output '{name}' is NaN or infinite for item {writer.count + int(np.argmin(finite))} "
+                f"of split '{writer.folder.name}'; check the model, and the preprocessing of its data"
+            )
+    writer.append(kept)
+
+
+def _torch(model: Artifact) -> Run:
+    import torch
+
+    from edgecompress import trace
+
+    net = trace.rebuild(model)
+
+    def answer(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = trace.outputs(net, model, {name: torch.from_numpy(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in found.items()}
+
+    return answer
+
+
+def _runtime(model: Artifact, threads: int) -> Run:
+    opener = next((module for _, module in registry.every("runtimes") if model.kind == module.FORMAT), None)
+    if opener is None:
+        raise StageFailed(f"golden: no runtime here runs the format '{model.kind}'")
+    answer: Run = opener.open(model, threads).run
+    return answer
+
+
+def _metric(request: Request, golden: Artifact) -> dict[str, Any] | None:
+    """The source's own value on the first split; None without labels, for "none", and for the user's own function."""
+    name, split = request.options.get("metric", "none"), request.options["splits"][0]
+    labels = tensors.labels(request.inputs["samples"], split)
+    if labels is None or ":" in name or (metric := metrics.find(name)) is None:
+        return None
+    outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
+    found = metrics.scores(metric, outputs, labels)
+    return {"name": name, "value": metrics.summary(metric, found), "unit": metric.unit, "n": len(found)}
+
+
+# --------------------------------------------------------------------------- what ships
+
+
+def excerpt(request: Request) -> Artifact:
+    """The stage: {"golden", "samples"} -> "samples": the first test items, and what the source answers.
+
+    options: "items", how many. test/INPUT.npy and test/labels.npy as in any samples; expected/OUTPUT.npy is the golden answer to them.
+    """
+    golden, samples = request.inputs["golden"], request.inputs["samples"]
+    count = min(request.options["items"], tensors.count(samples, "test"))
+    given = {spec.name: tensors.load(samples, "test", spec.name)[:count] for spec in samples.inputs}
+    labels = tensors.labels(samples, "test")
+    if labels is not None:
+        given[tensors.LABELS] = labels[:count]
+    tensors.write_split(request.out / "test", given)
+    expected = {spec.name: tensors.load(golden, "test", spec.name)[:count] for spec in golden.outputs}
+    tensors.write_split(request.out / EXPECTED, expected)
+    inputs = tuple(replace(spec, shape=(Dim("batch", 1, count), *spec.shape[1:])) for spec in samples.inputs)
+    facts = {**samples.facts, "splits": {"test": count}}
+    return Artifact(request.out, "samples", inputs, _outputs(golden, count), facts).write()
+
+
+def _outputs(golden: Artifact, count: int) -> tuple[TensorSpec, ...]:
+    return tuple(replace(spec, shape=(Dim("batch", 1, count), *spec.shape[1:])) for spec in golden.outputs)

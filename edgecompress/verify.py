@@ -1,0 +1,193 @@
+"""Holds an artifact, run by the runtime that will run it, against what the source answers; and against its limits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import agent, config, metrics, outputs, registry, tensors
+from edgecompress.errors import StageFailed
+from edgecompress.model import Artifact, Check, Request, Shell
+from edgecompress.settings import Limits
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+SPLIT = "test"
+DEADLINE_S = 3000.0  # of one agent
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the limits are held against. `fallback` is None where nobody asked or the runtime does not tell."""
+
+    outputs: Sequence[Facts]
+    not_finite: int  # items
+    metric: Facts | None
+    size_bytes: int
+    fallback: Sequence[str] | None
+    reasons: Mapping[str, str]  # why "metric" or "fallback" is None
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {"model": the artifact, "golden", "samples"} -> "verdict"; before.npy and after.npy: scores per item.
+
+    options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of).
+    `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
+    """
+    limits = config.build(Limits, request.options["limits"], "limits")
+    device = request.context.device
+    shell = registry.load("transports", device.get("transport", "host")).connect(device)
+    with tempfile.TemporaryDirectory(dir=request.out) as scratch:
+        request.progress(0.0, f"running {request.options['runtime']}")
+        agent.ask(shell, _asked(request, "outputs"), Path(scratch), DEADLINE_S)
+        request.progress(0.8, "comparing")
+        found = _found(request, Path(scratch), _fallback(request, shell, limits))
+    checks = list(_checks(found, limits))
+    facts = {
+        "n": tensors.count(request.inputs["samples"], SPLIT),
+        "outputs": found.outputs,
+        "metric": found.metric,
+        "checks": [asdict(check) for check in checks],
+        "reasons": found.reasons,
+        **({} if found.fallback is None else {"fallback": found.fallback}),
+        **({"lost": lost} if (lost := next((c.says for c in checks if c.ok is False), "")) else {}),
+    }
+    return Artifact(request.out, "verdict", facts=facts).write()
+
+
+def _asked(request: Request, mode: str) -> Facts:
+    """What the agent is asked."""
+    name, context = request.options["runtime"], request.context
+    return {
+        "mode": mode,
+        "runtime": {"name": name, "module": registry.load("runtimes", name).__name__},
+        "artifact": str(request.model.path),
+        "samples": str(request.inputs["samples"].path),
+        "split": SPLIT,
+        "threads": context.threads,
+        "batch": context.batch,
+        "profile": {"ops_runs": 1},
+        "device": dict(context.device),
+    }
+
+
+def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[str] | None, str]:
+    """The operators that left the accelerator, where there is a limit on them; None with the reason."""
+    if limits.fallback_ops is None:
+        return None, "no limit asks for it"
+    with tempfile.TemporaryDirectory(dir=request.out) as scratch:
+        answer = agent.ask(shell, _asked(request, "ops"), Path(scratch), DEADLINE_S)
+    if answer.get("why"):
+        return None, str(answer["why"])
+    return [str(op) for op in answer.get("fallback", ())], ""
+
+
+# --------------------------------------------------------------------------- what was found
+
+
+def _found(request: Request, answered: Path, fallback: tuple[list[str] | None, str]) -> Found:
+    golden = request.inputs["golden"]
+    ours = {spec.name: tensors.load(golden, SPLIT, spec.name) for spec in golden.outputs}
+    folder = Artifact(answered, "golden")
+    theirs = {name: tensors.load(folder, SPLIT, other) for name, other in _pairs(golden, request.model).items()}
+    differences = {name: outputs.compare(ours[name], theirs[name], name) for name in ours}
+    metric, why_not = _metric(request, ours, theirs)
+    return Found(
+        outputs=[{"name": name, **d.facts()} for name, d in differences.items()],
+        not_finite=max(d.bad for d in differences.values()),
+        metric=metric,
+        size_bytes=request.model.size_bytes,
+        fallback=fallback[0],
+        reasons={name: why for name, why in (("metric", why_not), ("fallback", fallback[1])) if why},
+    )
+
+
+def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
+    """The artifact's output for each of the source's: by name, else by position."""
+    ours = [spec.name for spec in golden.outputs]
+    theirs = [spec.name for spec in model.outputs if not spec.feeds]
+    if set(ours) <= set(theirs):
+        return {name: name for name in ours}
+    if len(ours) != len(theirs):
+        raise StageFailed(f"the source has the outputs {', '.join(ours)}, the artifact {', '.join(theirs)}")
+    return dict(zip(ours, theirs, strict=True))
+
+
+def _metric(request: Request, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> tuple[Facts | None, str]:
+    """The paired comparison, or why there is none; the scores are kept beside the verdict."""
+    metric = metrics.find(request.options["metric"], request.options.get("output", ""))
+    labels = tensors.labels(request.inputs["samples"], SPLIT)
+    if metric is None or labels is None:
+        return None, "the source names no metric" if metric is None else "the data has no labels"
+    before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
+    for name, scores in (("before", before), ("after", after)):
+        tensors.write_split(request.out, {name: scores})
+    return metrics.compare(metric, before, after), ""
+
+
+# --------------------------------------------------------------------------- the limits
+
+
+def _checks(found: Found, limits: Limits) -> Iterator[Check]:
+    """Each promise with how it was kept; `latency_ms` and `peak_rss_bytes` are the race's to judge."""
+    n = f"{found.not_finite} items hold NaN or infinite values" if found.not_finite else "every output is finite"
+    yield Check("finite", not found.not_finite, found.not_finite, 0, n)
+    yield from _metric_checks(found, limits)
+    for name, unit in (("sqnr_db", " dB"), ("cosine", "")):
+        limit = getattr(limits, name)
+        if limit is not None:
+            yield from (_at_least(name, unit, limit, output) for output in found.outputs)
+    if limits.size_bytes is not None:
+        says = f"{found.size_bytes:,} bytes, limit {limits.size_bytes:,}"
+        yield Check("size_bytes", found.size_bytes <= limits.size_bytes, found.size_bytes, limits.size_bytes, says)
+    if limits.fallback_ops is not None:
+        yield _fallback_check(found, limits.fallback_ops)
+
+
+def _metric_checks(found: Found, limits: Limits) -> Iterator[Check]:
+    m = found.metric or {}
+    drop = m["before"] - m["after"] if m and None not in (m["before"], m["after"]) else None
+    values = {"items_lost": m.get("net_lost"), "metric_ratio": m.get("ratio"), "metric_drop": drop}
+    for name, value in values.items():
+        limit = getattr(limits, name)
+        if limit is None:
+            continue
+        if value is None:
+            why = found.reasons.get("metric") or m.get("reason") or f"{m['name']} has no such number"
+            yield Check(name, None, None, limit, f"{name} is not judged: {why}")
+        else:
+            yield Check(name, value <= limit, value, limit, _says(name, m, value, limit))
+
+
+def _says(name: str, m: Facts, value: float, limit: float) -> str:
+    if name == "items_lost":
+        both = f"{m['items_lost']} lost, {m['items_gained']} gained"
+        return f"net {value} of {m['n']} items lost ({both}), limit {limit:g}"
+    change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
+    word = "ratio" if name == "metric_ratio" else "drop"
+    return f"{change}: {word} {value:.4g}, limit {limit:g}"
+
+
+def _at_least(name: str, unit: str, limit: float, output: Facts) -> Check:
+    """A limit on one output; identical outputs keep any, outputs without a number keep none."""
+    value, reason = output[name], output["reason"]
+    says = f"output '{output['name']}': {name} " + (f"{value:.4g}{unit}" if value is not None else f"({reason})")
+    ok = reason == "identical" if value is None else value >= limit
+    return Check(name, ok, value, limit, f"{says}, limit {limit:g}{unit}")
+
+
+def _fallback_check(found: Found, limit: int) -> Check:
+    if found.fallback is None:
+        why = found.reasons["fallback"]
+        return Check("fallback_ops", None, None, limit, f"fallback_ops is not judged: {why}")
+    count = len(found.fallback)
+    named = f" ({', '.join(found.fallback[:5])})" if found.fallback else ""
+    return Check("fallback_ops", count <= limit, count, limit, f"{count} operators fell back{named}, limit {limit}")
