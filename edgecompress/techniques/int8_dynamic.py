@@ -1,0 +1,103 @@
+"""Dynamic int8 for ONNX Runtime: int8 weights of LSTMs and matrix products, activations quantized as they come."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact, Request
+
+REQUIRES = ("onnx", "onnxruntime", "sympy")
+EXTRA = "onnx"
+READS: tuple[str, ...] = ("onnx",)
+WRITES = "onnx"
+PROVIDES = "int8-dynamic"
+NEEDS_SAMPLES = False
+
+RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
+PRODUCTS = {"MatMul", "Gemm"}
+PAYS = ("LSTM", "MatMul", "Gemm", "Attention", "EmbedLayerNormalization")  # not Conv: ten times slower than fp32
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is quantized."""
+
+    per_channel: bool = True  # of weights
+    embeddings: bool = False  # lookup tables too: smaller, no faster
+    min_columns: int = 16  # a product with fewer output columns stays in float: it costs accuracy and saves no time
+    skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names
+
+
+def apply(request: Request) -> Artifact:
+    """The ONNX model with int8 weights where that pays; inputs: "model".
+
+    facts: {"quantized": [node]}; "lost" when the model has nothing that dynamic int8 speeds up.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    options: Options = request.options
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
+        prepared = _prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
+        chosen, float_ = _sorted(prepared, options)
+        try:
+            quantize_dynamic(
+                prepared,
+                request.out / "model.onnx",
+                op_types_to_quantize=[*PAYS, "Gather"] if options.embeddings else list(PAYS),
+                per_channel=options.per_channel,
+                weight_type=QuantType.QInt8,
+                # the quantizer turns a Gemm into a MatMul of another name before it looks at this list
+                nodes_to_exclude=[*float_, *(f"{name}_MatMul" for name in float_)],
+            )
+        except (RuntimeError, ValueError) as error:
+            raise StageFailed(f"int8_dynamic: {type(error).__name__}: {str(error)[:300]}") from error
+    facts: dict[str, Any] = {"quantized": chosen}
+    if not chosen:
+        facts["lost"] = "nothing for dynamic int8 to speed up: no LSTM and no matrix product of some size"
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _prepare(source: Path, prepared: Path) -> Path:
+    """The graph as ONNX Runtime's quantizer wants it: simplified, without shapes that are stale after that."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
+    quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
+    model = onnx.load_model(prepared)
+    model.graph.ClearField("value_info")  # a transposed weight's old shape makes shape inference fail
+    onnx.save_model(model, prepared)
+    return prepared
+
+
+def _sorted(file: Path, options: Options) -> tuple[list[str], list[str]]:
+    """The names of the nodes to quantize, and of those of the same types that stay in float."""
+    import onnx
+
+    graph = onnx.load_model(file).graph
+    weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    names = [node.name for node in graph.node]
+    for pattern in options.skip:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
+    kept = {name for name in names if any(fnmatchcase(name, pattern) for pattern in options.skip)}
+    kept |= set(_narrow(graph.node, weights, options.min_columns))
+    able = [node.name for node in graph.node if node.op_type in PAYS and weights.keys() & set(node.input)]
+    return [name for name in able if name not in kept], sorted(kept)
+
+
+def _narrow(nodes: Any, weights: dict[str, tuple[int, ...]], columns: int) -> Iterator[str]:
+    """Products with a constant matrix of fewer than `columns` output columns."""
+    for node in nodes:
+        if node.op_type in PRODUCTS and node.input[1] in weights:
+            rows_first = not any(a.name == "transB" and a.i for a in node.attribute)
+            shape = weights[node.input[1]]
+            if math.prod(shape[-1:] if rows_first else shape[:1]) < columns:
+                yield node.name
