@@ -187,8 +187,9 @@ def test_rapl_polls_between_windows_so_that_no_wrap_is_missed(tree, monkeypatch)
     meter.start()
     begin = time.monotonic()
     for value in (600_000, 200_000, 800_000):  # 0.6, then past the wrap to 1.2, then 1.8 J
-        put(zone / "energy_uj", value)
         time.sleep(0.1)
+        put(zone / "energy_uj", value)
+    time.sleep(0.1)
     found = meter.energy(begin, time.monotonic())
     meter.stop()
     assert found.value == pytest.approx(1.8, abs=0.2)  # 0.8 if the wrap were missed
