@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress import metrics, registry, tensors
 from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.model import Artifact, Request
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 BATCH = 16  # items at a time where the source takes any number
-EXPECTED = "expected"  # folder of an excerpt's golden outputs, beside its inputs
 TORCH = ("module", "program")
 
 Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # arrays by input name -> arrays by output name
@@ -122,29 +121,3 @@ def _metric(request: Request, golden: Artifact) -> dict[str, Any] | None:
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     found = metrics.scores(metric, outputs, labels)
     return {"name": name, "value": metrics.summary(metric, found), "unit": metric.unit, "n": len(found)}
-
-
-# --------------------------------------------------------------------------- what ships
-
-
-def excerpt(request: Request) -> Artifact:
-    """The stage: {"golden", "samples"} -> "samples": the first test items, and what the source answers.
-
-    options: "items", how many. test/INPUT.npy and test/labels.npy as in any samples; expected/OUTPUT.npy is the golden answer to them.
-    """
-    golden, samples = request.inputs["golden"], request.inputs["samples"]
-    count = min(request.options["items"], tensors.count(samples, "test"))
-    given = {spec.name: tensors.load(samples, "test", spec.name)[:count] for spec in samples.inputs}
-    labels = tensors.labels(samples, "test")
-    if labels is not None:
-        given[tensors.LABELS] = labels[:count]
-    tensors.write_split(request.out / "test", given)
-    expected = {spec.name: tensors.load(golden, "test", spec.name)[:count] for spec in golden.outputs}
-    tensors.write_split(request.out / EXPECTED, expected)
-    inputs = tuple(replace(spec, shape=(Dim("batch", 1, count), *spec.shape[1:])) for spec in samples.inputs)
-    facts = {**samples.facts, "splits": {"test": count}}
-    return Artifact(request.out, "samples", inputs, _outputs(golden, count), facts).write()
-
-
-def _outputs(golden: Artifact, count: int) -> tuple[TensorSpec, ...]:
-    return tuple(replace(spec, shape=(Dim("batch", 1, count), *spec.shape[1:])) for spec in golden.outputs)

@@ -128,7 +128,7 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         "golden",
         "golden:run",
         {"model": "source", "samples": "data"},
-        {"splits": ["test"]},
+        {"splits": ["test"], "metric": source.metric},
         user_code=torch,
         estimate_s=ESTIMATE_S["golden"],
     )
