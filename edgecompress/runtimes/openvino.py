@@ -9,6 +9,7 @@ from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
 
 REQUIRES = ("openvino",)
+IMPORTS = ("openvino",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "openvino"
 FORMAT = "openvino"
 READS: tuple[str, ...] = ("onnx",)
