@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.report.numbers import NBSP, Number, guessed, known, plural, significant, text, times
+from edgecompress.report.numbers import Number, guessed, known, plural, significant, text, times
 from edgecompress.report.sessions import improvement
 from edgecompress.statistic import CHANGE
 
@@ -17,25 +17,17 @@ ROWS: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
     ("latency", "Latency, median", "lower", ("faster", "slower"), "median_ms"),
     ("throughput", "Throughput", "higher", ("more", "less"), ""),
     ("accuracy", "Accuracy", "higher", ("better", "worse"), ""),
-    ("size", "Size of the artifact", "lower", ("smaller", "larger"), ""),
-    ("peak_rss", "Peak memory over baseline", "lower", ("less", "more"), "memory.peak_rss_bytes"),
-    ("file_backed", "– of it backed by files", "lower", ("less", "more"), "memory.file_backed_bytes"),
+    ("size", "Size", "lower", ("smaller", "larger"), ""),
+    ("peak_rss", "Peak memory", "lower", ("less", "more"), "memory.peak_rss_bytes"),
+    ("file_backed", "– file-backed", "lower", ("less", "more"), "memory.file_backed_bytes"),
     ("arena", "Planned arena", "lower", ("smaller", "larger"), ""),
-    ("energy_gross", "Energy per inference, gross", "lower", ("less", "more"), ""),
-    ("energy_net", "Energy per inference, net of idle", "lower", ("less", "more"), ""),
+    ("energy_gross", "Energy per inference", "lower", ("less", "more"), ""),
+    ("energy_net", "Energy, net of idle", "lower", ("less", "more"), ""),
     ("inferences_per_joule", "Inferences/sec per watt", "higher", ("more", "fewer"), ""),
     ("load", "Load", "lower", ("faster", "slower"), "load_ms"),
     ("first", "First inference", "lower", ("faster", "slower"), "first_ms"),
-    ("fallback", "Operators off the accelerator", "lower", ("fewer", "more"), ""),
+    ("fallback", "Off the accelerator", "lower", ("fewer", "more"), ""),
 )
-SHORT = {
-    "latency": "Latency",
-    "size": "Size",
-    "peak_rss": "Peak memory",
-    "file_backed": "– file-backed",
-    "energy_gross": "Energy per inference",
-    "energy_net": "Energy, net of idle",
-}
 LOWER_IS_BETTER = ("perplexity", "mse")
 
 
@@ -139,7 +131,7 @@ def say(change: Change, said: tuple[str, str], spread: bool = True) -> str:
     ends = [change["low"], change["high"]]
     if factor < 1 and None not in ends:
         ends = [1 / ends[1], 1 / ends[0]]
-    bounds = f" [{significant(ends[0], 3)},{NBSP}{significant(ends[1], 3)}]" if spread and None not in ends else ""
+    bounds = f" [{significant(ends[0], 3)}, {significant(ends[1], 3)}]" if spread and None not in ends else ""
     if change.get("guessed"):
         return f"≈ {significant(shown, 2)}× {word}"
     if change["called"] == "same":

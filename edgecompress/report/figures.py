@@ -42,7 +42,7 @@ def _change(row: Mapping[str, Any]) -> dict[str, Any]:
     hollow = bool(change.get("guessed"))
     head = {"head": "var(--card)" if hollow else fill}
     return {
-        "label": deltas.SHORT.get(row["metric"], row["label"]),
+        "label": row["label"],
         "one": 1,
         **{key: change[key] for key in ("factor", "low", "high")},
         "fill": fill,

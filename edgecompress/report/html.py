@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.report import deltas, figures, tables
+from edgecompress.report import figures, tables
 from edgecompress.report.marks import Figure, Panel, colour, dash
 from edgecompress.report.numbers import interval, known, provenance, text
 from edgecompress.report.tables import Table
@@ -21,6 +22,12 @@ SIGNS_USED = (
     "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
 )
 WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships", "failed": "Failed"}
+
+
+_NUMBER = r"[−\d.,]*\d"
+_UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ])(?!\w)"
+_INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
+_TOGETHER = re.compile(rf"{_INTERVAL}|(?:≈ )?{_NUMBER} {_UNIT}|≈ (?=\d)")
 
 
 class Raw(str):
@@ -64,8 +71,8 @@ def page(report: Report) -> str:
 
 
 def _name(value: str) -> Raw:
-    """A name that strangers chose, kept from reordering what stands beside it."""
-    return tag("bdi", value)
+    """A name that strangers chose, kept from reordering its neighbours; numbers keep their units and intervals."""
+    return tag("bdi", _TOGETHER.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), value))
 
 
 def _header(report: Report, title: str) -> Raw:
@@ -104,13 +111,13 @@ def _tile(row: Mapping[str, Any]) -> Raw:
     n = row["after"]
     before = f"{text(row['before'])} in {row['before_of']}" if known(row["before"]) else ""
     behind = "" if n["status"] == "measured" else provenance(n, brief=True)
-    small = [tag("span", words) for words in (interval(n), before and f"was {before}", behind) if words]
+    small = [tag("span", _name(words)) for words in (interval(n), before and f"was {before}", behind) if words]
     called = (row["change"] or {}).get("called", "none")
     pill = tag("p", row["short"], class_=f"pill {called}") if row["short"] else Raw("")
     value = tag("p", text(n), class_="value")
     return tag(
         "div",
-        tag("p", deltas.SHORT.get(row["metric"], row["label"]), class_="label"),
+        tag("p", row["label"], class_="label"),
         value,
         pill,
         tag("p", small, class_="small"),

@@ -13,7 +13,6 @@ from edgecompress.model import Measured
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
 DASH = "–"
-NBSP = "\N{NO-BREAK SPACE}"
 
 
 def number(metric: str, value: float | None, unit: str, **rest: Any) -> Number:
@@ -70,7 +69,7 @@ def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
     if n is None or n["value"] is None:
         return DASH
     factor, unit = scaled(n["value"], n["unit"])
-    head = f"{f'≈{NBSP}' if guessed(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    head = f"{'≈ ' if guessed(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
     return f"{head} {interval(n)}".rstrip() if spread else head
 
 
@@ -89,7 +88,7 @@ def _digits(n: Mapping[str, Any], value: float) -> str:
 
 
 def _space(unit: str) -> str:
-    return NBSP if unit else ""
+    return " " if unit else ""
 
 
 def interval(n: Mapping[str, Any]) -> str:
@@ -100,8 +99,7 @@ def interval(n: Mapping[str, Any]) -> str:
     middle, low, high = (_digits(n, n[end] / factor) for end in ("value", "low", "high"))
     if low == middle == high:
         return ""
-    words = f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
-    return words.replace(" ", NBSP)
+    return f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
 
 
 def provenance(n: Mapping[str, Any], brief: bool = False) -> str:

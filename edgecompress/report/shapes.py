@@ -87,7 +87,7 @@ def ecdf(report: Report) -> Figure:
         domain=[low, high],
     )
     y = quantity("y", axis("share of runs", grid=True, format="%"), domain=[0, 1])
-    layers = [told(_steps(v), _line(report, v["name"]), "cumulative curve", x=x, y=y) for v in shown]
+    layers = [told(_steps(v, high), _line(report, v["name"]), "cumulative curve", x=x, y=y) for v in shown]
     key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['latency'])}") for v in shown)
     return Figure(
         "ecdf",
@@ -101,7 +101,6 @@ def ecdf(report: Report) -> Figure:
 def _line(report: Report, name: str) -> dict[str, Any]:
     return {
         "type": "line",
-        "clip": True,
         "stroke": colour(report, name),
         "strokeDash": dash(report, name),
         "strokeWidth": 2,
@@ -109,10 +108,11 @@ def _line(report: Report, name: str) -> dict[str, Any]:
     }
 
 
-def _steps(variant: Mapping[str, Any]) -> Values:
+def _steps(variant: Mapping[str, Any], high: float) -> Values:
+    """The quantiles as points, none beyond the frame."""
     quantiles = variant["distribution"]["quantiles_ms"]
     said = f"{variant['name']}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
-    return [{"x": q, "y": i / 100, "says": said} for i, q in enumerate(quantiles)]
+    return [{"x": min(q, high), "y": i / 100, "says": said} for i, q in enumerate(quantiles)]
 
 
 def strip(report: Report) -> Figure:

@@ -1,0 +1,429 @@
+"""The report: what it says, what it never says, and that nothing in it acts."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import report_inputs
+from report_inputs import HOSTILE, MEDIANS, request, write
+from rich.console import Console
+
+from edgecompress import report as stage
+from edgecompress.model import Artifact, Context, Request
+from edgecompress.report import build, html, markdown, numbers, terminal
+
+Report = dict[str, Any]
+HERE = Path(__file__).parent
+SCHEMA = json.loads((Path(stage.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
+GOLDEN = HERE / "data" / "report"
+
+
+@pytest.fixture(scope="module")
+def deploy(tmp_path_factory: pytest.TempPathFactory) -> Request:
+    return request(tmp_path_factory.mktemp("deploy"))
+
+
+@pytest.fixture(scope="module")
+def made(deploy: Request) -> Artifact:
+    return stage.run(deploy)
+
+
+@pytest.fixture(scope="module")
+def report(made: Artifact) -> Report:
+    found: Report = json.loads((made.path / "report.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(made: Artifact) -> str:
+    return (made.path / "report.html").read_text(encoding="utf-8")
+
+
+def valid(found: Mapping[str, Any]) -> None:
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+
+
+def variant(found: Mapping[str, Any], name: str) -> Report:
+    return next(v for v in found["variants"] if v["name"] == name)
+
+
+def row(found: Mapping[str, Any], metric: str) -> Report:
+    return next(r for r in found["deltas"] if r["metric"] == metric)
+
+
+def shown(found: Mapping[str, Any], width: int = 100, colour: bool = True) -> str:
+    """What a terminal of that width is sent."""
+    sent = io.StringIO()
+    Console(width=width, file=sent, force_terminal=colour, color_system="standard" if colour else None).print(
+        terminal.render(found)
+    )
+    return sent.getvalue()
+
+
+def with_inputs(given: Request, **changes: Artifact) -> Request:
+    return Request({**given.inputs, **changes}, given.out, given.options, given.context)
+
+
+def with_options(given: Request, **changes: Any) -> Request:
+    return Request(given.inputs, given.out, {**given.options, **changes}, given.context)
+
+
+# ------------------------------------------------------------------ the stage and its schema
+
+
+def test_the_stage_writes_three_files_and_says_the_verdict(made: Artifact) -> None:
+    assert [f.name for f in made.files()] == ["report.html", "report.json", "report.md"]
+    assert made.kind == "report"
+    assert made.facts["variant"] == "int8"
+    assert made.facts["sentence"].startswith("int8 ships: ")
+
+
+def test_the_report_fits_its_schema(report: Report) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    valid(report)
+
+
+def spoil(path: str, value: Any) -> Callable[[Report], None]:
+    def change(found: Any) -> None:
+        *parents, last = path.split("/")
+        for key in parents:
+            found = found[int(key) if key.isdigit() else key]
+        found[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("another version", spoil("schema", "edgecompress/report/2")),
+        ("a measured number without a value", spoil("variants/0/numbers/latency/value", None)),
+        ("an unavailable number with a value", spoil("variants/0/numbers/arena/value", 0)),
+        ("an unavailable number without a reason", spoil("variants/0/numbers/arena/reason", "")),
+        ("a status that nobody knows", spoil("variants/0/numbers/latency/status", "guessed")),
+        ("a key that nobody knows", spoil("extra", 1)),
+        ("too many latencies", spoil("variants/0/sessions/0/latencies_ms", [1.0] * 2001)),
+        ("a verdict that nobody knows", spoil("variants/0/verdict", "won")),
+        ("a hash that is none", spoil("variants/0/artifact/sha256", "abc")),
+    ],
+)
+def test_the_schema_rejects(report: Report, what: str, change: Callable[[Report], None]) -> None:
+    wrong = copy.deepcopy(report)
+    change(wrong)
+    with pytest.raises(jsonschema.ValidationError):
+        valid(wrong)
+
+
+# ------------------------------------------------------------------ what the numbers are
+
+
+def session_medians(given: Request, name: str) -> list[float]:
+    rounds = [a for a in given.inputs.values() if a.kind == "round" and name in a.facts["variants"]]
+    return [a.facts["variants"][name]["median_ms"] for a in rounds]
+
+
+def test_the_headline_is_the_median_of_session_medians_with_their_interval(deploy: Request, report: Report) -> None:
+    medians = session_medians(deploy, "int8")
+    latency = variant(report, "int8")["numbers"]["latency"]
+    assert latency["value"] == pytest.approx(statistics.median(medians))
+    assert (latency["low"], latency["high"], latency["n"]) == (min(medians), max(medians), 6)
+
+
+def test_the_change_is_the_median_of_the_paired_ratios(deploy: Request, report: Report) -> None:
+    pairs = zip(session_medians(deploy, "openvino-fp32"), session_medians(deploy, "int8"), strict=True)
+    ratios = [before / after for before, after in pairs]
+    change = row(report, "latency")["change"]
+    assert report["baseline"] == "openvino-fp32"
+    assert change["factor"] == pytest.approx(statistics.median(ratios))
+    assert (change["low"], change["high"]) == pytest.approx((min(ratios), max(ratios)))
+    assert change["called"] == "better"
+
+
+def test_the_size_is_compared_within_its_own_format(report: Report) -> None:
+    size = row(report, "size")
+    assert size["before_of"] == "fp32"
+    assert size["change"]["factor"] == report_inputs.SIZES["fp32"] / report_inputs.SIZES["int8"]
+
+
+def test_the_accuracy_is_that_of_the_artifact_against_the_source(report: Report) -> None:
+    accuracy = row(report, "accuracy")
+    assert (accuracy["before"]["value"], accuracy["after"]["value"]) == (462 / 500, 460 / 500)
+    assert accuracy["says"] == "net 2 of 500 items lost"
+
+
+def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: Path) -> None:
+    found = build.report(request(tmp_path, sessions=2, runs=5000))
+    int8 = variant(found, "int8")
+    histogram = int8["distribution"]["histogram"]
+    assert sum(histogram["counts"]) + histogram["over"] == int8["distribution"]["runs"] == 10_000
+    assert [(s["every"], len(s["latencies_ms"])) for s in int8["sessions"]] == [(3, 1667), (3, 1667)]
+    assert any("every k-th latency" in note["text"] for note in found["notes"])
+
+
+def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None:
+    found = build.report(request(tmp_path, sessions=1, runs=60))
+    valid(found)
+    latency = row(found, "latency")
+    assert (latency["after"]["low"], latency["after"]["high"]) == (None, None)
+    assert latency["change"]["called"] == "none"
+    assert "no change is called" in found["summary"]["sentence"]
+    assert any("no interval" in note["text"] for note in found["notes"])
+    assert "needs 299 runs" in variant(found, "int8")["numbers"]["p99"]["reason"]
+
+
+def test_what_is_missing_is_null_with_its_reason(report: Report) -> None:
+    broken = variant(report, "broken")
+    assert {n["value"] for n in broken["numbers"].values()} == {None}
+    assert all(n["reason"] for n in broken["numbers"].values())
+    assert broken["numbers"]["latency"]["reason"] == "the converter ended with signal 6"
+    assert "– " in shown(report) and " 0 ms" not in shown(report)
+
+
+def test_an_estimate_is_written_with_its_sign_its_band_and_its_name(report: Report, page: str) -> None:
+    gross = variant(report, "int8")["numbers"]["energy_gross"]
+    assert gross["status"] == "estimated"
+    assert numbers.text(gross, spread=True) == "≈ 1.3 mJ (0.64 – 1.9)"
+    assert numbers.provenance(gross) == "estimated, package, power model: a synthetic citation"
+    assert "estimated, package, power model: a synthetic citation" in page
+    assert row(report, "energy_gross")["change"]["called"] == "none"
+    assert row(report, "energy_gross")["says"] == "≈ 1.8× less"
+
+
+@pytest.mark.parametrize(("key", "value"), [("status", "measured"), ("scope", "wall")])
+def test_numbers_of_different_standing_are_never_compared(
+    deploy: Request, tmp_path: Path, key: str, value: str
+) -> None:
+    facts = report_inputs.energy_facts()
+    for number in facts["variants"]["openvino-fp32"]:
+        number[key] = value
+    found = build.report(with_inputs(deploy, energy=write(tmp_path / "energy", "energy", facts)))
+    for metric in ("energy_gross", "energy_net", "inferences_per_joule"):
+        assert row(found, metric)["change"] is None
+        assert row(found, metric)["says"].startswith("not compared: ")
+    assert "change" not in {r["metric"] for r in found["deltas"] if r["change"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "status", "words"),
+    [
+        (0.30123, "ms", "measured", "0.3012 ms"),
+        (0.0042, "ms", "measured", "4.200 µs"),
+        (12_345.0, "ms", "measured", "12.35 s"),
+        (310_482, "bytes", "measured", "303 KiB"),
+        (512, "bytes", "measured", "512 B"),
+        (0.924, "fraction", "measured", "92.4 %"),
+        (-0.012, "fraction", "measured", "−1.20 %"),
+        (1234.5, "/s", "measured", "1,234 /s"),
+        (0.00129, "J", "estimated", "≈ 1.3 mJ"),
+        (777.7, "1/J", "estimated", "≈ 780 /J"),
+        (9.996, "W", "estimated", "≈ 10 W"),
+        (0, "operators", "measured", "0 operators"),
+    ],
+)
+def test_numbers_are_written_with_the_digits_they_deserve(value: float, unit: str, status: Any, words: str) -> None:
+    assert numbers.text(numbers.number("x", value, unit, status=status)) == words
+
+
+# ------------------------------------------------------------------ how it may end
+
+
+def test_a_profile_of_one_artifact_has_no_before(tmp_path: Path) -> None:
+    profile = {"name": "standard", "sessions": 6}
+    inputs = {f"round-{i}": report_inputs.a_round(tmp_path / f"r{i}", i, ["int8"], 80) for i in range(1, 7)}
+    inputs["int8/artifact"] = write(tmp_path / "a", "onnx", {}, {"model.onnx": b"m"})
+    (tmp_path / "out").mkdir()
+    asked = Request(inputs, tmp_path / "out", {"profile": profile, "exit_code": 0}, Context())
+    made = stage.run(asked)
+    found = json.loads((made.path / "report.json").read_text())
+    valid(found)
+    assert found["summary"]["outcome"] == "measured"
+    assert re.match(r"int8 takes 0\.3\d+ ms \[.*\] per run, the median of 6 sessions\.", found["summary"]["sentence"])
+    assert row(found, "latency")["before"] is None
+    assert "No variant has an accuracy" in (made.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "words"), [(1, "nothing", "Nothing ships: "), (3, "failed", "It failed: broken/export: ")]
+)
+def test_nothing_shipped_says_why(deploy: Request, code: int, outcome: str, words: str) -> None:
+    choice = {"variant": "", "reason": "no variant kept the budget", "table": {}}
+    found = build.report(with_options(deploy, choice=choice, exit_code=code))
+    valid(found)
+    assert found["summary"]["outcome"] == outcome
+    assert found["summary"]["sentence"].startswith(words)
+    assert found["deltas"] == []
+    assert words.split(":")[0] in shown(found)
+    assert words.split(":")[0] in html.page(found)
+
+
+def test_a_crashed_session_is_told_and_not_counted(deploy: Request, tmp_path: Path) -> None:
+    facts = copy.deepcopy(dict(deploy.inputs["round-6"].facts))
+    facts["variants"]["int8"] = {"crashed": "signal 11; log: a.log"}
+    found = build.report(with_inputs(deploy, **{"round-6": write(tmp_path / "r", "round", facts)}))
+    valid(found)
+    assert variant(found, "int8")["numbers"]["latency"]["n"] == 5
+    assert any(n["level"] == "warning" and "int8 crashed in 1 session: signal 11" in n["text"] for n in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("fact", "level", "words"),
+    [("random", "warning", "The data is random"), ("split_by_seed", "note", "split by seed")],
+)
+def test_how_the_data_came_about_is_said(deploy: Request, tmp_path: Path, fact: str, level: str, words: str) -> None:
+    samples = write(tmp_path / "samples", "samples", {**report_inputs.SAMPLES, fact: True})
+    found = build.report(with_inputs(deploy, samples=samples))
+    assert any(n["level"] == level and words in n["text"] for n in found["notes"])
+    assert words in shown(found, width=300) and words in markdown.page(found) and words in html.page(found)
+
+
+# ------------------------------------------------------------------ strangers' names
+
+
+def hostile(value: Any) -> Any:
+    """Every text of an option replaced by one that attacks; keys and known words stay."""
+    if isinstance(value, dict):
+        kept = ("name", "verdict", "status", "variant", "runtime", "stage")
+        return {k: v if k in kept and isinstance(v, str) else hostile(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [hostile(v) for v in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page: its elements, their attributes, its ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            self.attributes.add(name)
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("href", "src", "xlink:href", "srcset", "action"):
+                self.links.append(value or "")
+
+
+def parsed(text: str) -> Tags:
+    tags = Tags()
+    tags.feed(text)
+    return tags
+
+
+@pytest.fixture(scope="module")
+def attacked(deploy: Request, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("attacked")
+    ops = report_inputs.ops_facts()
+    ops["variants"]["int8"]["ops"] = [{"name": HOSTILE, "type": HOSTILE, "ms": 1.0, "where": HOSTILE}] * 3
+    ops["variants"]["int8"]["fallback"] = [HOSTILE]
+    energy = report_inputs.energy_facts() | {"sensor": HOSTILE, "why_not": {HOSTILE: HOSTILE}}
+    for number in energy["variants"]["int8"]:
+        number["source"] = number["scope"] = HOSTILE
+    samples = report_inputs.SAMPLES | {"origin": HOSTILE, "label_names": [HOSTILE]}
+    inputs = {n: write(folder / n, n, f) for n, f in (("ops", ops), ("energy", energy), ("samples", samples))}
+    found = build.report(with_options(with_inputs(deploy, **inputs), **hostile(deploy.options)))
+    valid(found)
+    return found
+
+
+def test_a_hostile_name_is_only_text_in_html(attacked: Report, page: str) -> None:
+    text = html.page(attacked)
+    found, plain = parsed(text), parsed(page)
+    assert found.tags <= plain.tags | {"text"}
+    assert "script" not in found.tags
+    assert not any(name.startswith("on") for name in found.attributes)
+    assert "\u202e" not in text and "\x1b" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_a_hostile_name_is_only_text_in_markdown(attacked: Report) -> None:
+    text = markdown.page(attacked)
+    assert "<script" not in text and "\u202e" not in text and "\x1b" not in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in table]
+    heads = [i for i, line in enumerate(table) if "---" in line and set(line) <= set("|- ")]
+    assert len(heads) > 10 and all(widths[i] == widths[i - 1] == widths[i + 1] for i in heads)
+
+
+def test_a_hostile_name_is_only_text_in_a_terminal(attacked: Report) -> None:
+    text = shown(attacked, colour=False)
+    assert "\x1b[31m" not in text and "\u202e" not in text
+    assert "\\u001b[31m" in text
+    raw = copy.deepcopy(attacked)
+    raw["summary"]["sentence"] = "\x1b]0;owned\x07[bold]not markup[/bold]"
+    assert "\x1b]0" not in shown(raw) and "[bold]not markup[/bold]" in shown(raw)
+
+
+# ------------------------------------------------------------------ the faces
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(page: str) -> None:
+    found = parsed(page)
+    assert len(page.encode()) < 2_000_000
+    assert found.links == ["data:,"]
+    assert not found.tags & {"script", "iframe", "img", "object", "embed", "audio", "video", "base", "form"}
+    assert set(re.findall(r"url\(([^)]{0,5})", page)) <= {"#ecdf", "#stri", "#hist", "#chan"}
+    assert "@import" not in page
+    assert "default-src &#x27;none&#x27;" in page
+
+
+def test_every_id_of_the_page_is_its_own(page: str) -> None:
+    ids = parsed(page).ids
+    assert len(ids) == len(set(ids)) > 7
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(ids)
+
+
+def test_the_terminal_keeps_to_its_width_and_to_no_color(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for width in (80, 100, 120):
+        assert max(map(len, shown(report, width, colour=False).splitlines())) <= width
+    text = shown(report, 120)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", text)
+    assert "int8 ships: " in text and "lost: net 71 of 500 items lost, limit 5" in text
+
+
+@pytest.mark.parametrize("name", ["terminal.txt", "report.md"])
+def test_the_text_is_the_golden_one(report: Report, name: str) -> None:
+    """To renew after a wanted change: write `text` over the file, and read the difference."""
+    text = shown(report, colour=False) if name == "terminal.txt" else markdown.page(report)
+    plain = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    assert plain == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_the_terminal_needs_no_heavy_library(made: Artifact) -> None:
+    code = """
+import json, sys
+from rich.console import Console
+from edgecompress.report import terminal
+Console().print(terminal.render(json.load(open(sys.argv[1]))))
+heavy = {"numpy", "torch", "vl_convert", "onnx"} & set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else 0)
+"""
+    asked = [sys.executable, "-c", code, str(made.path / "report.json")]
+    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_variant_and_why_it_lost_is_in_every_face(report: Report, page: str) -> None:
+    faces = (shown(report, width=200), markdown.page(report), page)
+    for name in (*MEDIANS, "fp16-odd", "broken"):
+        assert all(name in face for face in faces)
+    for reason in ("net 71 of 500 items lost, limit 5", "the converter ended with signal 6", "1.11x the time of int8"):
+        assert all(reason in face for face in faces)
