@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def clean(text: str) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds as people say them."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
@@ -116,15 +117,17 @@ class Progress:
     """Listens to a run: a line per stage that ended, and on a terminal a live line with the time left."""
 
     def __init__(self, screen: Console, args: argparse.Namespace) -> None:
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
         self.screen, self.verbose, self.quiet = screen, args.verbose, args.quiet
-        text = TextColumn("{task.description}", markup=False)
-        left = TextColumn("{task.fields[left]}", markup=False)
+        words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
         hidden = not screen.is_terminal or args.quiet
-        self.bar = Bar(SpinnerColumn(), text, BarColumn(20), left, console=screen, transient=True, disable=hidden)
-        self.task = self.bar.add_task("", total=1.0, left="")
+        # Drawn once a second: what is measured in the meantime shares this machine with us.
+        self.bar = Bar(
+            words[0], BarColumn(20), words[1], console=screen, transient=True, disable=hidden, refresh_per_second=1
+        )
+        self.task = self.bar.add_task("", total=1.0, what="", left="")
 
     def __enter__(self) -> Progress:
         self.bar.start()
@@ -136,13 +139,13 @@ class Progress:
     def __call__(self, event: Event) -> None:
         """Takes in one event of the run."""
         if event.kind == "ended" and event.outcome:
-            self._ended(event.outcome)
-        what = clean(event.what or event.why)
-        left = f"about {duration(event.left_s)} left" if event.left_s else ""
-        description = f"{clean(event.stage.name)}: {_cut(what)}"
-        self.bar.update(self.task, completed=event.fraction, description=description, left=left)
+            return self._ended(event.outcome)
+        what = f"{clean(event.stage.name)}: {_cut(clean(event.what or event.why))}"
+        left = Countdown(event.left_s)
+        self.bar.update(self.task, completed=event.fraction, what=what, left=left)
         if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
-            line(self.screen, f"       {description} ({event.fraction:.0%}, {left})")
+            line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
+        return None
 
     def _ended(self, outcome: Outcome) -> None:
         if self.quiet:
@@ -155,6 +158,17 @@ class Progress:
         says = outcome.reason or ("" if hit else outcome.why_run)
         text = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
         self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
+
+
+class Countdown:
+    """Seconds left, as of when it is printed: a stage that measures says nothing for minutes."""
+
+    def __init__(self, left_s: float) -> None:
+        self.until = time.monotonic() + left_s
+
+    def __str__(self) -> str:
+        left_s = self.until - time.monotonic()
+        return f"about {duration(left_s)} left" if left_s >= 1 else ""
 
 
 # --------------------------------------------------------------------------- results

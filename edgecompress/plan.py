@@ -71,12 +71,22 @@ def front(job: Job) -> list[Stage]:
     return list(_front(job, *_reader(job.source.value)))
 
 
-def plugins(target: Target, kind: str = "module") -> list[ModuleType]:
-    """The plug-ins that a target needs when its source is of `kind`; nothing need be installed."""
-    modules: dict[str, ModuleType] = {}
-    for variant in target.variant:
-        _steps(target, variant, kind, "target", modules)
-    return list(modules.values())
+def plugins(target: Target) -> list[ModuleType]:
+    """The plug-ins on the way from a torch source to a target, or from the first kind of file that reaches it.
+
+    Nothing need be installed. Raises ConfigError when nothing reaches it, with what is wrong for a torch source.
+    """
+    first: ConfigError | None = None
+    for kind in ("module", *sorted(m.FORMAT for _, m in registry.every("runtimes"))):
+        modules: dict[str, ModuleType] = {}
+        try:
+            for variant in target.variant:
+                _steps(target, variant, kind, "target", modules)
+            return list(modules.values())
+        except ConfigError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 # --------------------------------------------------------------------------- source, data, golden
@@ -132,9 +142,7 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         user_code=torch,
         estimate_s=ESTIMATE_S["golden"],
     )
-    yield Stage(
-        "excerpt", "excerpt:run", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0
-    )
+    yield Stage("excerpt", "excerpt:run", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0)
 
 
 def _chosen(job: Job) -> list[Variant]:

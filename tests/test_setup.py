@@ -127,3 +127,9 @@ def test_this_environment_has_no_cuda_package_unless_its_torch_is_a_gpu_build() 
     names = {d.metadata["Name"].lower() for d in metadata.distributions()}
     gpu_builds = {n for n in names if n.startswith(("nvidia-cu", "nvidia-nccl")) or n == "triton"}
     assert not gpu_builds or setup.read_state(Path(sys.prefix) / "edgecompress-setup.json").torch == "gpu"
+
+
+def test_a_target_that_no_torch_net_reaches_is_asked_for_its_own_kind(tmp_path: Path) -> None:
+    target = tmp_path / "null.toml"
+    target.write_text('description = "n"\nruntime = "null"\n[[variant]]\nname = "plain"\n')
+    assert setup.target_extras(str(target), sys.executable) == ()
