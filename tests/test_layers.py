@@ -36,6 +36,10 @@ LEVELS = (
 )
 UPWARD = {("envs", "plan"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
 PLUGINS_MAY = {"errors", "lifeline", "model", "tensors"}
+FOLDERS = {
+    "edgecompress",
+    *(f"edgecompress.{kind}" for kind in registry.KINDS),
+}  # what is imported from them is a module
 CPU_LIMIT_S = 0.150
 HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"
 
@@ -64,8 +68,8 @@ def imports(path: Path, everywhere: bool) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = node.module == "edgecompress"
-            yield from (f"edgecompress.{a.name}" for a in node.names) if whole else (node.module,)
+            folder = node.module in FOLDERS
+            yield from (f"{node.module}.{a.name}" for a in node.names) if folder else (node.module,)
 
 
 def _top(body: list[ast.stmt]) -> Iterator[ast.AST]:
