@@ -153,18 +153,17 @@ def _checks(found: Found, limits: Limits) -> Iterator[Check]:
 
 
 def _metric_checks(found: Found, limits: Limits) -> Iterator[Check]:
+    """The limits that mean something for this metric; where none does, each of them with the reason."""
     m = found.metric or {}
     drop = m["before"] - m["after"] if m and None not in (m["before"], m["after"]) else None
     values = {"items_lost": m.get("net_lost"), "metric_ratio": m.get("ratio"), "metric_drop": drop}
-    for name, value in values.items():
-        limit = getattr(limits, name)
-        if limit is None:
-            continue
-        if value is None:
-            why = found.reasons.get("metric") or m.get("reason") or f"{m['name']} has no such number"
-            yield Check(name, None, None, limit, f"{name} is not judged: {why}")
-        else:
-            yield Check(name, value <= limit, value, limit, _says(name, m, value, limit))
+    asked = {name: getattr(limits, name) for name in values if getattr(limits, name) is not None}
+    judged = {name: value for name in asked if (value := values[name]) is not None}
+    for name, value in judged.items():
+        yield Check(name, value <= asked[name], value, asked[name], _says(name, m, value, asked[name]))
+    why = found.reasons.get("metric") or m.get("reason") or f"{m['name']} has no such number"
+    for name in asked if not judged else ():
+        yield Check(name, None, None, asked[name], f"{name} is not judged: {why}")
 
 
 def _says(name: str, m: Facts, value: float, limit: float) -> str:

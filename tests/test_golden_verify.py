@@ -1,0 +1,263 @@
+"""Golden outputs and the verdict on an artifact, with the null runtime: no torch, a child process for each verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from edgecompress import golden, outputs, tensors
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.runtimes import null
+from edgecompress.settings import Limits
+
+verify = importlib.import_module("edgecompress.verify")  # `edgecompress.verify` is the API's function
+
+N = 37
+BATCH = Dim("batch", 1, 64)
+LABELS = np.arange(N) % 2  # of a null net of positive mean and scale every item is class 3
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Artifact:
+    """N items of positive mean, labels 3 for the even ones and 2 for the odd ones."""
+    values = np.random.default_rng(0).random((N, 5)).astype(np.float32) + 0.5
+    return made(tmp_path / "samples", {"input": values, "labels": 3 - LABELS})
+
+
+def made(folder: Path, arrays: dict[str, Any]) -> Artifact:
+    tensors.write_split(folder / "test", arrays)
+    given = arrays["input"]
+    spec = TensorSpec("input", (Dim("batch", 1, len(given)), *given.shape[1:]), str(given.dtype))
+    facts = {"splits": {"test": len(given)}, "labelled": "labels" in arrays}
+    return Artifact(folder, "samples", (spec,), facts=facts).write()
+
+
+def net(folder: Path, batch: int | Dim = BATCH, outputs: int = 1, **more: Any) -> Artifact:
+    """A null net of 5 numbers in, 4 out."""
+    folder.mkdir(parents=True)
+    inputs = (TensorSpec("x", (batch, 5)),)
+    named = tuple(TensorSpec(f"y{i}" if i else "y", (batch, 4)) for i in range(outputs))
+    null.write(folder / "model.null", null.Net(inputs, named, **more))
+    return Artifact(folder, "null", inputs, named).write()
+
+
+def ask_golden(folder: Path, model: Artifact, samples: Artifact, **options: Any) -> Artifact:
+    folder.mkdir()
+    return golden.run(Request({"model": model, "samples": samples}, folder, {"splits": ["test"], **options}))
+
+
+def ask_verdict(folder: Path, parts: dict[str, Artifact], metric: str = "top1", **limits: Any) -> Artifact:
+    folder.mkdir()
+    options = {"runtime": "null", "metric": metric, "limits": dataclasses.asdict(Limits(**limits))}
+    found = verify.run(Request(parts, folder, options, Context(batch=8)))
+    assert isinstance(found, Artifact)
+    json.loads((folder / "artifact.json").read_text(), parse_constant=pytest.fail)
+    return found
+
+
+def check(verdict: Artifact, name: str) -> dict[str, Any]:
+    return next(c for c in verdict.facts["checks"] if c["name"] == name)
+
+
+# --------------------------------------------------------------------------- golden
+
+
+@pytest.mark.parametrize("batch", [BATCH, 1, 8, Dim("batch", 1, 3)])
+def test_golden_is_item_by_item_whatever_the_batch(tmp_path: Path, samples: Artifact, batch: int | Dim) -> None:
+    found = ask_golden(tmp_path / "golden", net(tmp_path / "net", batch), samples, metric="top1")
+    means = tensors.load(samples, "test", "input").mean(axis=1, dtype=np.float64)
+    assert np.allclose(tensors.load(found, "test", "y"), means[:, None] * [1, 2, 3, 4])
+    assert found.facts["n"] == {"test": N}
+    assert found.facts["metric"] == {"name": "top1", "value": 19 / 37, "unit": "fraction", "n": N}
+    assert [spec.name for spec in found.outputs] == ["y"]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_an_output_that_is_not_finite_is_named_with_its_item(tmp_path: Path, samples: Artifact) -> None:
+    values = np.array(tensors.load(samples, "test", "input"))
+    values[29] = 3e38
+    broken = made(tmp_path / "broken", {"input": values})
+    with pytest.raises(InputError, match="the source's output 'y' is NaN or infinite for item 29 of split 'test'"):
+        ask_golden(tmp_path / "golden", net(tmp_path / "net"), broken)
+
+
+def test_labels_out_of_range_are_found_before_anything_is_compressed(tmp_path: Path, samples: Artifact) -> None:
+    values = tensors.load(samples, "test", "input")
+    wrong = made(tmp_path / "wrong", {"input": values, "labels": np.where(np.arange(N) == 11, 4, 0)})
+    with pytest.raises(InputError, match="item 11: label 4 is out of range: the model has 4 classes, 0 to 3"):
+        ask_golden(tmp_path / "golden", net(tmp_path / "net"), wrong, metric="top1")
+
+
+def test_a_split_that_is_not_there(tmp_path: Path, samples: Artifact) -> None:
+    (tmp_path / "golden").mkdir()
+    asked = Request({"model": net(tmp_path / "net"), "samples": samples}, tmp_path / "golden", {"splits": ["select"]})
+    with pytest.raises(InputError, match="no split 'select', only: test"):
+        golden.run(asked)
+
+
+def test_data_of_another_shape_is_refused(tmp_path: Path) -> None:
+    wrong = made(tmp_path / "wrong", {"input": np.ones((3, 6), np.float32)})
+    with pytest.raises(InputError, match="takes batch x 5, the data gives batch x 6"):
+        ask_golden(tmp_path / "golden", net(tmp_path / "net"), wrong)
+
+
+# --------------------------------------------------------------------------- how far outputs are apart
+
+PAIR = npst.arrays(np.float32, (150, 3), elements=st.floats(-100, 100, width=32))
+
+
+@given(PAIR, PAIR)
+def test_the_stream_agrees_with_the_formulas(a: np.ndarray, b: np.ndarray) -> None:
+    found = outputs.compare(a, b, "y").facts()
+    x, y = a.astype(float), b.astype(float)
+    noise, signal = ((x - y) ** 2).sum(), (x**2).sum()
+    assert found["max_abs_error"] == pytest.approx(np.abs(x - y).max())
+    assert found["agreement"] == pytest.approx((a.argmax(1) == b.argmax(1)).mean())
+    if noise and signal:
+        assert found["sqnr_db"] == pytest.approx(10 * math.log10(signal / noise))
+    if (x**2).sum() > 1e-9 and (y**2).sum() > 1e-9:
+        assert found["cosine"] == pytest.approx((x * y).sum() / np.sqrt((x**2).sum() * (y**2).sum()), abs=1e-9)
+
+
+@given(PAIR.filter(lambda a: bool(a.any())), st.floats(0.001, 0.5))
+def test_a_relative_error_has_its_decibels(a: np.ndarray, error: float) -> None:
+    x = a.astype(float)
+    assert outputs.compare(x, x * (1 + error), "y").facts()["sqnr_db"] == pytest.approx(
+        -20 * math.log10(error), abs=1e-6
+    )
+
+
+def test_what_has_no_number_has_a_reason() -> None:
+    ones, zeros = np.ones((4, 2)), np.zeros((4, 2))
+    same = outputs.compare(ones, ones, "y").facts()
+    assert (same["sqnr_db"], same["reason"], same["cosine"]) == (None, "identical", pytest.approx(1))
+    silent = outputs.compare(zeros, ones, "y").facts()
+    assert (silent["sqnr_db"], silent["cosine"], silent["reason"]) == (None, None, "the source's output is zero")
+    bad = outputs.compare(ones, np.where(np.arange(4)[:, None] == 2, np.nan, ones), "y").facts()
+    assert (bad["max_abs_error"], bad["reason"]) == (None, "1 of 4 items hold NaN or infinite values")
+
+
+def test_another_shape_is_no_match() -> None:
+    with pytest.raises(StageFailed, match=r"output 'y' is \[4, 3\], the source's is \[4, 2\]"):
+        outputs.compare(np.ones((4, 2)), np.ones((4, 3)), "y")
+
+
+# --------------------------------------------------------------------------- the verdict
+
+
+@pytest.fixture
+def parts(tmp_path: Path, samples: Artifact) -> dict[str, Artifact]:
+    """What verify gets, but for the artifact."""
+    source = net(tmp_path / "source")
+    return {"samples": samples, "golden": ask_golden(tmp_path / "golden", source, samples), "model": source}
+
+
+def test_the_source_itself_keeps_every_limit(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    limits = {"items_lost": 0, "sqnr_db": 100.0, "cosine": 0.999999, "size_bytes": 10_000, "fallback_ops": 0}
+    found = ask_verdict(tmp_path / "verdict", parts, **limits)
+    assert "lost" not in found.facts
+    assert found.facts["n"] == N
+    assert found.facts["fallback"] == []
+    assert {c["name"]: c["ok"] for c in found.facts["checks"]} == dict.fromkeys(["finite", *limits], True)
+    assert found.facts["metric"]["before"] == found.facts["metric"]["after"] == pytest.approx(19 / 37)
+    assert np.load(found.path / "before.npy").tolist() == (1.0 - LABELS).tolist()
+
+
+def test_one_percent_of_error_is_forty_decibels(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    found = ask_verdict(tmp_path / "verdict", {**parts, "model": net(tmp_path / "net", scale=1.01)}, sqnr_db=45.0)
+    assert found.facts["outputs"][0]["sqnr_db"] == pytest.approx(40, abs=0.01)
+    assert found.facts["outputs"][0]["agreement"] == 1
+    assert found.facts["lost"] == check(found, "sqnr_db")["says"] == "output 'y': sqnr_db 40 dB, limit 45 dB"
+
+
+def test_lost_items_are_counted_and_lose_the_variant(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    upside_down = {**parts, "model": net(tmp_path / "net", scale=-1.0)}
+    found = ask_verdict(tmp_path / "verdict", upside_down, items_lost=2)
+    metric = found.facts["metric"]
+    assert (metric["items_lost"], metric["items_gained"], metric["after"]) == (19, 0, 0)
+    assert metric["low"] < -19 / 37 < metric["high"] < 0
+    assert found.facts["lost"] == "net 19 of 37 items lost (19 lost, 0 gained), limit 2"
+
+
+def test_an_artifact_that_answers_infinity_is_lost_whatever_the_limits(
+    tmp_path: Path, parts: dict[str, Artifact]
+) -> None:
+    found = ask_verdict(tmp_path / "verdict", {**parts, "model": net(tmp_path / "net", scale=1e39)})
+    assert found.facts["lost"] == "37 items hold NaN or infinite values"
+    assert found.facts["outputs"][0]["sqnr_db"] is None
+
+
+def test_a_ratio_limit_judges_an_error(tmp_path: Path, samples: Artifact) -> None:
+    values = tensors.load(samples, "test", "input")
+    targets = np.ones((N, 4), np.float32)
+    data = made(tmp_path / "regression", {"input": values, "labels": targets})
+    source = net(tmp_path / "source")
+    given = {"samples": data, "golden": ask_golden(tmp_path / "golden", source, data), "model": source}
+    same = ask_verdict(tmp_path / "a", given, "mse", metric_ratio=1.01, items_lost=0)
+    assert [c["name"] for c in same.facts["checks"]] == ["finite", "metric_ratio"]
+    assert same.facts["metric"]["ratio"] == 1
+    worse = ask_verdict(tmp_path / "b", {**given, "model": net(tmp_path / "net", scale=1.1)}, "mse", metric_ratio=1.01)
+    assert worse.facts["lost"].startswith("mse ")
+    assert worse.facts["metric"]["low"] > 1
+
+
+def test_without_labels_a_limit_is_not_judged_and_says_why(tmp_path: Path, samples: Artifact) -> None:
+    data = made(tmp_path / "plain", {"input": tensors.load(samples, "test", "input")})
+    source = net(tmp_path / "source")
+    given = {"samples": data, "golden": ask_golden(tmp_path / "golden", source, data, metric="top1"), "model": source}
+    found = ask_verdict(tmp_path / "verdict", given, items_lost=0)
+    assert found.facts["metric"] is None
+    assert found.facts["reasons"]["metric"] == "the data has no labels"
+    assert check(found, "items_lost")["ok"] is None
+    assert check(found, "items_lost")["says"] == "items_lost is not judged: the data has no labels"
+    assert "fallback" not in found.facts
+
+
+def test_the_users_metric_has_a_drop(
+    tmp_path: Path, parts: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("users_score")
+    module.__dict__["height"] = lambda outputs, labels: outputs["y"][:, 3]
+    monkeypatch.setitem(sys.modules, "users_score", module)
+    given = {**parts, "model": net(tmp_path / "net", scale=0.5)}
+    found = ask_verdict(tmp_path / "verdict", given, "users_score:height", metric_drop=0.1)
+    assert found.facts["metric"]["after"] == pytest.approx(found.facts["metric"]["before"] / 2)
+    assert check(found, "metric_drop")["ok"] is False
+
+
+def test_an_artifact_over_its_size_is_lost(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    found = ask_verdict(tmp_path / "verdict", parts, size_bytes=100)
+    assert found.facts["lost"] == f"{parts['model'].size_bytes:,} bytes, limit 100"
+
+
+def test_outputs_of_other_names_are_paired_by_position_and_other_numbers_are_not(
+    tmp_path: Path, parts: dict[str, Artifact]
+) -> None:
+    one = net(tmp_path / "one")
+    renamed = dataclasses.replace(one, outputs=(TensorSpec("logits", (BATCH, 4)),))
+    null.write(one.path / "model.null", null.Net(one.inputs, renamed.outputs))
+    found = ask_verdict(tmp_path / "a", {**parts, "model": renamed.write()}, items_lost=0)
+    assert "lost" not in found.facts
+    two = dataclasses.replace(net(tmp_path / "two", outputs=2), outputs=(TensorSpec("a", (BATCH, 4)),) * 2)
+    with pytest.raises(StageFailed, match="the source has the outputs y, the artifact a, a"):
+        verify._pairs(parts["golden"], two)
+
+
+def test_a_damaged_artifact_fails_and_does_not_pass(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    broken = net(tmp_path / "net")
+    (broken.path / "model.null").write_text("{")
+    with pytest.raises(InputError, match=r"model\.null: not a null net"):
+        ask_verdict(tmp_path / "verdict", {**parts, "model": broken})
