@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import os
 import re
 import shutil
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress import tensors
+from edgecompress import tensors, usercode
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
 
@@ -62,7 +58,7 @@ def run(request: Request) -> Artifact:
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
     except Exception as error:
-        raise InputError(f"{_reference(model)}: torch.export cannot trace it: {_said(error)}") from error
+        raise InputError(f"{_reference(model)}: torch.export cannot trace it: {usercode.said(error)}") from error
     torch.export.save(program, request.out / PROGRAM)
     inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
     return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
@@ -80,11 +76,11 @@ def factory(reference: str) -> Any:
     """The torch module that `pkg.mod:fn` builds, in eval mode; raises InputError with what the user's code raised."""
     import torch
 
-    build = _function(reference)
+    build = usercode.function(reference)
     try:
         net = build()
     except Exception as error:
-        raise InputError(f"{reference} raised {_said(error)}; run it in Python to debug it") from error
+        raise InputError(f"{reference} raised {usercode.said(error)}; run it in Python to debug it") from error
     if not isinstance(net, torch.nn.Module):
         raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
     return net.eval()
@@ -169,47 +165,6 @@ def _range(name: str, text: str) -> Dim:
     if not found or int(found[2]) > int(found[3]):
         raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
     return Dim(found[1], int(found[2]), int(found[3]))
-
-
-# --------------------------------------------------------------------------- the user's function
-
-
-def _function(reference: str) -> Callable[[], Any]:
-    where, _, name = reference.partition(":")
-    if not where or not name:
-        raise InputError(f"'{reference}' is neither a file nor pkg.mod:function; give one of them")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        missing = error.name or where
-        if not (where + ".").startswith(missing + "."):
-            raise InputError(f"{reference}: {_said(error)}; install '{missing}', or add its folder") from error
-        raise InputError(
-            f"{reference}: no module '{missing}' in {os.getcwd()} or installed; go to the folder that holds it"
-        ) from error
-    except Exception as error:
-        raise InputError(
-            f"{reference}: importing {where} raised {_said(error)}; run it in Python to debug it"
-        ) from error
-    if not callable(getattr(module, name, None)):
-        known = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
-        raise InputError(f"{reference}: {where} has no function '{name}'{did_you_mean(name, known)}")
-    return getattr(module, name)  # type: ignore[no-any-return]
-
-
-def _said(error: BaseException) -> str:
-    """`ValueError: its first line (nets.py:12)`: the line is the innermost one of the user's own code."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}{where}"
-
-
-def _is_users(file: str) -> bool:
-    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    return "site-packages" not in file and not file.startswith((own, sys.base_prefix, "<"))
 
 
 # --------------------------------------------------------------------------- a factory becomes a module
@@ -328,7 +283,7 @@ def _answers(net: Any, named: Named, reference: str) -> dict[str, Any]:
     except Exception as error:
         given = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
         raise InputError(
-            f"{reference}: its forward does not take the data ({given}): {_said(error)}; "
+            f"{reference}: its forward does not take the data ({given}): {usercode.said(error)}; "
             "check the data's shape and preprocessing"
         ) from error
     return flatten(answer)
@@ -426,7 +381,7 @@ def _load_program(request: Request, file: Path) -> Artifact:
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; give the path of a .pt2 file") from error
     except Exception as error:
-        raise InputError(f"{file}: not a program of torch.export: {_said(error)}; export it again") from error
+        raise InputError(f"{file}: not a program of torch.export: {usercode.said(error)}; export it again") from error
     for name, tensor in program.state_dict.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
@@ -439,7 +394,9 @@ def _load_program(request: Request, file: Path) -> Artifact:
     try:
         answer = _call_program(program.module(), list(named.values()))
     except Exception as error:
-        raise InputError(f"{file}: it does not take the data: {_said(error)}; check the data's shape") from error
+        raise InputError(
+            f"{file}: it does not take the data: {usercode.said(error)}; check the data's shape"
+        ) from error
     names = list(flatten(answer))
     return replace(draft, outputs=tuple(replace(s, name=n) for s, n in zip(outputs, names, strict=True))).write()
 

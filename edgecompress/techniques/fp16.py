@@ -9,6 +9,7 @@ from typing import Any
 
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.techniques._onnx_graph import first_line
 
 REQUIRES = ("onnx", "onnxruntime")
 EXTRA = "onnx"
@@ -51,7 +52,7 @@ def apply(request: Request) -> Artifact:
         OnnxModel(half).topological_sort()  # the converter appends its casts at the end
         onnx.checker.check_model(half)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise StageFailed(f"fp16: {type(error).__name__}: {str(error)[:300]}") from error
+        raise StageFailed(f"fp16: {type(error).__name__}: {first_line(error)}") from error
     onnx.save_model(half, request.out / "model.onnx")
     facts = {"lost": _why(large)} if large else {}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()

@@ -6,12 +6,12 @@ import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from edgecompress.errors import InputError, StageFailed
+from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.techniques._onnx_graph import first_line, matching, prepare
 
 REQUIRES = ("onnx", "onnxruntime", "sympy")
 EXTRA = "onnx"
@@ -20,7 +20,6 @@ WRITES = "onnx"
 PROVIDES = "int8-dynamic"
 NEEDS_SAMPLES = False
 
-RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
 PRODUCTS = {"MatMul", "Gemm"}
 PAYS = ("LSTM", "MatMul", "Gemm", "Attention", "EmbedLayerNormalization")  # not Conv: ten times slower than fp32
 
@@ -44,7 +43,7 @@ def apply(request: Request) -> Artifact:
 
     options: Options = request.options
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        prepared = _prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
+        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
         chosen, float_ = _sorted(prepared, options)
         try:
             quantize_dynamic(
@@ -57,24 +56,11 @@ def apply(request: Request) -> Artifact:
                 nodes_to_exclude=[*float_, *(f"{name}_MatMul" for name in float_)],
             )
         except (RuntimeError, ValueError) as error:
-            raise StageFailed(f"int8_dynamic: {type(error).__name__}: {str(error)[:300]}") from error
+            raise StageFailed(f"int8_dynamic: {type(error).__name__}: {first_line(error)}") from error
     facts: dict[str, Any] = {"quantized": chosen}
     if not chosen:
         facts["lost"] = "nothing for dynamic int8 to speed up: no LSTM and no matrix product of some size"
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
-
-
-def _prepare(source: Path, prepared: Path) -> Path:
-    """The graph as ONNX Runtime's quantizer wants it: simplified, without shapes that are stale after that."""
-    import onnx
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
-    quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
-    model = onnx.load_model(prepared)
-    model.graph.ClearField("value_info")  # a transposed weight's old shape makes shape inference fail
-    onnx.save_model(model, prepared)
-    return prepared
 
 
 def _sorted(file: Path, options: Options) -> tuple[list[str], list[str]]:
@@ -83,11 +69,7 @@ def _sorted(file: Path, options: Options) -> tuple[list[str], list[str]]:
 
     graph = onnx.load_model(file).graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    names = [node.name for node in graph.node]
-    for pattern in options.skip:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
-    kept = {name for name in names if any(fnmatchcase(name, pattern) for pattern in options.skip)}
+    kept = set(matching(file, options.skip))
     kept |= set(_narrow(graph.node, weights, options.min_columns))
     able = [node.name for node in graph.node if node.op_type in PAYS and weights.keys() & set(node.input)]
     return [name for name in able if name not in kept], sorted(kept)

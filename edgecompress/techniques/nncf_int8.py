@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgecompress import tensors
-from edgecompress.errors import InputError, StageFailed
+from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.techniques._calibration import inputs_of, spread
 
 REQUIRES = ("openvino", "nncf")
 EXTRA = "openvino"
@@ -16,8 +15,6 @@ READS: tuple[str, ...] = ("openvino",)
 WRITES = "openvino"
 PROVIDES = "int8"
 NEEDS_SAMPLES = True
-
-SPLIT = "calibrate"
 
 
 @dataclass(frozen=True)
@@ -44,25 +41,26 @@ def apply(request: Request) -> Artifact:
     """
     nncf, openvino = _nncf()
     options: Options = request.options
-    items = list(_chosen(request, options.samples))
+    batches = spread(request, options.samples)
     net = openvino.Core().read_model(request.model.file(".xml"))
     request.progress(0.1, "calibrating")
     try:
         quantized = nncf.quantize(
             net,
-            nncf.Dataset(items, lambda index: _item(request, index)),
+            nncf.Dataset(batches, lambda items: inputs_of(request, items)),
             preset=nncf.QuantizationPreset(options.preset),
             model_type=nncf.ModelType(options.model_type) if options.model_type else None,
-            subset_size=len(items),
+            subset_size=len(batches),
             fast_bias_correction=options.bias_correction != "full",
             advanced_parameters=_advanced(nncf, options),
             ignored_scope=nncf.IgnoredScope(patterns=list(options.skip)) if options.skip else None,
         )
     except (RuntimeError, ValueError) as error:  # NNCF's own errors are ValueErrors
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         raise StageFailed(f"nncf_int8: {type(error).__name__}: {said[:300]}") from error
+    facts = {"samples": len({item for batch in batches for item in batch})}
     openvino.save_model(quantized, request.out / "model.xml", compress_to_fp16=False)
-    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, {"samples": len(items)}).write()
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
 def _nncf() -> tuple[Any, Any]:
@@ -86,24 +84,3 @@ def _advanced(nncf: Any, options: Options) -> Any:
         disable_bias_correction=options.bias_correction == "none",
         activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX if options.ranges == "minmax" else None,
     )
-
-
-def _chosen(request: Request, limit: int | None) -> Iterator[int]:
-    """The items to calibrate with, evenly spread over the split."""
-    total = tensors.count(request.inputs["samples"], SPLIT)
-    if total == 0:
-        raise InputError(f"int8 needs calibration data: the split '{SPLIT}' is empty")
-    used = min(total, limit or total)
-    return (round(i * (total - 1) / max(used - 1, 1)) for i in range(used))
-
-
-def _item(request: Request, index: int) -> Mapping[str, Any]:
-    """The model's inputs for one item, repeated to its batch; state is zeros."""
-    import numpy as np
-
-    model, samples = request.model, request.inputs["samples"]
-    names = tensors.check_inputs(model, samples)
-    batch = next(size if isinstance(size := s.shape[0], int) else 1 for s in model.inputs)
-    state = {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs if s.name not in names}
-    data = {name: tensors.load(samples, SPLIT, stored)[[index] * batch] for name, stored in names.items()}
-    return {**state, **data}

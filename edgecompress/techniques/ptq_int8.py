@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress import tensors
-from edgecompress.errors import InputError, StageFailed
+from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._onnx_graph import matching, prepare
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,14 +25,12 @@ WRITES = "onnx"
 PROVIDES = "int8"
 NEEDS_SAMPLES = True
 
-SPLIT = "calibrate"
 BINS = 2048  # of a histogram of activations
 LEVELS = 128  # that the entropy search quantizes a histogram to, as TensorRT does
 CHUNK = 16  # items whose extremes are held at once
-RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
 
 Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
-Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, item by item, from the start
+Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, batch by batch, from the start
 
 
 @dataclass(frozen=True)
@@ -60,42 +58,19 @@ def apply(request: Request) -> Artifact:
     facts: {"calibrator", "samples": items used, "skipped": [node]}. Raises StageFailed where a tensor is not finite.
     """
     options: Options = request.options
+    batches = spread(request, options.samples)
+
+    def items() -> Iterator[Mapping[str, Any]]:
+        return (inputs_of(request, batch) for batch in batches)
+
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
         skipped = matching(prepared, options.skip)
-        items = spread(request, options.samples)
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
-    used = min(tensors.count(request.inputs["samples"], SPLIT), options.samples or 2**62)
+    used = len({item for batch in batches for item in batch})
     facts = {"calibrator": options.calibrator, "samples": used, "skipped": skipped}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
-
-
-# --------------------------------------------------------------------------- the graph
-
-
-def prepare(source: Path, prepared: Path) -> Path:
-    """The graph as ONNX Runtime's quantizer wants it: simplified, shapes inferred, no stale shapes left."""
-    import onnx
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
-    quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
-    model = onnx.load_model(prepared)
-    model.graph.ClearField("value_info")  # it may contradict weights that the simplifier transposed
-    onnx.save_model(model, prepared)
-    return prepared
-
-
-def matching(file: Path, patterns: Sequence[str]) -> list[str]:
-    """The nodes whose names match one of `patterns`; raises InputError where a pattern matches none."""
-    import onnx
-
-    names = [node.name for node in onnx.load_model(file).graph.node]
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]]) -> None:
@@ -121,34 +96,6 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
         calibration_cache_path=cache,
         extra_options={"ActivationSymmetric": options.symmetric},
     )
-
-
-# --------------------------------------------------------------------------- the data
-
-
-def spread(request: Request, limit: int | None) -> Items:
-    """The inputs of single calibration batches, evenly spread over the split, as often as asked."""
-    import numpy as np
-
-    model, samples = request.model, request.inputs["samples"]
-    names = tensors.check_inputs(model, samples)
-    total = tensors.count(samples, SPLIT)
-    chosen = np.linspace(0, total - 1, min(total, limit or total)).round().astype(int)
-    batch = next(size if isinstance(size := spec.shape[0], int) else 1 for spec in model.inputs if spec.shape)
-    state = {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs if s.name not in names}
-    if total == 0:
-        raise InputError(f"int8 needs calibration data: the split '{SPLIT}' is empty")
-
-    def items() -> Iterator[Mapping[str, Any]]:
-        for begin in range(0, len(chosen), batch):
-            index = chosen[np.minimum(np.arange(begin, begin + batch), len(chosen) - 1)]
-            # opened anew each time: a map that stays open keeps what it read in memory
-            yield {
-                **state,
-                **{n: np.ascontiguousarray(tensors.load(samples, SPLIT, s)[index]) for n, s in names.items()},
-            }
-
-    return items
 
 
 # --------------------------------------------------------------------------- the ranges

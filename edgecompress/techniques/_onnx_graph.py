@@ -1,0 +1,45 @@
+"""ONNX graphs as ONNX Runtime's quantizers want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from edgecompress.errors import InputError, StageFailed
+
+RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
+
+
+def prepare(source: Path, prepared: Path) -> Path:
+    """The graph simplified, in the file `prepared`, without shapes that are stale after that."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
+    try:
+        quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
+    except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
+        raise StageFailed(
+            f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    model = onnx.load_model(prepared)
+    model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
+    onnx.save_model(model, prepared)
+    return prepared
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return next((line.strip()[:300] for line in str(error).splitlines() if line.strip()), "no message")
+
+
+def matching(file: Path, patterns: Sequence[str]) -> list[str]:
+    """The nodes whose names match one of `patterns`; raises InputError where a pattern matches none."""
+    import onnx
+
+    names = [node.name for node in onnx.load_model(file).graph.node]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
