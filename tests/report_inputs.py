@@ -105,7 +105,7 @@ def verdict(folder: Path, name: str, n: int = 500, reason: str = "") -> Artifact
     metric |= {"items_gained": kept, "net_lost": lost - kept, "low": -(lost + 2) / n, "high": 2 / n, "n": n}
     exact = "fp32" in name
     output = {"name": "logits", "max_abs_error": 3.1e-6 if exact else 0.41, "sqnr_db": 119.0 if exact else 28.4}
-    output |= {"cosine": 1.0 if exact else 0.99931, "agreement": 1.0 if exact else 0.984}
+    output |= {"reason": "", "cosine": 1.0 if exact else 0.99931, "agreement": 1.0 if exact else 0.984}
     check = {
         "name": "items_lost",
         "ok": not reason,
@@ -113,8 +113,19 @@ def verdict(folder: Path, name: str, n: int = 500, reason: str = "") -> Artifact
         "limit": 5,
         "says": reason or f"net {lost - kept} of 500, limit 5",
     }
-    facts: dict[str, Any] = {"n": n, "outputs": [output], "metric": metric, "checks": [check], "fallback": []}
+    facts: dict[str, Any] = {
+        "n": n,
+        "outputs": [output],
+        "metric": metric,
+        "checks": [FINITE, check, OTHER],
+        "reasons": {},
+    }
     return write(folder, "verdict", facts | ({"lost": reason} if reason else {}))
+
+
+FINITE = {"name": "finite", "ok": True, "value": 0, "limit": 0, "says": "every output is finite"}
+OTHER = {"name": "metric_ratio", "ok": None, "value": None, "limit": 1.01}
+OTHER |= {"says": "metric_ratio is not judged: top1 has no such number"}
 
 
 def energy_facts(status: str = "estimated") -> dict[str, Any]:

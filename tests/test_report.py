@@ -288,6 +288,33 @@ def test_how_the_data_came_about_is_said(deploy: Request, tmp_path: Path, fact: 
     assert words in shown(found, width=300) and words in markdown.page(found) and words in html.page(found)
 
 
+PERPLEXITY = {"name": "perplexity", "before": 4.0, "after": 4.016, "unit": "", "n": 400, "ratio": 1.004}
+PERPLEXITY |= {"net_lost": None, "items_lost": None, "items_gained": None, "low": 1.001, "high": 1.007}
+OWN = {**PERPLEXITY, "name": "pkg.mod:score", "ratio": None, "before": 0.7, "after": 0.65}
+BROKEN = {**PERPLEXITY, "before": None, "after": None, "ratio": None, "reason": "a score is not finite"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [(PERPLEXITY, "1.004× the source's"), (OWN, "−0.05 to the source's"), (BROKEN, "a score is not finite")],
+)
+def test_other_metrics_are_said_in_their_own_way(deploy: Request, tmp_path: Path, metric: Report, says: str) -> None:
+    facts = {**deploy.inputs["int8/verdict"].facts, "metric": metric}
+    found = build.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
+    valid(found)
+    assert row(found, "accuracy")["says"] == says
+    assert says in shown(found, width=200)
+
+
+def test_an_accuracy_that_nobody_judged_is_a_warning(deploy: Request, tmp_path: Path) -> None:
+    facts = {**deploy.inputs["int8/verdict"].facts, "metric": None, "reasons": {"metric": "the data has no labels"}}
+    found = build.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
+    valid(found)
+    warnings = [n["text"] for n in found["notes"] if n["level"] == "warning"]
+    assert warnings == ["Accuracy was not judged: the data has no labels."]
+    assert variant(found, "int8")["numbers"]["accuracy"]["reason"] == "the data has no labels"
+
+
 # ------------------------------------------------------------------ strangers' names
 
 

@@ -146,23 +146,27 @@ def _accuracy(after: dict[str, Any]) -> Row:
     better = "lower" if number["metric"] in LOWER_IS_BETTER else "higher"
     label = f"Accuracy ({number['metric']})" if metric else "Accuracy"
     row = {"metric": "accuracy", "label": label, "better": better, "before": None, "after": number, "change": None}
-    if metric:
-        row["before"] = {**number, "value": metric["before"]}
+    if metric.get("before") is not None:
+        row["before"] = {**number, "value": metric["before"], "status": "measured", "reason": ""}
     says = accuracy_says(metric) if metric else number["reason"]
     return {**row, "before_of": "source", "says": says, "short": says}
 
 
 def accuracy_says(metric: Mapping[str, Any]) -> str:
-    """`net 1 of 500 lost [−1, 3]`, or the change of the metric."""
+    """`net 1 of 500 items lost`, `1.004× the source's`, or the difference of the user's own metric."""
+    if None in (metric["before"], metric["after"]):
+        return str(metric.get("reason") or "")
     if metric.get("net_lost") is not None:
-        lost = metric["net_lost"]
-        if not lost:
-            return f"no net loss in {plural(metric['n'], 'item')}"
-        word = "gained" if lost < 0 else "lost"
-        return f"net {abs(lost)} of {plural(metric['n'], 'item')} {word}"
-    if not metric["before"]:
-        return ""
-    return f"{significant(metric['after'] / metric['before'], 4)}× the source's"
+        return _items(metric["net_lost"], metric["n"])
+    if metric.get("ratio") is not None:
+        return f"{significant(metric['ratio'], 4)}× the source's"
+    return f"{metric['after'] - metric['before']:+.3g} to the source's".replace("-", "−")
+
+
+def _items(lost: int, n: int) -> str:
+    if not lost:
+        return f"no net loss in {plural(n, 'item')}"
+    return f"net {abs(lost)} of {plural(n, 'item')} {'gained' if lost < 0 else 'lost'}"
 
 
 def shown(row: Row) -> tuple[str, str, str, str]:

@@ -138,26 +138,27 @@ def outputs(report: Report) -> Table:
 
 
 def _output(o: Mapping[str, Any]) -> tuple[str, ...]:
-    agreement = o.get("agreement")
-    sqnr = f"{significant(o['sqnr_db'], 3)} dB" if o.get("sqnr_db") is not None else DASH
-    same = plain(agreement, "fraction")
-    return str(o["name"]), _short(o.get("max_abs_error"), 3), sqnr, _short(o.get("cosine"), 6), same
+    sqnr = _short(o.get("sqnr_db"), 4, o)
+    cells = _short(o.get("max_abs_error"), 3, o), f"{sqnr} dB" if o.get("sqnr_db") is not None else sqnr
+    return str(o["name"]), *cells, _short(o.get("cosine"), 6, o), plain(o.get("agreement"), "fraction")
 
 
-def _short(value: float | None, digits: int) -> str:
-    return DASH if value is None else f"{value:.{digits}g}"
+def _short(value: float | None, digits: int, output: Mapping[str, Any]) -> str:
+    """A number, or why there is none ("identical")."""
+    return str(output.get("reason") or DASH) if value is None else f"{value:.{digits}g}"
 
 
 def metrics(report: Report) -> Table:
     """The task metric of each verified variant, as a paired comparison with the source."""
-    head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "interval", "items")
+    head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "its 95 % interval", "items")
     rows = tuple(_metric(v) for v in report["variants"] if v["verify"] and v["verify"].get("metric"))
     return Table("The task", head, rows, empty="The source has no metric.")
 
 
 def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
     m = variant["verify"]["metric"]
-    ends = [plain(m.get(end), m["unit"]) for end in ("low", "high")]
+    unit = "" if m.get("ratio") is not None else m["unit"]
+    ends = [plain(m.get(end), unit) for end in ("low", "high")]
     spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
     both = [plain(m[side], m["unit"]) for side in ("before", "after")]
     counts = [DASH if m.get(k) is None else str(m[k]) for k in ("items_lost", "items_gained")]

@@ -33,6 +33,7 @@ def one(request: Request, name: str) -> Variant:
     sessions, shape = of_variant(inputs, name)
     row = _row(request.options, name)
     reason = row.get("reason") or _broken(request.options, name)
+    ended = row.get("verdict") or ("failed" if reason else "measured")
     return {
         "name": name,
         "runtime": row.get("runtime")
@@ -40,11 +41,11 @@ def one(request: Request, name: str) -> Variant:
         or request.options.get("target", {}).get("runtime", ""),
         "reference": bool(declared.get("reference") or row.get("reference") or row.get("verdict") == "reference"),
         "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
-        "verdict": row.get("verdict") or ("failed" if reason else "measured"),
+        "verdict": ended,
         "reason": reason,
         "artifact": _files(artifact) if artifact else None,
         "verify": dict(verdict.facts) if verdict else None,
-        "numbers": _numbers(request, name, sessions, reason),
+        "numbers": _numbers(request, name, sessions, reason if ended in ("lost", "failed") else ""),
         "sessions": sessions,
         "distribution": shape,
         "ops": _ops(inputs.get("ops"), name),
@@ -132,9 +133,11 @@ def _throughput(latency: Number, batch: int) -> Number:
 
 def _accuracy(verdict: Artifact | None, reason: str) -> Number:
     metric = verdict.facts.get("metric") if verdict else None
-    if not metric:
-        return missing("accuracy", "", reason or ("the source has no metric" if verdict else "it was not verified"))
-    return number(metric["name"], metric["after"], metric["unit"], n=metric["n"], source="test split")
+    if not verdict or not metric:
+        why = verdict.facts.get("reasons", {}).get("metric", "there is no metric") if verdict else "it was not verified"
+        return missing("accuracy", "", reason or why)
+    why = metric.get("reason") or ""
+    return number(metric["name"], metric["after"], metric["unit"], n=metric["n"], source="test split", reason=why)
 
 
 def _memory(artifact: Artifact | None, sessions: Sequence[Session], why: str) -> dict[str, Number]:

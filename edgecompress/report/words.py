@@ -9,6 +9,7 @@ from edgecompress.report.deltas import find
 from edgecompress.report.numbers import guessed, known, plural, text
 
 Report = Mapping[str, Any]
+METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has one of them
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -97,9 +98,16 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
     if fallback:
         those = ", ".join(map(str, fallback[:8]))
         yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {those}"
-    for check in (variant["verify"] or {}).get("checks") or ():
-        if check["ok"] is None:
-            yield f"{check['name']} could not be judged: {check['says']}"
+    yield from _not_judged(variant["verify"] or {})
+
+
+def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
+    """Promises that nobody could hold; a limit that is for another kind of metric is none of them."""
+    if verify and not verify.get("metric"):
+        yield f"Accuracy was not judged: {verify.get('reasons', {}).get('metric') or 'there is no metric'}."
+    for check in verify.get("checks") or ():
+        if check["ok"] is None and check["name"] not in METRIC_LIMITS:
+            yield f"{check['says']}."
 
 
 def _notes(report: Report) -> Iterator[str]:
