@@ -62,8 +62,13 @@ class Race:
         """Seconds of measuring when every variant survives."""
         p = self.profile
         one = START_S + p.warmup_s + p.window_s
-        energy = 0.0 if self.estimated_energy else 2 * (p.energy_windows * p.energy_window_s + 2 * p.idle_s + START_S)
-        return sum(self._sizes()) * one + energy + 2 * START_S
+        return sum(self._sizes()) * one + self._energy_s() + 2 * START_S
+
+    def _energy_s(self) -> float:
+        """Seconds of the energy windows of the last two; none where energy is only estimated."""
+        p = self.profile
+        windows_s = p.energy_windows * p.energy_window_s + 2 * p.idle_s
+        return 0.0 if self.estimated_energy else 2 * (windows_s + p.warmup_s + START_S)
 
     def _sizes(self) -> list[int]:
         """Variants in each round, when all survive."""
@@ -127,7 +132,7 @@ class Race:
         last = self._last_two(times, chosen)
         options = {"latency_ms": {e.name: times[e.name] for e in last}}
         return [
-            self._stage("energy", "measure:energy", last, options, START_S),
+            self._stage("energy", "measure:energy", last, options, START_S + self._energy_s()),
             self._stage("ops", "measure:ops", last, {}, 2 * START_S),
         ]
 

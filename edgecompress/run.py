@@ -79,6 +79,9 @@ class Run:
     def stage(self, stage: Stage) -> Outcome:
         """Runs one stage, or finds its result. An error of a stage that everything depends on is raised."""
         begin = time.monotonic()
+        if fallen := self._fallen(stage):
+            self.outcomes[stage.name] = dataclasses.replace(fallen, stage=stage.name, artifact=None)
+            return self.outcomes[stage.name]
         try:
             outcome = self._ended(stage)
         except EdgeError as error:
@@ -95,7 +98,8 @@ class Run:
     # ------------------------------------------------------------------ one stage
 
     def _ended(self, stage: Stage) -> Outcome:
-        inputs = {role: self._artifact(stage, name) for role, name in stage.inputs.items()}
+        found = {role: self.outcomes[name].artifact for role, name in stage.inputs.items()}
+        inputs = {role: artifact for role, artifact in found.items() if artifact}
         parts = self._parts(stage, inputs)
         with self.store.locked(key_of(parts)):
             entry = self.store.find(parts, stage.user_code)
@@ -108,11 +112,10 @@ class Run:
         self.store.remember(self._name(stage), parts, entry.receipt)
         return _outcome(stage, entry, why)
 
-    def _artifact(self, stage: Stage, name: str) -> Artifact:
-        outcome = self.outcomes[name]
-        if outcome.status != "ok" or outcome.artifact is None:
-            raise StageFailed(f"{stage.name}: needs {name}, which {outcome.status}: {outcome.reason}")
-        return outcome.artifact
+    def _fallen(self, stage: Stage) -> Outcome | None:
+        """The input that is lost or failed, where the stage falls with it (the report does not: it tells of it)."""
+        inputs = (self.outcomes[name] for name in stage.inputs.values())
+        return next((o for o in inputs if o.status != "ok"), None) if stage.variants else None
 
     def _why(self, stage: Stage, parts: Parts, entry: Entry | None) -> str:
         """Why the stage has to run, or "" for a hit."""

@@ -92,6 +92,8 @@ class Target:
             raise ValueError("a target needs at least one [[variant]]")
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two variants are called '{min(twice)}'")
+        if "artifact" in names:
+            raise ValueError("variant name 'artifact' is taken; choose another")
         if bad := [n for n in names if not n or not all(c.isalnum() or c in "-_." for c in n)]:
             raise ValueError(f"variant name {bad[0]!r}: use letters, digits, '-', '_' and '.'")
 
