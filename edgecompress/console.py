@@ -155,7 +155,7 @@ class Progress:
         hit = outcome.status == "ok" and outcome.why_run == "hit"
         sign, colour = SIGNS["hit" if hit else outcome.status]
         took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
-        says = outcome.reason or ("" if hit else outcome.why_run)
+        says = outcome.reason.removeprefix(f"{outcome.stage}: ") or ("" if hit else outcome.why_run)
         text = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
         self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
 
