@@ -144,16 +144,17 @@ def _point(report: Report, variant: Mapping[str, Any], lane: float) -> dict[str,
 
 def _tradeoff_spec(points: Values, edge: float | None, scale: str) -> Spec:
     xs, ys = [p["x"] for p in points], [p["y"] for p in points]
-    pad = (max(ys) - min(ys)) * 0.25 or abs(max(ys)) * 0.05 or 1.0
+    share = max(ys) <= 1 and min(ys) >= 0
+    pad = max((max(ys) - min(ys)) * 0.25, 0.01 if share else abs(max(ys)) * 0.02) or 1.0
+    heights = [min(ys) - pad, min(max(ys) + pad, 1.0) if share else max(ys) + pad]
     domain = (
         [min(xs) / 1.25, max(xs) * 1.12]
         if scale == "log"
         else [min(xs) - 0.25 * (max(xs) - min(xs) or 1), max(xs) * 1.1]
     )
-    percent = ".3~%" if points and max(ys) <= 1 and min(ys) >= 0 else "~g"
     across = axis("latency, ms", values=ticks(domain[0], edge or domain[1], scale), grid=True)
     x = quantity("x", across, type=scale, domain=domain)
-    y = quantity("y", axis("accuracy", grid=True, format=percent), domain=[min(ys) - pad, max(ys) + pad])
+    y = quantity("y", axis("accuracy", grid=True, format=".3~%" if share else "~g"), domain=heights)
     size = {
         "field": "bytes",
         "type": "quantitative",

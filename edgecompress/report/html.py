@@ -70,9 +70,14 @@ def page(report: Report) -> str:
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
+def _unbroken(found: re.Match[str]) -> str:
+    """A dash allows a break after it, even before a space that does not: a word joiner forbids that one too."""
+    return found[0].replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}")
+
+
 def _name(value: str) -> Raw:
     """A name that strangers chose, kept from reordering its neighbours; numbers keep their units and intervals."""
-    return tag("bdi", _TOGETHER.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), value))
+    return tag("bdi", _TOGETHER.sub(_unbroken, value))
 
 
 def _header(report: Report, title: str) -> Raw:

@@ -61,18 +61,24 @@ def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Ses
 
 
 def distribution(raw: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Of all sessions together: a histogram up to the 99th percentile, the rest counted, and the 0..100 % quantiles."""
+    """Of all sessions together: a histogram of the body, the runs beyond it counted, and the 0..100 % quantiles."""
     import numpy as np
 
     pooled = np.array([v for session in raw for v in session], dtype=np.float64)
     if not len(pooled):
         return None
-    quantiles = np.percentile(pooled, np.arange(101))
+    quantiles = np.percentile(pooled, np.arange(101)).astype(np.float64)
     return {
         "runs": len(pooled),
         "quantiles_ms": [float(f"{q:.6g}") for q in quantiles],
-        "histogram": _histogram(pooled, float(quantiles[99])),
+        "histogram": _histogram(pooled, _top(quantiles)),
     }
+
+
+def _top(quantiles: Array) -> float:
+    """Where the body ends: the 99th percentile, or where a long tail would press the body into one bin."""
+    spread = quantiles[75] - quantiles[25]
+    return float(min(quantiles[99], quantiles[75] + 8 * spread) if spread else quantiles[99])
 
 
 def _histogram(values: Array, top: float) -> dict[str, Any]:

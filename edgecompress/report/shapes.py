@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
-from edgecompress.report.marks import Figure, Panel, Report, Values, axis, colour, dash, paint, quantity, ticks
-from edgecompress.report.numbers import plural, text
+from edgecompress.report.marks import Figure, Panel, Report, Values, also, axis, colour, dash, paint, quantity, ticks
+from edgecompress.report.numbers import plain, plural, text
 from edgecompress.report.vega import Spec, layer, told, unit
 
-BUCKETS = 300  # of a strip, over all sessions of a variant
+BUCKETS = 180  # of a strip, over all sessions of a variant
 _HISTOGRAM = (
     "All runs of all sessions, each variant on an axis of its own. The line is the median of session medians. "
-    "The hollow bar at the right counts the runs above the 99th percentile: none is dropped."
+    "The hollow bar at the right counts the runs beyond the frame (at most the 99th percentile): none is dropped."
 )
 _ECDF = "The share of runs that are done within a time, up to the slowest variant's 99th percentile. Steep is steady."
 _STRIP = (
-    "Left to right as they ran, one stretch per session (a fresh process each), drawn as the fastest and slowest of "
-    "neighbouring runs. ▲ stands for runs above the frame. Flat is steady, a slope is drift or throttling."
+    "Left to right as they ran, one stretch per session (a fresh process each): the line is the median of neighbouring "
+    "runs, the pale band reaches from their fastest to their slowest, beyond the frame where it is cut. "
+    "Flat is steady, a slope is drift or throttling."
 )
 
 
@@ -126,39 +128,33 @@ def strip(report: Report) -> Figure:
 
 def _strip(variant: Mapping[str, Any], stroke: str) -> Panel:
     kept = [s for s in variant["sessions"] if s["latencies_ms"]]
-    pooled = sorted(v for s in kept for v in s["latencies_ms"])
-    top = max(pooled[int(len(pooled) * 0.99)] * 1.05, pooled[len(pooled) // 2] * 1.02)
-    lines = [_band(s, i, max(20, BUCKETS // len(kept)), variant["name"]) for i, s in enumerate(kept)]
-    beyond = [{"x": p["x"], "y": top} for line in lines for p in line if p["y"] > top]
-    x = quantity(
-        "x",
-        axis("session", values=[i + 0.5 for i in range(len(kept))], labelExpr="floor(datum.value) + 1"),
-        domain=[0, len(kept)],
+    edges = variant["distribution"]["histogram"]["edges_ms"]
+    lines = [_stretch(s, i, max(16, BUCKETS // len(kept)), variant["name"]) for i, s in enumerate(kept)]
+    middles = [i + 0.5 for i in range(len(kept))]
+    sessions = axis("session", values=middles, labelExpr="floor(datum.value) + 1")
+    x = quantity("x", sessions, domain=[0, len(kept)])
+    y = quantity(
+        "y",
+        axis("ms", tickCount=3, grid=True),
+        domain=[edges[0], max(edges[-1], *(p["y"] for line in lines for p in line))],
     )
-    y = quantity("y", axis("ms", tickCount=3, grid=True), domain=[pooled[0], top])
-    mark = {"type": "line", "clip": True, "stroke": stroke, "strokeWidth": 1, "strokeJoin": "round"}
-    layers = [told(line, mark, "session", x=x, y=y) for line in lines]
-    spikes = layer(
-        beyond,
-        {"type": "point", "shape": "triangle-up", "size": 18, "filled": True, "color": stroke, "yOffset": 4},
-        x=x,
-        y=y,
-    )
-    return Panel(
-        f"{plural(len(kept), 'session')} · slowest {max(s['max_ms'] or 0 for s in kept):.4g} ms",
-        unit(110, [*layers, spikes]),
-        variant["name"],
-    )
+    band = {"type": "area", "clip": True, "fill": stroke, "fillOpacity": 0.25}
+    mark = {"type": "line", "clip": True, "stroke": stroke, "strokeWidth": 1.5, "strokeJoin": "round"}
+    bands = [layer(line, band, x=x, y=also(y, "low"), y2={"field": "high"}) for line in lines]
+    medians = [told(line, mark, "session", x=x, y=y) for line in lines]
+    slowest = max(s["max_ms"] or 0 for s in kept)
+    heading = f"{plural(len(kept), 'session')} · slowest {plain(slowest, 'ms')}"
+    return Panel(heading, unit(110, [*bands, *medians]), variant["name"])
 
 
-def _band(session: Mapping[str, Any], place: int, buckets: int, name: str) -> Values:
-    """Each bucket of neighbouring runs as its smallest and its largest, in the order they came: no spike is lost."""
+def _stretch(session: Mapping[str, Any], place: int, buckets: int, name: str) -> Values:
+    """Each bucket of neighbouring runs as its median, its fastest and its slowest: no spike is lost."""
     times = session["latencies_ms"]
     width = max(1, -(-len(times) // buckets))
     said = f"{name}, session {place + 1}: median {session['median_ms']:.4g} ms of {plural(session['n'], 'run')}"
     points = []
     for begin in range(0, len(times), width):
         bucket = times[begin : begin + width]
-        ends = sorted({bucket.index(min(bucket)), bucket.index(max(bucket))})
-        points += [{"x": place + 0.02 + 0.96 * (begin + i) / len(times), "y": bucket[i], "says": said} for i in ends]
+        at = place + 0.03 + 0.94 * (begin + len(bucket) / 2) / len(times)
+        points.append({"x": at, "y": median(bucket), "low": min(bucket), "high": max(bucket), "says": said})
     return points

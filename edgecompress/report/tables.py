@@ -222,7 +222,8 @@ def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
         if isinstance(value, Mapping) and value:
             rows += _flat(value, f"{prefix}{key}.")
         elif value not in ("", None, [], {}):
-            rows.append((f"{prefix}{key}", _value(value)))
+            size = key.endswith("_bytes") and isinstance(value, int)
+            rows.append((f"{prefix}{key}", plain(value, "bytes") if size else _value(value)))
     return rows
 
 

@@ -114,14 +114,15 @@ def _notes(report: Report) -> Iterator[str]:
     if (report["data"] or {}).get("split_by_seed"):
         yield "Not every split was given: data was split by seed into calibrate, select and test."
     if virtual := report["environment"].get("virtual"):
-        yield f"The machine is virtual ({virtual}): what its neighbours do is not controlled."
+        kind = f" ({virtual})" if virtual not in (True, "yes") else ""
+        yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
     energy = subject["numbers"]["energy_gross"] if subject else None
     if energy and known(energy) and guessed(energy):
-        behind = f"Energy is {energy['status']} by a {energy['source'] or 'model'}"
-        yield f"{behind}; ≈ numbers are never compared with measured ones."
+        model = energy["source"].split(":")[0] or "model"
+        yield f"Energy is {energy['status']} by a {model}; ≈ numbers are never compared with measured ones."
     kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
     if kept:
-        yield f"report.json keeps every k-th latency of long sessions (k up to {max(kept)}); the rounds keep them."
+        yield f"report.json keeps one of up to {max(kept)} latencies of a session; the rounds' own files keep them all."
