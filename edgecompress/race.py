@@ -88,7 +88,8 @@ class Race:
             return [self._round(len(done) + 1, self._field(outcomes, len(done)))]
         chosen = self._chosen(outcomes)
         if not chosen:
-            return Choice("", "no variant kept the budget when measured", self._table(outcomes, ""))
+            why = "no variant kept the budget when measured" if self._rounds(outcomes) else "no variant was measured"
+            return Choice("", why, self._table(outcomes, ""))
         if "ops" not in outcomes:
             return self._finals(outcomes, chosen)
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
@@ -162,7 +163,7 @@ class Race:
         """The fastest of the last field that keeps the budget; between equals the target's order decides."""
         times = self._medians(outcomes)
         last = [e.name for e in self._field(outcomes, len(self._rounds(outcomes)))]
-        fit = [v for v in last if not self._over_budget(outcomes, v)]
+        fit = [v for v in last if times.get(v) and not self._over_budget(outcomes, v)]
         if not fit:
             return ""
         best = min(fit, key=lambda v: median(times[v]))

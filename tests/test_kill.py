@@ -5,6 +5,7 @@ EDGECOMPRESS_KILLS is the number of seeded moments per stage (2 by default; `mak
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import nulls
@@ -131,7 +131,7 @@ def _kill(process: subprocess.Popen[str], victims: str) -> None:
         while not workers and process.poll() is None and time.monotonic() < until:
             workers = [p for p in parent.children() if "edgecompress.worker" in " ".join(_command(p))]
     for victim in [*workers, *([parent] if victims != "worker" else [])]:
-        with __import__("contextlib").suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error):
             victim.send_signal(signal.SIGKILL)
 
 
@@ -151,7 +151,7 @@ def _wait_for(process: subprocess.Popen[str], stage: str) -> None:
 
 
 def _goes_on(place: Place, whole: Place, before: dict[str, str]) -> None:
-    """Two seconds after the kill nothing lives; the next run ends well, keeps what was stored, and equals the whole run."""
+    """Two seconds after the kill nothing lives; the next run keeps what was stored and ends as the whole run did."""
     until = time.monotonic() + 2
     while place.living() and time.monotonic() < until:
         time.sleep(0.05)
@@ -164,12 +164,10 @@ def _goes_on(place: Place, whole: Place, before: dict[str, str]) -> None:
         assert (place.folder / "shipped" / name).read_bytes() == (whole.folder / "shipped" / name).read_bytes()
 
 
-def _moments() -> Iterator[tuple[str, str, float]]:
+def _moments() -> list[tuple[str, str, float]]:
     seeded = random.Random(20)
-    for stage in STAGES:
-        for victims in ("worker", "parent", "both"):
-            for _ in range(MOMENTS):
-                yield stage, victims, seeded.random()
+    kills = [(stage, victims) for stage in STAGES for victims in ("worker", "parent", "both")]
+    return [(*kill, round(seeded.random(), 3)) for kill in kills for _ in range(MOMENTS)]
 
 
 @pytest.mark.slow

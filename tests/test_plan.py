@@ -73,7 +73,7 @@ def test_a_typo_in_an_option_of_a_technique_is_found_with_its_place() -> None:
 
 def test_only_keeps_the_named_variants_and_refuses_unknown_ones() -> None:
     assert [r.variant.name for r in plan.deploy(demo(only=("fp32",))).routes] == ["fp32"]
-    with pytest.raises(NotFound, match="--only int9: .* did you mean 'int8'"):
+    with pytest.raises(NotFound, match=r"--only int9: .* did you mean 'int8'"):
         plan.deploy(demo(only=("int9",)))
 
 

@@ -13,11 +13,12 @@ from edgecompress.settings import Limits, Profile
 PROFILE = Profile(
     "test", sessions=6, warmup_s=3, warmup_runs=1, window_s=10, window_runs=1, energy_windows=1, energy_window_s=1
 )
+NO_LIMITS = Limits()
 MEMORY = {"peak_rss_bytes": 1 << 20}
 
 
 def race(
-    speeds: dict[str, float], sessions: int = 6, limits: Limits = Limits(), references: tuple[str, ...] = ()
+    speeds: dict[str, float], sessions: int = 6, limits: Limits = NO_LIMITS, references: tuple[str, ...] = ()
 ) -> Race:
     entrants = tuple(Entrant(n, "null", f"{n}/made", f"{n}/verify", n in references) for n in speeds)
     profile = Profile(**{**vars(PROFILE), "sessions": sessions})
@@ -110,6 +111,14 @@ def test_a_crash_while_measuring_costs_only_its_variant() -> None:
     assert choice.table["crashes"]["verdict"] == "failed"
     assert "SIGSEGV" in choice.table["crashes"]["reason"]
     assert all("crashes" not in r for r in rounds(stages)[1:])
+
+
+def test_a_round_that_broke_ends_the_race_with_what_was_measured_before() -> None:
+    speeds = {"a": 1.0, "b": 2.0}
+    it = race(speeds)
+    outcomes = {**passed(it), "race/round-1": Outcome("race/round-1", "failed", None, "ended by SIGKILL")}
+    choice, stages = play(it, speeds, outcomes)
+    assert (choice.stage, choice.reason, stages) == ("", "no variant was measured", [])
 
 
 def test_a_variant_over_its_latency_budget_is_lost_and_nothing_ships_when_all_are() -> None:

@@ -130,7 +130,11 @@ def test_a_failure_of_a_variant_costs_the_variant_not_the_run(made: Made, techni
 def test_a_worker_that_hangs_is_stopped_at_its_deadline_with_all_its_children(
     made: Made, technique: Callable[[str], Stage], tmp_path: Path
 ) -> None:
-    body = f"import subprocess, time\np = subprocess.Popen(['sleep', '300'])\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
+    pid_file = str(tmp_path / "pid")
+    body = (
+        "import subprocess, time\np = subprocess.Popen(['sleep', '300'])\n"
+        f"open({pid_file!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
+    )
     stage = technique(body)
     begin = time.monotonic()
     with pytest.raises(StageFailed, match="probe: no end after 2 s, stopped"):
