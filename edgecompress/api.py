@@ -16,10 +16,10 @@ from edgecompress import __version__, envs, plan, registry
 from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
-from edgecompress.plan import Plan
+from edgecompress.plan import RUN_CONTEXT, Plan
 from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
-from edgecompress.settings import Limits
+from edgecompress.settings import Limits, Target
 from edgecompress.store import Store
 
 ORIGIN = "deploy.json"  # beside the artifact: what it was made from
@@ -121,9 +121,7 @@ def _report(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options
     for entrant in race.entrants:
         made = {"artifact": entrant.artifact, "verdict": entrant.verdict}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _there(walk, stage)}
-    return Stage(
-        "report", "report:run", inputs, _said(wanted, walk, choice, options), context=("batch", "threads", "device")
-    )
+    return Stage("report", "report:run", inputs, _said(wanted, walk, choice, options), context=RUN_CONTEXT)
 
 
 def _there(walk: Run, name: str) -> bool:
@@ -137,7 +135,7 @@ def _said(wanted: Job, walk: Run, choice: Choice, options: Options) -> dict[str,
         "title": f"{Path(wanted.source.value.model).name} on {wanted.target.name}",
         "command": options.command,
         "source": dataclasses.asdict(wanted.source.value),
-        "target": {"name": wanted.target.name, **dataclasses.asdict(wanted.target.value)},
+        "target": {"name": wanted.target.name, **dataclasses.asdict(_asked_for(wanted))},
         "device": {"name": wanted.device.name, **dataclasses.asdict(wanted.device.value)},
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
@@ -147,6 +145,14 @@ def _said(wanted: Job, walk: Run, choice: Choice, options: Options) -> dict[str,
         "versions": _versions(wanted),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
     }
+
+
+def _asked_for(wanted: Job) -> Target:
+    """The target with the variants of this run."""
+    target = wanted.target.value
+    return dataclasses.replace(
+        target, variant=tuple(v for v in target.variant if v.name in wanted.only or not wanted.only)
+    )
 
 
 def _line(outcome: Outcome) -> dict[str, Any]:

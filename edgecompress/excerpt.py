@@ -1,4 +1,4 @@
-"""The excerpt: the first test items with the source's outputs, shipped so that devices and apps can check themselves."""
+"""The excerpt: the first test items with the source's outputs, shipped so that devices and apps check themselves."""
 
 from __future__ import annotations
 

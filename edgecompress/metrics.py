@@ -118,7 +118,7 @@ def _classes(logits: Any, labels: Any) -> Any:
     wrong = np.argwhere((labels < 0) | (labels >= count))
     if len(wrong):
         where = tuple(int(i) for i in wrong[0])
-        said = f"label {int(labels[where])} is out of range: the model has {count} classes, 0 to {count - 1}"
+        said = f"label {int(labels[where])} is out of range: the model has classes 0 to {count - 1}; correct the labels"
         raise _BadItem(where[0], said)
     return labels.astype(np.int64)
 

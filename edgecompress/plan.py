@@ -235,7 +235,7 @@ def _convert(
 ) -> list[tuple[str, dict[str, Any]]]:
     path = way(start, goals)
     if path is None:
-        raise ConfigError(f"{where}: no path from {start} to {' or '.join(goals)}")
+        raise ConfigError(f"{where}: no path from {start} to {' or '.join(goals)}; give another source or runtime")
     for call, _ in path:
         module, _function = registry.call(call)
         modules[call.split(":")[0].replace("runtimes.", "runtime ")] = module

@@ -67,7 +67,7 @@ class Store:
         if not user_code:
             return self._entry(key)
         for seen in reversed(_read_json(self.root / "observed" / f"{key}.json", [])):
-            if all(_digest(path) == digest for path, digest in seen["files"].items()):
+            if all(observed_digest(Path(path)) == digest for path, digest in seen["files"].items()):
                 return self._entry(seen["key"])
         return None
 
@@ -85,7 +85,11 @@ class Store:
         if changed:
             shown = ", ".join(_change(k, last["parts"].get(k), parts.get(k)) for k in changed[:3])
             return f"changed: {shown}" + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        files = [path for path, digest in last.get("files", {}).items() if user_code and _digest(path) != digest]
+        files = [
+            path
+            for path, digest in last.get("files", {}).items()
+            if user_code and observed_digest(Path(path)) != digest
+        ]
         if files:
             return f"changed: file {Path(files[0]).name}"
         return "its result is no longer in the store"
@@ -203,9 +207,12 @@ def _change(key: str, old: Any, new: Any) -> str:
     return f"{short} {old} → {new}"
 
 
-def _digest(path: str) -> str:
+def observed_digest(path: Path) -> str:
+    """What must stay the same of a file (its bytes) or a folder (its names) that user code looked at; "" if gone."""
     try:
-        return sha256_of(Path(path))
+        if path.is_dir():
+            return hashlib.sha256("\0".join(sorted(p.name for p in path.iterdir())).encode()).hexdigest()
+        return sha256_of(path)
     except OSError:
         return ""
 

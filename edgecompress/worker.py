@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -13,7 +14,8 @@ from typing import Any
 
 from edgecompress import config, lifeline, registry
 from edgecompress.errors import DiskFull, EdgeError, InputError, StageFailed
-from edgecompress.model import Artifact, Context, Request, sha256_of
+from edgecompress.model import Artifact, Context, Request
+from edgecompress.store import observed_digest
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -29,16 +31,21 @@ def main() -> int:
     try:
         _call(asked, say)
     except EdgeError as error:
-        traceback.print_exc()
         say({"error": type(error).__name__, "message": str(error)})
-        return 1
+        return _logged()
     except Exception as error:  # the boundary: whatever a stage raises becomes one line, its traceback is in the log
-        traceback.print_exc()
         say(_mapped(error, asked))
-        return 1
-    files = {path: sha256_of(Path(path)) for path in seen.files()} if seen else {}
+        return _logged()
+    files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
     say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
     return 0
+
+
+def _logged() -> int:
+    """Leaves the traceback in the log, where the disk has room for it."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+    return 1
 
 
 def _speaker() -> Say:
@@ -105,6 +112,13 @@ class _Observed:
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], (str, bytes)) and not _writes(arguments[1]):
             self.paths.add(os.path.abspath(os.fsdecode(arguments[0])))
+        elif event in ("os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
+            self._hear_listing(os.path.abspath(os.fsdecode(arguments[0])))
+
+    def _hear_listing(self, folder: str) -> None:
+        """A listed folder counts by its names; those that Python lists to import from do not."""
+        if folder not in {os.path.abspath(p) for p in sys.path}:
+            self.paths.add(folder)
 
     def _watch_safetensors(self) -> None:
         """safetensors opens files in native code, which no audit event tells of."""
@@ -121,10 +135,10 @@ class _Observed:
         vars(safetensors)["safe_open"] = safe_open
 
     def files(self) -> list[str]:
-        """Regular files outside the Python installation, the system, and edgecompress's own folders."""
+        """Files and listed folders outside the Python installation, the system, and edgecompress's own folders."""
         sources = {_source(p) for p in self.paths}
         sources |= {m.__file__ for m in list(sys.modules.values()) if getattr(m, "__file__", None)}  # type: ignore[misc]
-        return sorted(p for p in sources if _is_users(p) and not p.startswith(self.store) and os.path.isfile(p))
+        return sorted(p for p in sources if _is_users(p) and not p.startswith(self.store) and os.path.exists(p))
 
 
 def _writes(mode: Any) -> bool:

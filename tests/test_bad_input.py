@@ -1,4 +1,4 @@
-"""Bad input, through the command line: one line that says what, where and what next, the right exit code, nothing touched.
+"""Bad input, through the command line: one line that says what, where and what next; the exit code; nothing touched.
 
 The lines are in golden/bad_input.json (`<tmp>` stands for the test's folder); EDGECOMPRESS_GOLDEN=write renews them.
 """
@@ -20,7 +20,10 @@ import numpy as np
 import plugins
 import pytest
 
+import edgecompress
+
 GOLDEN = Path(__file__).parent / "golden" / "bad_input.json"
+PACKAGE = Path(edgecompress.__file__).parent
 FLIPS = int(os.environ.get("EDGECOMPRESS_FLIPS", "50"))
 FAST = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 
@@ -262,7 +265,7 @@ def test_bad_input_gets_its_line_and_its_exit_code(case: Callable[[Place], list[
 
 def normal(line: str, folder: Path) -> str:
     """A line without what differs from run to run."""
-    line = line.replace(str(folder.resolve()), "<tmp>").replace(str(folder), "<tmp>")
+    line = line.replace(str(folder.resolve()), "<tmp>").replace(str(folder), "<tmp>").replace(str(PACKAGE), "<package>")
     return re.sub(r"log: \S+\)", "log: <log>)", line)
 
 
@@ -337,7 +340,7 @@ def test_an_artifact_that_is_wrong_ships_nothing_and_says_which_check_failed(pla
 
 @pytest.mark.slow
 def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None:
-    """A tmpfs of 34 MiB, in a mount namespace of its own: enough to begin, not enough for 40 MiB of samples."""
+    """A tmpfs of 34 MiB, in a mount namespace of its own: enough to begin, not enough for 36 MiB of samples."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("unshare -rm is not allowed here")
     for split in ("calibrate", "select", "test"):
@@ -345,7 +348,8 @@ def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None
         np.save(place.folder / "data" / split / "labels.npy", np.zeros(500_000, "int64"))
     command = " ".join(["deploy", *NULL, "--profile", "quick", "--store", "small"])
     (place.folder / "small").mkdir()
-    script = f"mount -t tmpfs -o size=34m none small && {sys.executable} -m edgecompress.cli {command}; echo code $?; ls small/store"
+    deploy = f"{sys.executable} -m edgecompress.cli {command}"
+    script = f"mount -t tmpfs -o size=34m none small && {deploy}; echo code $?; ls small/store"
     ended = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script],
         cwd=place.folder,

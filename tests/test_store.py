@@ -54,7 +54,7 @@ def test_a_changed_file_of_the_user_is_a_miss_and_the_old_content_a_hit_again(st
     net = tmp_path / "net.py"
     for content in ("a", "b"):
         net.write_text(content)
-        put(store, PARTS, content, {str(net): store_module._digest(str(net))})
+        put(store, PARTS, content, {str(net): store_module.observed_digest(net)})
     for content in ("a", "b"):
         net.write_text(content)
         found = store.find(PARTS, user_code=True)
