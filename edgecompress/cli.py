@@ -167,6 +167,7 @@ def _add_artifact_commands(commands: Any) -> None:
     )
     verify.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
     verify.add_argument("model", nargs="?", metavar="MODEL", help="the source (default: the one in its report)")
+    verify.add_argument("--target", help="whose limits count (default: the one it was deployed for)")
     _add_job(verify)
     _add_running(verify)
     profile = _command(
@@ -339,23 +340,20 @@ def _profile(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from edgecompress import api, console
+    from edgecompress import console, listing
 
-    report = api.shipped(args.artifact)[2]
-    if not report:
-        raise InputError(f"{args.artifact}: no report.json beside the artifact; give the folder that a deploy wrote")
+    told = listing.report(args.artifact)
     if args.json:
-        console.print_json(report)
+        console.print_json(told)
     else:
-        console.report(console.open(args), report)
+        console.report(console.open(args), told)
     return 0
 
 
 def _package(args: argparse.Namespace) -> int:
-    from edgecompress import api, console
+    from edgecompress import api, console, listing
 
-    said = api.shipped(args.artifact)[2]
-    packager = args.packager or said.get("target", {}).get("package", "tar")
+    packager = args.packager or listing.report(args.artifact)["target"]["package"]
     made = api.package(args.artifact, packager, args.out)
     console.say(args, {"package": str(made), "size_bytes": made.stat().st_size}, f"{made}")
     return 0

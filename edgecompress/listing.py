@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -127,6 +128,20 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Cells padded to columns, a line per row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def report(folder: Path) -> dict[str, Any]:
+    """The report.json that a deploy wrote into `folder`; raises InputError where there is none."""
+    file = folder / "report.json"
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: no report.json here; give the folder that a deploy wrote") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: damaged: {error}; deploy again") from error
+    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("edgecompress/report/"):
+        raise InputError(f"{file}: not a report of edgecompress; give the folder that a deploy wrote")
+    return told
 
 
 # --------------------------------------------------------------------------- the store

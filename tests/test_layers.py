@@ -26,8 +26,8 @@ LEVELS = (
     "data trace",  # from here on: what workers run
     "golden",
     "excerpt measure report verify",
-    "catalog store envs worker race",
-    "job",
+    "catalog store envs race",
+    "job worker",
     "plan",
     "run doctor scaffold",
     "api listing conformance",
