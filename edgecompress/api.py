@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, envs, plan, registry
+from edgecompress import __version__, catalog, envs, plan, registry
 from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
@@ -73,7 +73,7 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     names = {s.name for s in steps.stages}
     if options.until and options.until not in names:
         raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
-    walk = _walk(wanted, options, f"{wanted.source.value.model}>{wanted.target.path}")
+    walk = _walk(wanted, options, f"{wanted.source.path}>{wanted.target.path}")
     if walk.stages(steps.stages, options.until):
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
     choice = walk.search(steps.race)
@@ -132,7 +132,7 @@ def _there(walk: Run, name: str) -> bool:
 def _said(wanted: Job, walk: Run, choice: Choice, options: Options) -> dict[str, Any]:
     made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
     return {
-        "title": f"{Path(wanted.source.value.model).name} on {wanted.target.name}",
+        "title": f"{wanted.source.value.name or Path(wanted.source.value.model).name} on {wanted.target.name}",
         "command": options.command,
         "source": dataclasses.asdict(wanted.source.value),
         "target": {"name": wanted.target.name, **dataclasses.asdict(_asked_for(wanted))},
@@ -196,7 +196,8 @@ def _origin(wanted: Job, entrant: Entrant) -> dict[str, Any]:
     source = wanted.source
     model = str(source.path.resolve()) if source.path.suffix == ".toml" else source.value.model
     data = {} if source.path.suffix == ".toml" else {"data": source.value.data, "metric": source.value.metric}
-    return {"variant": entrant.name, "runtime": entrant.runtime, "model": model, "target": wanted.target.name, **data}
+    target = catalog.reference("targets", wanted.target)
+    return {"variant": entrant.name, "runtime": entrant.runtime, "model": model, "target": target, **data}
 
 
 def _swap(part: Path, out: Path, old: Path) -> None:

@@ -63,6 +63,12 @@ def path_of(kind: str, name: str) -> Path:
     raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")
 
 
+def reference(kind: str, found: Found[Any]) -> str:
+    """What finds a file again, from any folder: its name where that is one of the installed ones, else its path."""
+    installed = [folder / f"{found.name}.toml" for folder in folders(kind)[1:]]
+    return found.name if found.path in installed else str(found.path.resolve())
+
+
 def target(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Target]:
     """A target by name or path, with `--set` values laid over it."""
     return _read("targets", name, overrides or {})

@@ -322,6 +322,10 @@ def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], 
         assert capsys.readouterr().out
     assert run("cache", "why", "plain/verify") == 0
     assert "options.limits.items_lost" in capsys.readouterr().out
+    assert run("verify", "out") == 0
+    assert "equal to its source within the limits" in capsys.readouterr().out
+    assert run("verify", "out", "--set", "limits.size_bytes=1", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verify"]["lost"]
     assert run("profile", "out", "--profile", "quick", *QUICK, "--json") == 0
     assert json.loads(capsys.readouterr().out)["summary"]
 
