@@ -52,6 +52,7 @@ model = {model} # a factory pkg.mod:fn, or a .pt2 or .onnx file (relative to thi
 data = {data} # pkg.mod:fn, an .npz, a folder of .npy or of images, or "random"
 metric = "top1" # top1, top5, perplexity, mse, none, or your own pkg.mod:fn
 description = {description}
+# name = {name} # what reports call it; left out: the model's own name
 # samples = 512 # at most this many items per split
 # labels = ["cat", "dog"] # names of the classes
 # licence = "MIT"
