@@ -157,11 +157,11 @@ class Venv:
             return
         why = cuda_in(self.report(pin)) if build == "cpu" else ""
         if not why:
-            return self.pip("install", pin, "-c", str(ROOT / "constraints.txt"))
+            return self.pip("install", pin, "-c", "constraints.txt")
         print(f"setup: {why}, which a CPU does not need; uv brings the CPU build", flush=True)
         self.pip("install", "--quiet", "uv")
         uv = [self.python, "-m", "uv", "pip", "install", "--python", self.python, "--torch-backend=cpu", pin]
-        _run([*uv, "-c", str(ROOT / "constraints.txt")])
+        _run([*uv, "-c", "constraints.txt"])
 
     def size_gb(self) -> float:
         """Gigabytes on disk."""
@@ -169,9 +169,9 @@ class Venv:
 
 
 def _run(command: list[str]) -> None:
-    shown = " ".join(os.path.relpath(part) if part.startswith(str(ROOT)) else part for part in command)
+    shown = " ".join(command).replace(f"{ROOT}{os.sep}", "")
     print(f"setup: {shown}", flush=True)
-    code = subprocess.run(command).returncode
+    code = subprocess.run(command, cwd=ROOT).returncode
     if code:
         print(f"setup: failed with code {code}; the message above is of: {shown}", file=sys.stderr)
         sys.exit(code)
@@ -186,8 +186,8 @@ def install(venv: Venv, state: State) -> None:
     if needs_torch(state.extras):
         pins = [torch_pin((ROOT / "constraints.txt").read_text(encoding="utf-8"))]
         venv.install_torch(pins[0], state.torch)
-    own = f"{ROOT}[{','.join(state.extras)}]" if state.extras else str(ROOT)
-    venv.pip("install", *pins, "-c", str(ROOT / "constraints.txt"), "--editable", own)
+    own = f".[{','.join(state.extras)}]" if state.extras else "."
+    venv.pip("install", *pins, "-c", "constraints.txt", "--editable", own)
     venv.stamp.write_text(json.dumps(asdict(state)), encoding="utf-8")
     minutes = (time.monotonic() - begin) / 60
     print(f"setup: ready in {minutes:.1f} min; {venv.path.name} has {venv.size_gb():.1f} GB", flush=True)
