@@ -26,7 +26,7 @@ MARKERS = "[pytest]\nmarkers =\n    shared: data\n    browser: chromium\n"
 
 @pytest.mark.parametrize(
     ("required", "counts"),
-    [("", "4 skipped"), ("browser", "1 failed, 3 skipped"), ("shared,browser", "3 failed, 1 skipped")],
+    [("", "4 skipped"), ("browser", "1 failed, 3 skipped"), ("shared,browser", "1 failed, 1 skipped, 2 errors")],
 )
 def test_a_required_marker_turns_skips_into_failures(tmp_path: Path, required: str, counts: str) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
