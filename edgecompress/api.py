@@ -121,7 +121,7 @@ def _report(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options
     for entrant in race.entrants:
         made = {"artifact": entrant.artifact, "verdict": entrant.verdict}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _there(walk, stage)}
-    return Stage("report", "report:run", inputs, _said(wanted, walk, choice, options), context=RUN_CONTEXT)
+    return Stage("report", "report:run", inputs, _said(wanted, walk, race, choice, options), context=RUN_CONTEXT)
 
 
 def _there(walk: Run, name: str) -> bool:
@@ -129,30 +129,28 @@ def _there(walk: Run, name: str) -> bool:
     return outcome is not None and outcome.artifact is not None
 
 
-def _said(wanted: Job, walk: Run, choice: Choice, options: Options) -> dict[str, Any]:
+def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> dict[str, Any]:
     made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
     return {
         "title": f"{wanted.source.value.name or Path(wanted.source.value.model).name} on {wanted.target.name}",
         "command": options.command,
         "source": dataclasses.asdict(wanted.source.value),
-        "target": {"name": wanted.target.name, **dataclasses.asdict(_asked_for(wanted))},
+        "target": {"name": wanted.target.name, **dataclasses.asdict(_raced(wanted.target.value, race))},
         "device": {"name": wanted.device.name, **dataclasses.asdict(wanted.device.value)},
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
         "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
-        "exit_code": 0 if choice.stage else CheckFailed.exit_code,
+        "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
         "versions": _versions(wanted),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
     }
 
 
-def _asked_for(wanted: Job) -> Target:
+def _raced(target: Target, race: Race) -> Target:
     """The target with the variants of this run."""
-    target = wanted.target.value
-    return dataclasses.replace(
-        target, variant=tuple(v for v in target.variant if v.name in wanted.only or not wanted.only)
-    )
+    names = {e.name for e in race.entrants}
+    return dataclasses.replace(target, variant=tuple(v for v in target.variant if v.name in names))
 
 
 def _line(outcome: Outcome) -> dict[str, Any]:
@@ -264,18 +262,19 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
 def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Result:
     """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError."""
     options = options or Options()
-    artifact, excerpt, _ = shipped(path)
+    artifact, excerpt, origin = shipped(path)
     if excerpt is None:
         raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
     wanted = job(**asked)
     walk = _walk(wanted, options, f"profile>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     walk.outcomes["excerpt"] = Outcome("excerpt", "ok", excerpt)
-    entrant = Entrant(artifact.kind, runtime_of(artifact), "artifact")
+    entrant = Entrant(origin.get("variant", artifact.kind), runtime_of(artifact), "artifact")
     race = Race((entrant,), wanted.profile.value, Limits(), plan.only_estimates(wanted.device.value))
     choice = walk.search(race)
     _raise_if_all_broke(walk, race, choice)
-    report = walk.stage(_report(wanted, walk, race, choice, options))
+    measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already
+    report = walk.stage(_report(wanted, walk, race, measured, options))
     folder = report.artifact.path if report.artifact else None
     return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)
 

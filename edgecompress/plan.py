@@ -123,7 +123,8 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         )
     if not random and not is_factory(source.data):
         check_file(Path(source.data), "data")
-    data_options = {"source": dataclasses.asdict(source), "samples": source.samples}
+    plain = dataclasses.replace(source, name="", description="", licence="")  # words change no data
+    data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}
     data_inputs = {"source": "source"} if random else {}
     if random and kind == "module":
         raise InputError(

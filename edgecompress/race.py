@@ -50,6 +50,11 @@ class Race:
     samples: str = "excerpt"  # the stage that has the inputs to run on
     name: str = "race"
 
+    @property
+    def judged(self) -> bool:
+        """Whether somebody may ship: artifacts without a verdict are only measured."""
+        return any(e.verdict for e in self.entrants)
+
     def bound(self) -> str:
         """The most it can cost, in words."""
         sessions = sum(self._sizes())
@@ -218,7 +223,7 @@ class Race:
         if over := self._over_budget(outcomes, entrant.name):
             return "lost", over
         if entrant.name == chosen:
-            return "shipped", self._why(outcomes, chosen)
+            return ("shipped", self._why(outcomes, chosen)) if entrant.verdict else ("measured", "")
         return "slower", self._slower(times, entrant.name, chosen)
 
     def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:

@@ -25,9 +25,11 @@ class Table:
 
 
 def before_after(report: Report) -> Table:
-    """The one to beat and the shipped artifact, quantity by quantity."""
-    head = ("", report["baseline"] or "before", report["subject"] or "after", "change")
+    """The one to beat and the shipped artifact, quantity by quantity; with none to beat, the artifact alone."""
     rows = tuple(_delta(row, report["baseline"]) for row in report["deltas"])
+    if rows and not any(before != DASH for _, before, _, _ in rows):
+        return Table("Measured", ("", report["subject"]), tuple((label, after) for label, _, after, _ in rows))
+    head = ("", report["baseline"] or "before", report["subject"] or "after", "change")
     return Table("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
 
 
