@@ -121,7 +121,7 @@ def _report(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options
     for entrant in race.entrants:
         made = {"artifact": entrant.artifact, "verdict": entrant.verdict}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _there(walk, stage)}
-    return Stage("report", "report:run", inputs, _said(wanted, walk, race, choice, options), context=RUN_CONTEXT)
+    return Stage("report", "stages.report:run", inputs, _said(wanted, walk, race, choice, options), context=RUN_CONTEXT)
 
 
 def _there(walk: Run, name: str) -> bool:
@@ -135,7 +135,7 @@ def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
         "title": f"{wanted.source.value.name or Path(wanted.source.value.model).name} on {wanted.target.name}",
         "command": options.command,
         "source": dataclasses.asdict(wanted.source.value),
-        "target": {"name": wanted.target.name, **dataclasses.asdict(_raced(wanted.target.value, race))},
+        "target": {"name": wanted.target.name, **_raced(wanted.target.value, race)},
         "device": {"name": wanted.device.name, **dataclasses.asdict(wanted.device.value)},
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
@@ -147,10 +147,11 @@ def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
     }
 
 
-def _raced(target: Target, race: Race) -> Target:
-    """The target with the variants of this run."""
+def _raced(target: Target, race: Race) -> dict[str, Any]:
+    """The target as plain data, with the variants of this run."""
     names = {e.name for e in race.entrants}
-    return dataclasses.replace(target, variant=tuple(v for v in target.variant if v.name in names))
+    plain = dataclasses.asdict(target)
+    return {**plain, "variant": [v for v in plain["variant"] if v["name"] in names]}
 
 
 def _line(outcome: Outcome) -> dict[str, Any]:

@@ -176,7 +176,7 @@ class Countdown:
 
 def report(screen: Console, told: Mapping[str, Any]) -> None:
     """The tables of a report.json."""
-    from edgecompress.report import terminal
+    from edgecompress.stages.report import terminal
 
     screen.print()
     screen.print(terminal.render(told))

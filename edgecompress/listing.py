@@ -139,7 +139,7 @@ def report(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: no report.json here; give the folder that a deploy wrote") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: damaged: {error}; deploy again") from error
-    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("edgecompress/report/"):
+    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("edgecompress/stages/report/"):
         raise InputError(f"{file}: not a report of edgecompress; give the folder that a deploy wrote")
     return told
 

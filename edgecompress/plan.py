@@ -10,13 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import config, envs, registry, trace
+from edgecompress import config, envs, registry
 from edgecompress.catalog import check_file, is_factory
 from edgecompress.errors import ConfigError, InputError, MissingDependency, NotFound, did_you_mean
 from edgecompress.job import Job
 from edgecompress.model import Stage
 from edgecompress.race import Entrant, Race
 from edgecompress.settings import Device, Source, Target, Variant
+from edgecompress.stages import trace
 
 ESTIMATE_S = {"trace": 6.0, "export": 12.0, "techniques": 20.0, "verify": 5.0, "golden": 6.0, "data": 3.0, "read": 2.0}
 EXCERPT = 16  # test items that ship with the artifact, inputs and outputs: what devices and apps check against
@@ -101,10 +102,10 @@ def _whose(stage: Stage) -> str:
 def _reader(source: Source) -> tuple[str, str]:
     """The kind of a source, and the call that reads it."""
     if is_factory(source.model):
-        return "module", "trace:load"
+        return "module", "stages.trace:load"
     path = Path(source.model)
     suffixes = {m.SUFFIX: (m.FORMAT, f"runtimes.{name}:read") for name, m in registry.every("runtimes") if m.SUFFIX}
-    suffixes[".pt2"] = ("program", "trace:load")
+    suffixes[".pt2"] = ("program", "stages.trace:load")
     if path.suffix not in suffixes:
         known = ", ".join(sorted(suffixes))
         raise InputError(f"{source.model}: a model is a factory pkg.mod:fn or a file ending in {known}")
@@ -132,18 +133,20 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         )
     load_inputs = {} if random or not torch else {"samples": "data"}
     options = {"model": source.model, "dynamic": source.dynamic} if torch else {"path": source.model}
-    data = Stage("data", "data:run", data_inputs, data_options, user_code=True, estimate_s=ESTIMATE_S["data"])
+    data = Stage("data", "stages.data:run", data_inputs, data_options, user_code=True, estimate_s=ESTIMATE_S["data"])
     load = Stage("source", reader, load_inputs, options, user_code=True, estimate_s=ESTIMATE_S["read"])
     yield from (load, data) if random else (data, load)
     yield Stage(
         "golden",
-        "golden:run",
+        "stages.golden:run",
         {"model": "source", "samples": "data"},
         {"splits": ["test"], "metric": source.metric},
         user_code=torch,
         estimate_s=ESTIMATE_S["golden"],
     )
-    yield Stage("excerpt", "excerpt:run", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0)
+    yield Stage(
+        "excerpt", "stages.excerpt:run", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0
+    )
 
 
 def _chosen(job: Job) -> list[Variant]:
@@ -164,7 +167,7 @@ def edges() -> list[tuple[str, str, str]]:
         for name, module in registry.every("runtimes")
         for reads in module.READS
     ]
-    return [("module", "program", "trace:run"), *exports]
+    return [("module", "program", "stages.trace:run"), *exports]
 
 
 def way(start: str, goals: Sequence[str]) -> list[tuple[str, str]] | None:
@@ -266,12 +269,12 @@ def _short(call: str) -> str:
 def _step(job: Job, name: str, call: str, at: str, options: Mapping[str, Any]) -> Stage:
     module, function = registry.call(call)
     inputs = {"model": at}
-    if call == "trace:run" or getattr(module, "NEEDS_SAMPLES", False):
+    if call == "stages.trace:run" or getattr(module, "NEEDS_SAMPLES", False):
         inputs["samples"] = "data"
-    if call == "trace:run":
+    if call == "stages.trace:run":
         options = {"dynamic": job.source.value.dynamic}
     estimate = ESTIMATE_S["techniques" if function == "apply" else "export" if function == "export" else "trace"]
-    return Stage(name, call, inputs, options, user_code=call == "trace:run", estimate_s=estimate)
+    return Stage(name, call, inputs, options, user_code=call == "stages.trace:run", estimate_s=estimate)
 
 
 def _with_variants(stage: Stage, stages: Mapping[str, Stage], routes: Sequence[Route]) -> Stage:
@@ -295,7 +298,7 @@ def verify(job: Job, name: str, runtime: str, artifact: str) -> Stage:
     limits = dataclasses.asdict(job.target.value.limits)
     return Stage(
         name,
-        "verify:run",
+        "stages.verify:run",
         {"model": artifact, "golden": "golden", "samples": "data"},
         {"runtime": runtime, "metric": source.metric, "limits": limits},
         context=RUN_CONTEXT,

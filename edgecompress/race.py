@@ -131,15 +131,15 @@ class Race:
         p = self.profile
         options = {"order": order, "number": number}
         seconds = len(field) * (START_S + p.warmup_s + p.window_s)
-        return self._stage(f"race/round-{number}", "measure:round", field, options, seconds)
+        return self._stage(f"race/round-{number}", "stages.measure:round", field, options, seconds)
 
     def _finals(self, outcomes: Outcomes, chosen: str) -> list[Stage]:
         times = {v: median(t) for v, t in self._medians(outcomes).items()}
         last = self._last_two(times, chosen)
         options = {"latency_ms": {e.name: times[e.name] for e in last}}
         return [
-            self._stage("energy", "measure:energy", last, options, START_S + self._energy_s()),
-            self._stage("ops", "measure:ops", last, {}, 2 * START_S),
+            self._stage("energy", "stages.measure:energy", last, options, START_S + self._energy_s()),
+            self._stage("ops", "stages.measure:ops", last, {}, 2 * START_S),
         ]
 
     def _last_two(self, times: dict[str, float], chosen: str) -> list[Entrant]:

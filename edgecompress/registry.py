@@ -45,7 +45,7 @@ def every(kind: str) -> Iterable[tuple[str, ModuleType]]:
 
 
 def call(reference: str) -> tuple[ModuleType, str]:
-    """The module and function of a stage's `call`: "techniques.ptq_int8:apply" or "verify:run"."""
+    """The module and function of a stage's `call`: "techniques.ptq_int8:apply" or "stages.verify:run"."""
     where, function = reference.split(":")
     kind, _, name = where.partition(".")
-    return (load(kind, name) if name else importlib.import_module(f"edgecompress.{kind}")), function
+    return (load(kind, name) if kind in KINDS else importlib.import_module(f"edgecompress.{where}")), function

@@ -80,5 +80,7 @@ def test_ten_times_the_samples_take_no_more_memory(
 ) -> None:
     few = peak(net, samples, tmp_path / "few", calibrator, 200)
     many = peak(net, samples, tmp_path / "many", calibrator, ITEMS)
-    assert many - few <= LIMIT_BYTES, f"{calibrator}: {(many - few) / 2**20:.1f} MiB more for 2,000 samples than for 200"
+    assert many - few <= LIMIT_BYTES, (
+        f"{calibrator}: {(many - few) / 2**20:.1f} MiB more for 2,000 samples than for 200"
+    )
     print(f"{calibrator}: {few / 2**20:.0f} MiB, then {(many - few) / 2**20:+.1f} MiB")

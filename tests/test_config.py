@@ -101,7 +101,7 @@ def test_a_setting_for_an_unknown_variant_is_refused_with_a_suggestion(target: s
 
 
 def test_a_setting_in_an_unknown_group_is_refused(target: str) -> None:
-    with pytest.raises(ConfigError, match="--set limit.items_lost: .* did you mean 'limits'"):
+    with pytest.raises(ConfigError, match=r"--set limit\.items_lost: .* did you mean 'limits'"):
         job(None, target, settings={"limit.items_lost": 1})
 
 

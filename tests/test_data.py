@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgecompress import data, preprocess, tensors
+from edgecompress import tensors
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.settings import SPLITS, Preprocess, Source
+from edgecompress.stages import data, preprocess
 
 Fn = Callable[[str], Any]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgecompress import config, preprocess, settings
+from edgecompress import config, settings
 from edgecompress.demo import net
+from edgecompress.stages import preprocess
 
 FOLDER = Path(str(resources.files("edgecompress"))) / "demo"
 CLAIMED = 0.994  # source.toml's description

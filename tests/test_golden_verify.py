@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from edgecompress import golden, outputs, tensors
+from edgecompress import tensors
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.runtimes import null
 from edgecompress.settings import Limits
+from edgecompress.stages import golden, outputs
 
-verify = importlib.import_module("edgecompress.verify")  # `edgecompress.verify` is the API's function
+verify = importlib.import_module("edgecompress.stages.verify")
 
 N = 37
 BATCH = Dim("batch", 1, 64)
@@ -97,7 +98,7 @@ def test_an_output_that_is_not_finite_is_named_with_its_item(tmp_path: Path, sam
 def test_labels_out_of_range_are_found_before_anything_is_compressed(tmp_path: Path, samples: Artifact) -> None:
     values = tensors.load(samples, "test", "input")
     wrong = made(tmp_path / "wrong", {"input": values, "labels": np.where(np.arange(N) == 11, 4, 0)})
-    with pytest.raises(InputError, match="item 11: label 4 is out of range: the model has 4 classes, 0 to 3"):
+    with pytest.raises(InputError, match="item 11: label 4 is out of range: the model has classes 0 to 3"):
         ask_golden(tmp_path / "golden", net(tmp_path / "net"), wrong, metric="top1")
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from edgecompress import registry
 
+STAGES = "stages"  # the folder of what every deploy runs; its modules have levels like any other
 PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
@@ -38,6 +39,7 @@ UPWARD = {("envs", "plan"), ("envs", "catalog")}  # `python -m edgecompress.envs
 PLUGINS_MAY = {"errors", "lifeline", "model", "tensors"}
 FOLDERS = {
     "edgecompress",
+    "edgecompress.stages",
     *(f"edgecompress.{kind}" for kind in registry.KINDS),
 }  # what is imported from them is a module
 CPU_LIMIT_S = 0.150
@@ -57,8 +59,9 @@ def sources() -> list[Path]:
 
 
 def owner(path: Path) -> str:
-    """The first part below the package: a module's name, or the folder it is in."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    """The first part below the package (a stage: below stages): a module's name, or the folder it is in."""
+    parts = [p for p in path.relative_to(PACKAGE).parts if p != STAGES]
+    return parts[0].removesuffix(".py")
 
 
 def imports(path: Path, everywhere: bool) -> Iterator[str]:
@@ -84,7 +87,9 @@ def _top(body: list[ast.stmt]) -> Iterator[ast.AST]:
 def own_imports(path: Path) -> set[str]:
     """What a file imports of edgecompress, by the first part below the package."""
     names = [n.split(".") for n in imports(path, everywhere=True)]
-    return {n[1] for n in names if n[0] == "edgecompress" and len(n) > 1 and not n[1].startswith("__")}
+    inner = [n[1:] for n in names if n[0] == "edgecompress" and len(n) > 1]
+    found = {n[1] if n[0] == STAGES and len(n) > 1 else n[0] for n in inner}
+    return {n for n in found if not n.startswith("__")}
 
 
 CORE = [p for p in sources() if owner(p) not in registry.KINDS]

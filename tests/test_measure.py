@@ -14,9 +14,10 @@ from typing import Any
 import bench_inputs
 import pytest
 
-from edgecompress import measure, registry
+from edgecompress import registry
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Measured
+from edgecompress.stages import measure
 
 
 @pytest.fixture

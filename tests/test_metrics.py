@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from edgecompress import metrics
 from edgecompress.errors import InputError, StageFailed
-from edgecompress.metrics import Metric, compare, paired_difference, scores, summary
+from edgecompress.stages import metrics
+from edgecompress.stages.metrics import Metric, compare, paired_difference, scores, summary
 
 LOGITS = npst.arrays(np.float32, (7, 5), elements=st.floats(-20, 20, width=32))
 LABELS = npst.arrays(np.int64, 7, elements=st.integers(0, 4))

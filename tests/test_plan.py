@@ -114,7 +114,7 @@ def test_random_data_is_made_from_the_inputs_of_the_model(asked: dict[str, str])
 
 def test_threads_are_hidden_from_stages_whose_result_they_do_not_change() -> None:
     for stage in plan.deploy(demo()).stages:
-        assert ("threads" in stage.context) == stage.call.startswith(("verify", "measure"))
+        assert ("threads" in stage.context) == stage.call.startswith(("stages.verify", "stages.measure"))
 
 
 def test_the_extras_of_x86_are_those_of_its_plug_ins() -> None:

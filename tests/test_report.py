@@ -20,9 +20,9 @@ import report_inputs
 from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
-from edgecompress import report as stage
 from edgecompress.model import Artifact, Context, Request
-from edgecompress.report import build, html, markdown, numbers, terminal
+from edgecompress.stages import report as stage
+from edgecompress.stages.report import build, html, markdown, numbers, terminal
 
 Report = dict[str, Any]
 HERE = Path(__file__).parent
@@ -108,7 +108,7 @@ def spoil(path: str, value: Any) -> Callable[[Report], None]:
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("another version", spoil("schema", "edgecompress/report/2")),
+        ("another version", spoil("schema", "edgecompress/stages/report/2")),
         ("a measured number without a value", spoil("variants/0/numbers/latency/value", None)),
         ("an unavailable number with a value", spoil("variants/0/numbers/arena/value", 0)),
         ("an unavailable number without a reason", spoil("variants/0/numbers/arena/reason", "")),
@@ -438,7 +438,7 @@ def test_the_terminal_needs_no_heavy_library(made: Artifact) -> None:
     code = """
 import json, sys
 from rich.console import Console
-from edgecompress.report import terminal
+from edgecompress.stages.report import terminal
 Console().print(terminal.render(json.load(open(sys.argv[1]))))
 heavy = {"numpy", "torch", "vl_convert", "onnx"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from report_inputs import request
 
-from edgecompress import report as stage
+from edgecompress.stages import report as stage
 
 Report = Mapping[str, Any]
 CHROMIUM, DRIVER = shutil.which("chromium") or "", shutil.which("chromedriver") or ""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress import metrics, registry, tensors
+from edgecompress import registry, tensors
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.stages import metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +94,7 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, Array], total: int) ->
 def _torch(model: Artifact, threads: int) -> Run:
     import torch
 
-    from edgecompress import trace
+    from edgecompress.stages import trace
 
     torch.set_num_threads(threads)  # few: the sums do not depend on the machine, and nothing waits on a busy core
     net = trace.rebuild(model)

@@ -11,7 +11,7 @@ FILES = ("report.json", "report.md", "report.html")
 
 def run(request: Request) -> Artifact:
     """The stage: every input's facts as report.json, report.md and report.html; kind "report"."""
-    from edgecompress.report import build, html, markdown
+    from edgecompress.stages.report import build, html, markdown
 
     request.progress(0.1, "reading the measurements")
     report = build.report(request)

@@ -16,10 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgecompress import preprocess, tensors, usercode
+from edgecompress import tensors
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import Request, TensorSpec
 from edgecompress.settings import SPLITS, Source
+from edgecompress.stages import preprocess, usercode
 
 if TYPE_CHECKING:
     import numpy as np

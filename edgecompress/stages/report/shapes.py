@@ -6,9 +6,21 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from edgecompress.report.marks import Figure, Panel, Report, Values, also, axis, colour, dash, paint, quantity, ticks
-from edgecompress.report.numbers import plain, plural, text
-from edgecompress.report.vega import Spec, layer, told, unit
+from edgecompress.stages.report.marks import (
+    Figure,
+    Panel,
+    Report,
+    Values,
+    also,
+    axis,
+    colour,
+    dash,
+    paint,
+    quantity,
+    ticks,
+)
+from edgecompress.stages.report.numbers import plain, plural, text
+from edgecompress.stages.report.vega import Spec, layer, told, unit
 
 BUCKETS = 180  # of a strip, over all sessions of a variant
 _HISTOGRAM = (

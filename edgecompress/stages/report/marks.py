@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgecompress.report.vega import Spec
+from edgecompress.stages.report.vega import Spec
 
 Report = Mapping[str, Any]
 Values = list[dict[str, Any]]

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.model import Artifact, Request
-from edgecompress.report import deltas, variants, words
-from edgecompress.report.numbers import cleaned
-from edgecompress.report.sessions import rounds
+from edgecompress.stages.report import deltas, variants, words
+from edgecompress.stages.report.numbers import cleaned
+from edgecompress.stages.report.sessions import rounds
 
-SCHEMA = "edgecompress/report/1"
+SCHEMA = "edgecompress/stages/report/1"
 Report = dict[str, Any]
 
 

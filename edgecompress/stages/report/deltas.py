@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.report.numbers import Number, guessed, known, plural, significant, text, times
-from edgecompress.report.sessions import improvement
+from edgecompress.stages.report.numbers import Number, guessed, known, plural, significant, text, times
+from edgecompress.stages.report.sessions import improvement
 from edgecompress.statistic import CHANGE
 
 Row = dict[str, Any]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgecompress.report import deltas
-from edgecompress.report.numbers import DASH, known, plain, provenance, significant, text
+from edgecompress.stages.report import deltas
+from edgecompress.stages.report.numbers import DASH, known, plain, provenance, significant, text
 
 Report = Mapping[str, Any]
 ENERGY = ("energy_gross", "energy_net", "inferences_per_joule", "power")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress import usercode
 from edgecompress.errors import InputError, StageFailed, did_you_mean
+from edgecompress.stages import usercode
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,11 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress import config, feeds, preprocess, tensors, usercode
+from edgecompress import config, tensors
 from edgecompress.errors import InputError, did_you_mean
-from edgecompress.feeds import CHUNK, NAME, WHOLE, Item, Items
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.settings import SPLITS, Preprocess, Source
+from edgecompress.stages import feeds, preprocess, usercode
+from edgecompress.stages.feeds import CHUNK, NAME, WHOLE, Item, Items
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress import agent, config, metrics, outputs, registry, tensors
+from edgecompress import agent, config, registry, tensors
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Check, Request, Shell
 from edgecompress.settings import Limits
+from edgecompress.stages import metrics, outputs
 
 if TYPE_CHECKING:
     import numpy as np

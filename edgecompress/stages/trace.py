@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress import tensors, usercode
+from edgecompress import tensors
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.stages import usercode
 
 REQUIRES = ("torch", "safetensors")
 EXTRA = "torch"

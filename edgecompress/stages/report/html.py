@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.report import figures, tables
-from edgecompress.report.marks import Figure, Panel, colour, dash
-from edgecompress.report.numbers import interval, known, provenance, text
-from edgecompress.report.tables import Table
+from edgecompress.stages.report import figures, tables
+from edgecompress.stages.report.marks import Figure, Panel, colour, dash
+from edgecompress.stages.report.numbers import interval, known, provenance, text
+from edgecompress.stages.report.tables import Table
 
 Report = Mapping[str, Any]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.report import tables
-from edgecompress.report.numbers import cleaned
-from edgecompress.report.tables import Table
+from edgecompress.stages.report import tables
+from edgecompress.stages.report.numbers import cleaned
+from edgecompress.stages.report.tables import Table
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -6,11 +6,33 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from edgecompress.report import deltas, vega
-from edgecompress.report.marks import Figure, Panel, Report, Values, also, axis, colour, labels, paint, quantity, ticks
-from edgecompress.report.numbers import guessed, interval, known, plain, plural, provenance, scaled, significant, text
-from edgecompress.report.shapes import ecdf, histogram, strip
-from edgecompress.report.vega import Spec, layer, told, unit
+from edgecompress.stages.report import deltas, vega
+from edgecompress.stages.report.marks import (
+    Figure,
+    Panel,
+    Report,
+    Values,
+    also,
+    axis,
+    colour,
+    labels,
+    paint,
+    quantity,
+    ticks,
+)
+from edgecompress.stages.report.numbers import (
+    guessed,
+    interval,
+    known,
+    plain,
+    plural,
+    provenance,
+    scaled,
+    significant,
+    text,
+)
+from edgecompress.stages.report.shapes import ecdf, histogram, strip
+from edgecompress.stages.report.vega import Spec, layer, told, unit
 
 TOP = 10  # operators in a panel
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.report import tables
-from edgecompress.report.tables import Table
+from edgecompress.stages.report import tables
+from edgecompress.stages.report.tables import Table
 
 SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgecompress.report.deltas import find
-from edgecompress.report.numbers import guessed, known, plural, text
+from edgecompress.stages.report.deltas import find
+from edgecompress.stages.report.numbers import guessed, known, plural, text
 
 Report = Mapping[str, Any]
 METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has one of them

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.model import Artifact, Request, sha256_of
-from edgecompress.report.numbers import Number, missing, number
-from edgecompress.report.sessions import Session, bounds, of_variant, values
+from edgecompress.stages.report.numbers import Number, missing, number
+from edgecompress.stages.report.sessions import Session, bounds, of_variant, values
 from edgecompress.statistic import ENOUGH
 
 Variant = dict[str, Any]
