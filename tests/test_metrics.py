@@ -94,7 +94,7 @@ def test_the_named_output_is_scored() -> None:
             "top1",
             np.zeros((99, 3)),
             np.where(np.arange(99) == 70, 3, 0),
-            "item 70: label 3 is out of range: .* 3 classes",
+            "item 70: label 3 is out of range: .* classes 0 to 2",
         ),
         ("perplexity", np.zeros((2, 3)), np.array([0, 7]), r"item 1: label 7 is out of range: .* 0 to 2"),
         ("top1", np.zeros((2, 3)), np.array([0.5, 1]), "labels are float64; classes are whole numbers"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgecompress import openvino_ir
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
 
@@ -15,7 +16,6 @@ FORMAT = "openvino"
 READS: tuple[str, ...] = ("onnx",)
 SUFFIX = ""
 
-FILE = "model.xml"
 WARM_RUNS = 3  # of the per-operator pass, left out of its means
 
 
@@ -27,7 +27,7 @@ def export(request: Request) -> Artifact:
         net = openvino.convert_model(request.model.file(".onnx"), input=shapes)
     except Exception as error:  # the converter raises its own classes, and plain Exception
         raise StageFailed(f"runtime openvino: it cannot read the ONNX model: {_first_line(error)}") from error
-    openvino.save_model(net, request.out / FILE, compress_to_fp16=False)
+    openvino_ir.save(net, request.out)
     inputs, outputs = ([_fixed(s, batch) for s in specs] for specs in (request.model.inputs, request.model.outputs))
     return Artifact(request.out, FORMAT, tuple(inputs), tuple(outputs)).write()
 

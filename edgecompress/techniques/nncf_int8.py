@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from edgecompress import openvino_ir
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.techniques._calibration import inputs_of, spread
@@ -59,7 +60,7 @@ def apply(request: Request) -> Artifact:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         raise StageFailed(f"nncf_int8: {type(error).__name__}: {said[:300]}") from error
     facts = {"samples": len({item for batch in batches for item in batch})}
-    openvino.save_model(quantized, request.out / "model.xml", compress_to_fp16=False)
+    openvino_ir.save(quantized, request.out)
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
