@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import util
 from pathlib import Path
 
@@ -36,13 +38,13 @@ def requirements() -> list[Requirement]:
     return [Requirement(r) for r in {r for each in lists for r in each}]
 
 
-def tracked() -> list[Path]:
-    """The text files of the repository."""
+def tracked(binary: bool = False) -> list[Path]:
+    """The text files of the repository, or all of them."""
     told = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if told.returncode:
         pytest.skip("not a git checkout")
     files = [ROOT / name for name in told.stdout.split("\0") if name]
-    return [f for f in files if f.is_file() and b"\0" not in f.read_bytes()[:4096]]
+    return [f for f in files if f.is_file() and (binary or b"\0" not in f.read_bytes()[:4096])]
 
 
 @pytest.mark.parametrize("requirement", requirements(), ids=str)
@@ -101,6 +103,20 @@ def test_the_package_says_the_version_of_the_project() -> None:
 def test_the_generated_docs_are_fresh() -> None:
     done = subprocess.run([sys.executable, "scripts/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    files = [f.relative_to(ROOT) for f in tracked(binary=True)]
+    for file in files:
+        (tmp_path / "source" / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / "source" / file)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run([*pip, "-w", tmp_path, tmp_path / "source"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        held = set(wheel.namelist())
+    assert {f.as_posix() for f in files if f.parts[0] == "edgecompress"} <= held
 
 
 def test_make_lists_every_job_it_has() -> None:

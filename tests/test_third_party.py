@@ -136,6 +136,7 @@ def test_a_runtime_conforms_and_is_listed_planned_and_reported(home: Home) -> No
 @of("edgecompress-sensor-constant")
 def test_a_sensor_conforms_and_is_listed_and_reported(home: Home) -> None:
     home.conforms("check_sensor('constant', Path('conformance'))")
+    home.conforms("check_sensor('constant', Path('reads'), {'options': {'constant': {'watts': 5.0}}, 'sensors': []})")
     assert "constant" in home.cli("sensors")
     home.file("targets/own.toml", TARGET.format(runtime="null", more=""))
     device = 'description = "a bench"\nsensors = ["constant"]\n[options]\nconstant = { watts = 5.0, scope = "wall" }\n'
