@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ def save(net: Any, folder: Path) -> None:
     import openvino
 
     _share_constants(net)
+    _steady_names(net)
     openvino.save_model(net, folder / FILE, compress_to_fp16=False)
     _shorten(folder / FILE)
 
@@ -35,6 +37,13 @@ def _share_constants(net: Any) -> None:
         else:
             for reader in list(port.get_target_inputs()):
                 reader.replace_source_output(first.output(0))
+
+
+def _steady_names(net: Any) -> None:
+    """Names that OpenVINO makes up count on from whatever ran before; counted from 0, the same net has the same bytes."""
+    for index, node in enumerate(net.get_ordered_ops()):
+        if re.fullmatch(rf"{node.get_type_name()}_\d+", node.get_friendly_name()):
+            node.set_friendly_name(f"{node.get_type_name()}_{index}")
 
 
 def _shorten(file: Path) -> None:

@@ -1,0 +1,404 @@
+"""The conformance suite: what every plug-in and every target keeps, ours and other people's. Plain asserts.
+
+Call the check of your kind from a test: `conformance.check_technique("mine", tmp_path)`. The nets are small and built
+here; the first net that a plug-in reads is made by other plug-ins on the way (a technique on "onnx" meets an ONNX net).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edgecompress import catalog, config, plan, registry, tensors
+from edgecompress.errors import EdgeError, InputError
+from edgecompress.model import CARD, Artifact, Dim, Measured, Request, Status, TensorSpec
+
+ITEMS = 8  # in each split
+SPLITS = ("calibrate", "select", "test")
+WINDOW_S = 0.3  # of a sensor's trial
+
+# --------------------------------------------------------------------------- techniques
+
+
+def check_technique(name: str, tmp_path: Path) -> None:
+    """A technique keeps its promises on a small net of each kind it reads."""
+    module = registry.load("techniques", name)
+    says = f"technique {name}"
+    texts = dict.fromkeys(("WRITES", "PROVIDES", "EXTRA"), str)
+    _check_constants(module, says, {"READS": tuple, "NEEDS_SAMPLES": bool, **texts})
+    assert module.READS, f"{says}: READS names no kind"
+    options = _default_options(module, says)
+    for kind in module.READS:
+        folder = tmp_path / name / kind
+        model = net(kind, folder)
+        inputs = {"model": model, **({"samples": samples(model, folder)} if module.NEEDS_SAMPLES else {})}
+        first, second = (_stage(module.apply, inputs, folder / out, options) for out in ("first", "second"))
+        _check_artifact(first, module.WRITES, f"{says} on {kind}")
+        assert first.sha256 == second.sha256, f"{says}: the same request gave other bytes the second time"
+        _check_same_ends(first, model, says)
+        for role, given in inputs.items():
+            assert given.digest() == given.sha256, f"{says}: it changed its input '{role}'"
+        if not first.facts.get("lost"):
+            _check_runs(first, folder, says)
+
+
+def _default_options(module: ModuleType, says: str) -> Any:
+    options = getattr(module, "Options", None)
+    assert dataclasses.is_dataclass(options), f"{says}: Options must be a dataclass"
+    assert vars(options)["__dataclass_params__"].frozen, f"{says}: Options must be frozen"
+    wanting = [f.name for f in dataclasses.fields(options) if _has_no_default(f)]
+    assert not wanting, f"{says}: options without a default: {wanting}; `use = ...` alone must do something sensible"
+    return config.build(options, {}, says)  # type: ignore[arg-type]
+
+
+def _has_no_default(field: Any) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _check_same_ends(result: Artifact, model: Artifact, says: str) -> None:
+    for end in ("inputs", "outputs"):
+        before, after = ([spec.name for spec in getattr(a, end)] for a in (model, result))
+        assert before == after, f"{says}: {end} were {before}, are {after}; an app finds tensors by these names"
+
+
+def _check_runs(artifact: Artifact, folder: Path, says: str) -> None:
+    """Where a runtime runs this kind, it runs the artifact."""
+    runner = next((m for _, m in registry.every("runtimes") if artifact.kind == m.FORMAT), None)
+    if runner:
+        session = runner.open(artifact, 1)
+        _check_answers(session, artifact, samples(artifact, folder), says)
+        session.close()
+
+
+# --------------------------------------------------------------------------- runtimes
+
+
+def check_runtime(name: str, tmp_path: Path) -> None:
+    """A runtime exports from each kind it reads, runs what it exported, profiles it, and reads files of its format."""
+    module = registry.load("runtimes", name)
+    says, folder = f"runtime {name}", tmp_path / name
+    _check_constants(module, says, {"FORMAT": str, "READS": tuple, "SUFFIX": str, "EXTRA": str})
+    assert module.FORMAT, f"{says}: FORMAT is empty"
+    assert not module.SUFFIX or module.SUFFIX.startswith("."), f"{says}: SUFFIX starts with a dot, or is empty"
+    options = config.build(module.Options, {}, says) if hasattr(module, "Options") else {}
+    found = [_exported(module, kind, folder / kind, options) for kind in module.READS]
+    artifact = found[0] if found else net(module.FORMAT, folder / "own")
+    data = samples(artifact, folder)
+    for profile in (False, True):
+        session = module.open(artifact, 1, profile=profile)
+        answers = _check_answers(session, artifact, data, says)
+        _check_ops(session.ops(_item(data), 3), says, profile)
+        again = _check_answers(session, artifact, data, says)
+        assert all((answers[k] == again[k]).all() for k in answers), f"{says}: the same input gave another output"
+        session.close()
+    if module.SUFFIX:
+        _check_read(module, artifact, folder, says)
+
+
+def _exported(module: ModuleType, kind: str, folder: Path, options: Any) -> Artifact:
+    model = net(kind, folder)
+    artifact = _stage(module.export, {"model": model}, folder / "exported", options)
+    _check_artifact(artifact, module.FORMAT, f"export of {kind} to {module.FORMAT}")
+    _check_same_ends(artifact, model, f"export of {kind} to {module.FORMAT}")
+    assert model.digest() == model.sha256, f"export of {kind} to {module.FORMAT}: it changed its input"
+    return artifact
+
+
+def _check_answers(session: Any, artifact: Artifact, data: Artifact, says: str) -> dict[str, Any]:
+    """One run gives every output of the specs, in their shapes and dtypes, finite, and leaves its input alone."""
+    import numpy as np
+
+    given = _item(data)
+    kept = {name: array.copy() for name, array in given.items()}
+    answers = {name: np.array(array) for name, array in session.run(given).items()}
+    batch = len(next(iter(given.values())))
+    assert set(answers) == {s.name for s in artifact.outputs}, f"{says}: it answered {sorted(answers)}"
+    for spec in artifact.outputs:
+        found = answers[spec.name]
+        wanted = spec.concrete(batch)
+        assert found.shape == wanted, f"{says}: '{spec.name}' is {found.shape}, its spec says {wanted}"
+        assert str(found.dtype) == spec.dtype, f"{says}: '{spec.name}' is {found.dtype}, its spec says {spec.dtype}"
+        assert np.isfinite(found).all(), f"{says}: '{spec.name}' holds NaN or infinity"
+    assert all((kept[name] == given[name]).all() for name in given), f"{says}: a run changed its input"
+    return answers
+
+
+def _check_ops(table: Mapping[str, Any], says: str, profile: bool) -> None:
+    assert set(table) == {"ops", "why", "fallback"}, f"{says}: ops answers ops, why and fallback, not {sorted(table)}"
+    assert table["ops"] or table["why"] or not profile, f"{says}: no operator times, and no reason why"
+    json.dumps(dict(table), allow_nan=False)
+    for op in table["ops"]:
+        assert set(op) == {"name", "type", "ms", "where"}, f"{says}: an operator has name, type, ms and where: {op}"
+        assert math.isfinite(op["ms"]) and op["ms"] >= 0, f"{says}: {op['name']} took {op['ms']} ms"
+
+
+def _check_read(module: ModuleType, artifact: Artifact, folder: Path, says: str) -> None:
+    file = artifact.file(module.SUFFIX)
+    again = _stage(module.read, {}, folder / "read", {"path": str(file)})
+    _check_artifact(again, module.FORMAT, f"{says}: read")
+    _check_same_ends(again, artifact, f"{says}: read")
+    cut, noise = folder / f"cut{module.SUFFIX}", folder / f"noise{module.SUFFIX}"
+    cut.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    noise.write_bytes(bytes(range(256)) * 8)
+    for bad in (cut, noise, folder / f"missing{module.SUFFIX}"):
+        try:
+            _stage(module.read, {}, folder / "bad" / bad.stem, {"path": str(bad)})
+        except InputError as error:
+            assert "\n" not in str(error) and bad.name in str(error), f"{says}: not one line with the file: {error}"
+        else:
+            raise AssertionError(f"{says}: read took {bad.name}, which is no model")
+
+
+# --------------------------------------------------------------------------- sensors
+
+
+def check_sensor(name: str, tmp_path: Path, device: Mapping[str, Any] | None = None) -> None:
+    """A sensor says why it cannot read, or reads: its energy grows with the window. `device`: this machine's file."""
+    module = registry.load("sensors", name)
+    says = f"sensor {name}"
+    _check_constants(module, says, {"STATUS": str, "SCOPE": str})
+    assert module.STATUS in typing.get_args(Status), f"{says}: STATUS {module.STATUS!r} is no status"
+    here = {**dataclasses.asdict(catalog.device("host").value), "cores": 1} if device is None else device
+    nowhere = tmp_path / "nowhere"
+    for where, root in (({}, nowhere), (here, nowhere), (here, Path("/"))):
+        reason = module.unavailable(where, root)
+        assert isinstance(reason, str) and "\n" not in reason, f"{says}: unavailable says one line, or nothing"
+    if module.unavailable(here, Path("/")):
+        return
+    meter = module.open(here, Path("/"))
+    meter.start()
+    short, long = _windows(meter)
+    meter.stop()
+    for measured in (short, long):
+        _check_measured(measured, module, says)
+    if short.value is not None and long.value is not None:
+        assert long.value >= short.value, f"{says}: {short.value} J in a part of a window that took {long.value} J"
+
+
+def _windows(meter: Any) -> tuple[Measured, Measured]:
+    """The energy of half a window, and of all of it."""
+    import time
+
+    begin = time.monotonic()
+    while time.monotonic() < begin + WINDOW_S:  # busy, so that there is something to measure
+        pass
+    end = time.monotonic()
+    whole = meter.energy(begin, end)
+    return meter.energy(begin, (begin + end) / 2), whole
+
+
+def _check_measured(measured: Measured, module: ModuleType, says: str) -> None:
+    assert measured.unit == "J", f"{says}: energy is in J, not {measured.unit!r}"
+    if measured.value is None:
+        assert measured.status == "unavailable" and measured.reason, f"{says}: no value, and no reason why"
+        return
+    assert math.isfinite(measured.value) and measured.value >= 0, f"{says}: {measured.value} J"
+    assert measured.status == module.STATUS, f"{says}: it is {measured.status}, the plug-in says {module.STATUS}"
+    assert measured.source and measured.scope, f"{says}: a number names its source and its scope"
+
+
+# --------------------------------------------------------------------------- transports
+
+
+def check_transport(name: str, tmp_path: Path, device: Mapping[str, Any] | None = None) -> None:
+    """A transport runs programs with their exit code, ends them at the deadline, and carries files both ways."""
+    module = registry.load("transports", name)
+    says = f"transport {name}"
+    _check_constants(module, says, {})
+    tmp_path.mkdir(parents=True, exist_ok=True)
+    log = tmp_path / "log"
+    try:
+        shell = module.connect({} if device is None else device)
+    except EdgeError as error:  # nothing to reach from here
+        assert "\n" not in str(error), f"{says}: its error is not one line: {error}"
+        return
+    facts = dict(shell.facts())
+    assert facts, f"{says}: facts says nothing of the device"
+    json.dumps(facts, allow_nan=False)
+    assert shell.run(["sh", "-c", "echo heard; exit 0"], 30, log) == 0, f"{says}: a program that ended well"
+    assert "heard" in log.read_text(encoding="utf-8"), f"{says}: what a program prints belongs into the log"
+    assert shell.run(["sh", "-c", "exit 7"], 30, log) == 7, f"{says}: it must return the program's exit code"
+    _check_deadline(shell, log, says)
+    _check_carries(shell, tmp_path, says)
+
+
+def _check_deadline(shell: Any, log: Path, says: str) -> None:
+    import time
+
+    begin = time.monotonic()
+    code = shell.run(["sleep", "20"], 0.5, log)
+    assert code != 0, f"{says}: a program ended at its deadline did not end well"
+    assert time.monotonic() - begin < 15, f"{says}: a program outlived its deadline"
+
+
+def _check_carries(shell: Any, folder: Path, says: str) -> None:
+    here, back = folder / "pushed", folder / "pulled"
+    (here / "inner").mkdir(parents=True, exist_ok=True)
+    (here / "inner" / "file.bin").write_bytes(bytes(range(256)))
+    there = shell.push(here)
+    shell.pull(there, back)
+    carried = back / "inner" / "file.bin"
+    assert carried.read_bytes() == bytes(range(256)), f"{says}: a file came back with other bytes"
+
+
+# --------------------------------------------------------------------------- targets
+
+
+def check_target(path: Path) -> None:
+    """A target parses, its device exists, and each of its variants can be reached from some source."""
+    found = catalog.target(str(path))
+    target = found.value
+    assert target.description, f"{path}: a target says what it is for"
+    assert any(v.reference for v in target.variant), f"{path}: no variant is the reference: nothing to compare with"
+    for variant in target.variant:
+        runtime = variant.runtime or target.runtime
+        assert runtime in registry.names("runtimes"), f"{path}: variant {variant.name}: no runtime '{runtime}'"
+    modules = plan.plugins(target)
+    assert modules, f"{path}: nothing is run"
+    device = catalog.device(target.device).value
+    assert device.transport in registry.names("transports"), f"{path}: no transport '{device.transport}'"
+    unknown = set(device.sensors) - set(registry.names("sensors"))
+    assert not unknown, f"{path}: the device names sensors that are not there: {sorted(unknown)}"
+
+
+# --------------------------------------------------------------------------- small nets
+
+
+def net(kind: str, folder: Path) -> Artifact:
+    """A small net of a kind: built here, or exported by the runtime whose format it is."""
+    out = folder / f"net-{kind}"
+    if out.exists():
+        return Artifact.read(out)
+    makers: dict[str, Callable[[Path], Artifact]] = {
+        "null": _null_net,
+        "onnx": _onnx_net,
+        "module": _module_net,
+        "program": lambda out: _program_net(folder, out),
+    }
+    if kind in makers:
+        out.mkdir(parents=True)
+        return makers[kind](out)
+    runtime = next((m for _, m in registry.every("runtimes") if kind == m.FORMAT), None)
+    assert runtime and runtime.READS, f"the conformance suite has no net of kind '{kind}', and no runtime makes one"
+    options = config.build(runtime.Options, {}, kind) if hasattr(runtime, "Options") else {}
+    return _stage(runtime.export, {"model": net(runtime.READS[0], folder)}, out, options)
+
+
+def _null_net(out: Path) -> Artifact:
+    batch = Dim("batch", 1, 64)
+    inputs, outputs = (TensorSpec("x", (batch, 4)),), (TensorSpec("y", (batch, 3)),)
+    specs = {"inputs": [dataclasses.asdict(s) for s in inputs], "outputs": [dataclasses.asdict(s) for s in outputs]}
+    (out / "model.null").write_text(json.dumps({**specs, "scale": 1.234}), encoding="utf-8")
+    return Artifact(out, "null", inputs, outputs).write()
+
+
+def _onnx_net(out: Path) -> Artifact:
+    """Two convolutions, a shortcut, a pool and a matrix product: image [1, 3, 8, 8] -> scores [1, 16]."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    seeded = np.random.default_rng(0)
+    shapes = {"w1": (16, 3, 3, 3), "w2": (16, 16, 3, 3), "w3": (16, 16)}
+    weights = {n: (seeded.normal(size=s) / math.prod(s[1:]) ** 0.5).astype(np.float32) for n, s in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["image", "w1"], ["a"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], "relu1"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], "conv2", pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["b", "c"], ["d"], "add"),
+        helper.make_node("GlobalAveragePool", ["d"], ["e"], "pool"),
+        helper.make_node("Flatten", ["e"], ["f"], "flatten"),
+        helper.make_node("MatMul", ["f", "w3"], ["scores"], "product"),
+    ]
+    ends = [TensorSpec("image", (1, 3, 8, 8)), TensorSpec("scores", (1, 16))]
+    values = [helper.make_tensor_value_info(s.name, TensorProto.FLOAT, s.shape) for s in ends]
+    constants = [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save_model(proto, out / "model.onnx")
+    return Artifact(out, "onnx", tuple(ends[:1]), tuple(ends[1:])).write()
+
+
+def torch_net() -> Any:
+    """The factory of the torch net: image [n, 3, 8, 8] -> scores [n, 16]."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1)]
+    return nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 16)).eval()
+
+
+def _image_samples(folder: Path) -> Artifact:
+    image = (TensorSpec("input", (Dim("batch", 1, ITEMS), 3, 8, 8)),)
+    return samples(Artifact(folder, "module", image), folder)
+
+
+def _module_net(out: Path) -> Artifact:
+    load, _ = registry.call("stages.trace:load")
+    inputs = {"samples": _image_samples(out.parent)}
+    return load.load(Request(inputs, out, {"model": f"{__name__}:torch_net", "dynamic": {}}))  # type: ignore[no-any-return]
+
+
+def _program_net(folder: Path, out: Path) -> Artifact:
+    trace, _ = registry.call("stages.trace:run")
+    inputs = {"model": net("module", folder), "samples": _image_samples(folder)}
+    return trace.run(Request(inputs, out, {"dynamic": {}}))  # type: ignore[no-any-return]
+
+
+def samples(model: Artifact, folder: Path) -> Artifact:
+    """Random data for a model's inputs, in every split: normal numbers, or whole ones of 0 and 1."""
+    import numpy as np
+
+    out = folder / f"samples-{model.kind}"
+    if (out / CARD).exists():
+        return Artifact.read(out)
+    seeded = np.random.default_rng(1)
+    for split in SPLITS:
+        arrays = {}
+        for spec in model.inputs:
+            shape = (ITEMS, *spec.concrete()[1:])
+            drawn = seeded.normal(size=shape) if spec.dtype.startswith("float") else seeded.integers(0, 2, shape)
+            arrays[spec.name] = drawn.astype(spec.dtype)
+        tensors.write_split(out / split, arrays)
+    specs = tuple(dataclasses.replace(s, shape=(Dim("batch", 1, ITEMS), *s.concrete()[1:])) for s in model.inputs)
+    facts = {"splits": dict.fromkeys(SPLITS, ITEMS), "random": True}
+    return Artifact(out, "samples", specs, (), facts).write()
+
+
+# --------------------------------------------------------------------------- what all share
+
+
+def _check_constants(module: ModuleType, says: str, wanted: Mapping[str, type]) -> None:
+    assert (module.__doc__ or "").strip(), f"{says}: a docstring: its first line is shown in lists and help"
+    for name, kind in {"REQUIRES": tuple, **wanted}.items():
+        value = getattr(module, name, None)
+        assert isinstance(value, kind), f"{says}: {name} must be a {kind.__name__}, not {value!r}"
+
+
+def _stage(
+    function: Callable[[Request], Artifact], inputs: Mapping[str, Artifact], out: Path, options: Any
+) -> Artifact:
+    out.mkdir(parents=True, exist_ok=True)
+    return function(Request(inputs, out, options))
+
+
+def _check_artifact(artifact: Artifact, kind: str, says: str) -> None:
+    assert artifact.kind == kind, f"{says}: promised {kind}, made {artifact.kind}"
+    assert artifact.sha256 == artifact.digest(), f"{says}: its sha256 is not that of its content"
+    assert Artifact.read(artifact.path) == artifact, f"{says}: the card on disk is not what was returned"
+    assert artifact.files(), f"{says}: the artifact is empty"
+    assert artifact.inputs and artifact.outputs, f"{says}: an artifact has input and output specs"
+    places = [p for p in artifact.path.rglob("*") if p.is_dir() and not any(p.iterdir())]
+    assert not places, f"{says}: it left empty folders behind: {[p.name for p in places]}"
+
+
+def _item(data: Artifact) -> dict[str, Any]:
+    """One item of the test split, as a batch of one."""
+    return next(tensors.batches(data, "test", 1))

@@ -1,0 +1,95 @@
+"""Every plug-in and target we ship passes the suite that we ship; a new file is tested the day it appears."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import plugins
+import pytest
+
+from edgecompress import catalog, conformance, envs, registry
+
+
+def of(kind: str) -> pytest.MarkDecorator:
+    """Each plug-in of a kind; slow where it needs a library of its own."""
+    marks = {n: [pytest.mark.slow] if set(m.REQUIRES) - {"numpy"} else [] for n, m in registry.every(kind)}
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
+
+
+def need(kind: str, name: str) -> None:
+    """Skips where a plug-in's libraries are not installed."""
+    if missing := envs.missing(registry.load(kind, name)):
+        pytest.skip(f"{name} needs {', '.join(missing)}")
+
+
+@of("techniques")
+def test_a_technique_conforms(name: str, tmp_path: Path) -> None:
+    need("techniques", name)
+    conformance.check_technique(name, tmp_path)
+
+
+@of("runtimes")
+def test_a_runtime_conforms(name: str, tmp_path: Path) -> None:
+    need("runtimes", name)
+    conformance.check_runtime(name, tmp_path)
+
+
+@of("sensors")
+def test_a_sensor_conforms(name: str, tmp_path: Path) -> None:
+    conformance.check_sensor(name, tmp_path)
+
+
+@of("transports")
+def test_a_transport_conforms(name: str, tmp_path: Path) -> None:
+    conformance.check_transport(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", catalog.names("targets"))
+def test_a_target_conforms(name: str) -> None:
+    conformance.check_target(catalog.path_of("targets", name))
+
+
+FAULTS = {
+    "promised null, made onnx": "return Artifact(request.out, 'onnx', request.model.inputs).write()",
+    "its sha256 is not that of its content": "return Artifact(request.out, 'null', request.model.inputs)",
+    "gave other bytes the second time": """\
+import os
+(request.out / 'model.null').write_text(request.model.file('.null').read_text() + os.urandom(4).hex())
+return Artifact(request.out, 'null', request.model.inputs, request.model.outputs).write()""",
+    "outputs were": """\
+(request.out / 'model.null').write_text('{}')
+return Artifact(request.out, 'null', request.model.inputs, request.model.inputs).write()""",
+    "it changed its input": """\
+request.model.file('.null').write_text('{}')
+(request.out / 'model.null').write_text('{}')
+return Artifact(request.out, 'null', request.model.inputs, request.model.outputs).write()""",
+}
+
+
+@pytest.mark.parametrize("says", FAULTS)
+def test_a_technique_that_breaks_a_promise_is_told_which(
+    says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins.technique(tmp_path, "faulty", FAULTS[says])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._others.cache_clear()
+    monkeypatch.delitem(__import__("sys").modules, "plugin_faulty", raising=False)
+    with pytest.raises(AssertionError, match=says):
+        conformance.check_technique("faulty", tmp_path / "work")
+    registry._others.cache_clear()
+
+
+def test_a_target_without_a_reference_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "lone.toml"
+    file.write_text('description = "x"\nruntime = "null"\n[[variant]]\nname = "plain"\n')
+    with pytest.raises(AssertionError, match="no variant is the reference"):
+        conformance.check_target(file)
+
+
+def test_the_sensor_check_meets_a_sensor_that_reads(tmp_path: Path) -> None:
+    """replay over a trace of constant 5 W: the check runs through its windows."""
+    rows = "".join(f"{t / 100},5.0\n" for t in range(400))
+    (tmp_path / "trace.csv").write_text("t_s,power_w\n" + rows)
+    device = json.loads(json.dumps({"options": {"replay": {"file": str(tmp_path / "trace.csv")}}}))
+    conformance.check_sensor("replay", tmp_path, device)
