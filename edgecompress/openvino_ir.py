@@ -40,7 +40,7 @@ def _share_constants(net: Any) -> None:
 
 
 def _steady_names(net: Any) -> None:
-    """Names that OpenVINO makes up count on from whatever ran before; counted from 0, the same net has the same bytes."""
+    """Names that OpenVINO makes up count on from whatever ran before; counted from 0, equal nets have equal bytes."""
     for index, node in enumerate(net.get_ordered_ops()):
         if re.fullmatch(rf"{node.get_type_name()}_\d+", node.get_friendly_name()):
             node.set_friendly_name(f"{node.get_type_name()}_{index}")
