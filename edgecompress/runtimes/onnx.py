@@ -23,6 +23,7 @@ OPSET = 20
 FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
 WARM_RUNS = 3  # of the per-operator pass, left out of its means
+NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
 
@@ -203,7 +204,9 @@ def _rehearse(session: Any, inputs: Sequence[TensorSpec], file: Path) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The error's class and first line, without ONNX Runtime's status numbers, our own paths, and its C++."""
+    text = NOISE.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 

@@ -96,6 +96,29 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
         calibration_cache_path=cache,
         extra_options={"ActivationSymmetric": options.symmetric},
     )
+    if skipped:
+        _free(out, skipped)
+
+
+def _free(file: Path, nodes: Sequence[str]) -> None:
+    """Takes away what quantizes the outputs of `nodes`: between two such pairs ONNX Runtime makes a float node int8."""
+    import onnx
+
+    model = onnx.load_model(file)
+    graph = model.graph
+    made = {output for node in graph.node if node.name in nodes for output in node.output}
+    ends = {value.name for value in graph.output}
+    pairs: dict[str, str] = {}
+    for quantize in [n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] in made]:
+        back = [n for n in graph.node if n.input and n.input[0] == quantize.output[0]]
+        if ends.isdisjoint(name for n in back for name in n.output):
+            pairs |= {n.output[0]: quantize.input[0] for n in back}
+            for node in (*back, quantize):
+                graph.node.remove(node)
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = pairs.get(name, name)
+    onnx.save_model(model, file)
 
 
 # --------------------------------------------------------------------------- the ranges
@@ -126,7 +149,8 @@ def _extremes(file: Path, items: Items) -> Ranges:
     calibrator = create_calibrator(file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.MinMax)
     for chunk in _chunks(items()):
         calibrator.collect_data(_Reader(chunk))  # folds the chunk into the ranges so far
-    found = {n: (float(d.lowest.min()), float(d.highest.max())) for n, d in calibrator.compute_data().items()}
+    data = calibrator.compute_data()
+    found = {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
     for name, (low, high) in found.items():
         if not (abs(low) < 3e38 and abs(high) < 3e38):  # NaN and infinity, and masks of the smallest float
             raise StageFailed(
@@ -134,6 +158,14 @@ def _extremes(file: Path, items: Items) -> Ranges:
                 "keep its nodes in float with the option skip"
             )
     return found
+
+
+def _in_order(file: Path) -> list[str]:
+    """The tensors of a graph, from its inputs on: the first one that goes wrong is where it went wrong."""
+    import onnx
+
+    graph = onnx.load_model(file).graph
+    return [value.name for value in graph.input] + [output for node in graph.node for output in node.output]
 
 
 def _chunks(items: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:

@@ -1,0 +1,315 @@
+"""From torch to artifacts: names, shapes and state of nets of many forms, and what is said of those that fail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgecompress import tensors
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.stages import trace
+
+pytestmark = pytest.mark.slow
+ITEMS = 6
+
+NETS = '''
+import torch
+from torch import nn
+
+
+class Plain(nn.Module):
+    """One array in, one out."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, image):
+        return self.conv(image).mean((2, 3))
+
+
+class Masked(nn.Module):
+    """Whole numbers and a mask in, a dictionary with a tuple out."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+
+    def forward(self, ids, mask):
+        x = self.table(ids) * mask.unsqueeze(-1)
+        return {"mean": x.mean(1), "parts": (x, x.sum((1, 2)))}
+
+
+class Nested(nn.Module):
+    def forward(self, pair):
+        return pair["a"] + pair["b"]
+
+
+class Stateful(nn.Module):
+    """An LSTM cell that gives back its state."""
+
+    edge_state = {"h": "h", "c": "c"}
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTMCell(3, 5)
+
+    def forward(self, x, h=None, c=None):
+        h, c = self.rnn(x, None if h is None else (h, c))
+        return {"scores": h.sum(1, keepdim=True), "h": h, "c": c}
+
+
+class Dropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(self.drop(x))
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+class Fixed(nn.Module):
+    def forward(self, x):
+        return x.reshape(1, 4) * 2
+
+
+def plain(): torch.manual_seed(0); return Plain()
+def masked(): torch.manual_seed(0); return Masked()
+def nested(): return Nested()
+def stateful(): torch.manual_seed(0); return Stateful()
+def dropout(): return Dropout().train()
+def branching(): return Branching()
+def fixed(): return Fixed()
+def raises(): raise ValueError("no such\\nweights")
+def number(): return 3
+def nan():
+    net = Plain()
+    net.conv.weight.data[0, 0, 0, 0] = float("nan")
+    net.conv.weight.data[1, 0, 0, 0] = float("inf")
+    return net
+def wrong_state():
+    net = Stateful()
+    net.edge_state = {"hh": "h"}
+    return net
+'''
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module `tiny_nets` in the working folder."""
+    (tmp_path / "tiny_nets.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "tiny_nets", raising=False)
+
+
+def images() -> dict[str, Any]:
+    return {"image": np.random.default_rng(0).normal(size=(ITEMS, 3, 8, 8)).astype(np.float32)}
+
+
+def rows(width: int = 4) -> dict[str, Any]:
+    return {"x": np.random.default_rng(0).normal(size=(ITEMS, width)).astype(np.float32)}
+
+
+def masks() -> dict[str, Any]:
+    seeded = np.random.default_rng(0)
+    ids = seeded.integers(0, 10, (ITEMS, 7)).astype(np.int64)
+    return {"mask": (ids > 3).astype(np.float32), "ids": ids}  # not in the order of forward
+
+
+Arrays = Mapping[str, Any]
+
+
+def stage(tmp_path: Path, name: str) -> Path:
+    out = tmp_path / name
+    out.mkdir()
+    return out
+
+
+def samples(tmp_path: Path, arrays: Arrays) -> Artifact:
+    out = stage(tmp_path, "samples")
+    tensors.write_split(out / "test", arrays)
+    specs = tuple(TensorSpec(n, (Dim("batch", 1, ITEMS), *a.shape[1:]), str(a.dtype)) for n, a in arrays.items())
+    return Artifact(out, "samples", specs, (), {"splits": {"test": ITEMS}}).write()
+
+
+def load(tmp_path: Path, name: str, arrays: Arrays, **options: Any) -> tuple[Artifact, Artifact]:
+    """The module and its samples."""
+    data = samples(tmp_path, arrays)
+    asked = {"model": f"tiny_nets:{name}", "dynamic": {}, **options}
+    return trace.load(Request({"samples": data}, stage(tmp_path, "module"), asked)), data
+
+
+def program(tmp_path: Path, name: str, arrays: Arrays, batch: int = 1, **options: Any) -> tuple[Artifact, Artifact]:
+    model, data = load(tmp_path, name, arrays, **options)
+    inputs = {"model": model, "samples": data}
+    request = Request(inputs, stage(tmp_path, "program"), {"dynamic": {}, **options}, Context(batch=batch))
+    return model, trace.run(request)
+
+
+def answers(artifact: Artifact, arrays: Arrays, begin: int = 0, end: int = 1) -> dict[str, Any]:
+    import torch
+
+    given = {name: torch.from_numpy(array[begin:end]) for name, array in arrays.items()}
+    return {n: t.numpy() for n, t in trace.outputs(trace.rebuild(artifact), artifact, given).items()}
+
+
+def shapes(specs: tuple[TensorSpec, ...]) -> dict[str, list[Any]]:
+    return {s.name: [d if isinstance(d, int) else d.name for d in s.shape] for s in specs}
+
+
+def test_a_module_has_named_specs_and_the_batch_is_found(tmp_path: Path) -> None:
+    model, _ = load(tmp_path, "plain", images())
+    assert shapes(model.inputs) == {"image": ["batch", 3, 8, 8]}
+    assert shapes(model.outputs) == {"output": ["batch", 4]}
+    assert {p.name for p in model.files()} == {"module.json", "state.safetensors"}
+
+
+def test_a_net_whose_batch_is_fixed_says_so(tmp_path: Path) -> None:
+    model, _ = load(tmp_path, "fixed", rows())
+    assert shapes(model.inputs) == {"x": [1, 4]}
+
+
+def test_whole_numbers_masks_dictionaries_and_tuples_keep_their_names(tmp_path: Path) -> None:
+    model, traced = program(tmp_path, "masked", masks())
+    assert shapes(model.inputs) == {"ids": ["batch", 7], "mask": ["batch", 7]}  # forward's order
+    assert [s.dtype for s in model.inputs] == ["int64", "float32"]
+    names = {"mean": [1, 4], "parts.0": [1, 7, 4], "parts.1": [1]}
+    assert shapes(traced.outputs) == names
+    for name, found in answers(traced, masks()).items():
+        np.testing.assert_allclose(found, answers(model, masks())[name], atol=1e-6)
+
+
+def test_dotted_inputs_are_put_back_together(tmp_path: Path) -> None:
+    arrays = {"pair.a": rows()["x"], "pair.b": rows()["x"] + 1}
+    model, traced = program(tmp_path, "nested", arrays)
+    assert list(shapes(traced.inputs)) == ["pair.a", "pair.b"]
+    for artifact in (model, traced):
+        np.testing.assert_allclose(answers(artifact, arrays)["output"], arrays["pair.a"][:1] + arrays["pair.b"][:1])
+
+
+def test_data_without_names_takes_those_of_forward(tmp_path: Path) -> None:
+    unnamed = {"input_0": masks()["ids"], "input_1": masks()["mask"]}
+    model, _ = load(tmp_path, "masked", unnamed)
+    assert [s.name for s in model.inputs] == ["ids", "mask"]
+
+
+def test_state_goes_round_without_data(tmp_path: Path) -> None:
+    model, traced = program(tmp_path, "stateful", rows(3))
+    assert shapes(traced.inputs) == {"x": [1, 3], "h": [1, 5], "c": [1, 5]}
+    assert {s.name: s.feeds for s in traced.outputs} == {"scores": "", "h": "h", "c": "c"}
+    assert {s.name: s.feeds for s in model.outputs} == {"scores": "", "h": "h", "c": "c"}
+    first = answers(traced, {**rows(3), "h": np.zeros((1, 5), np.float32), "c": np.zeros((1, 5), np.float32)})
+    second = answers(traced, {**rows(3), "h": first["h"], "c": first["c"]})
+    assert not np.allclose(first["scores"], second["scores"])
+
+
+def test_a_program_runs_in_eval_mode(tmp_path: Path) -> None:
+    model, traced = program(tmp_path, "dropout", rows())
+    np.testing.assert_array_equal(answers(traced, rows())["output"], answers(traced, rows())["output"])
+    np.testing.assert_allclose(answers(model, rows())["output"], rows()["x"][:1], atol=1e-4)
+
+
+def test_the_batch_is_fixed_to_the_one_asked_for(tmp_path: Path) -> None:
+    _, traced = program(tmp_path, "plain", images(), batch=3)
+    assert shapes(traced.inputs) == {"image": [3, 3, 8, 8]}
+    assert answers(traced, images(), 0, 3)["output"].shape == (3, 4)
+
+
+def test_declared_axes_stay_dynamic_under_their_names_and_ranges(tmp_path: Path) -> None:
+    dynamic = {n: {"0": "batch:1..8", "1": "length:2..16"} for n in ("ids", "mask")}
+    model, traced = program(tmp_path, "masked", masks(), dynamic=dynamic)
+    batch, length = Dim("batch", 1, 8), Dim("length", 2, 16)
+    assert [s.shape for s in traced.inputs] == [(batch, length)] * 2
+    assert {s.name: s.shape for s in traced.outputs}["parts.0"] == (batch, length, 4)
+    shorter = {name: array[:5, :4] for name, array in masks().items()}
+    np.testing.assert_allclose(answers(traced, shorter, 0, 5)["mean"], answers(model, shorter, 0, 5)["mean"], atol=1e-6)
+
+
+def test_a_saved_program_is_a_source(tmp_path: Path) -> None:
+    _, traced = program(tmp_path, "masked", masks())
+    again = tmp_path / "again"
+    again.mkdir()
+    data = Artifact.read(tmp_path / "samples")
+    asked = {"model": str(traced.file(".pt2")), "dynamic": {}}
+    source = trace.load(Request({"samples": Artifact(data.path, *_renamed(data))}, again, asked))
+    assert source.kind == "program"
+    assert [s.shape for s in source.inputs] == [(1, 7), (1, 7)]
+
+
+def _renamed(data: Artifact) -> Any:
+    """The samples as arrays without names, in the order of the program's inputs."""
+    (data.path / "test" / "ids.npy").rename(data.path / "test" / "input_0.npy")
+    (data.path / "test" / "mask.npy").rename(data.path / "test" / "input_1.npy")
+    by_name = {s.name: s for s in data.inputs}
+    specs = [TensorSpec(f"input_{i}", by_name[n].shape, by_name[n].dtype) for i, n in enumerate(("ids", "mask"))]
+    return "samples", tuple(specs), (), data.facts
+
+
+def test_the_same_net_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir(), second.mkdir()
+    assert program(first, "plain", images())[1].sha256 == program(second, "plain", images())[1].sha256
+
+
+WRONG: dict[str, tuple[Callable[[], Arrays], list[str]]] = {
+    "raises": (images, ["tiny_nets:raises raised ValueError: no such", "tiny_nets.py:"]),
+    "number": (images, ["returned a int", "torch.nn.Module"]),
+    "nan": (images, ["weight 'conv.weight' holds 1 NaN and 1 infinite"]),
+    "plane": (images, ["no function 'plane'", "did you mean 'plain'?"]),
+    "masked": (images, ["forward takes (ids, mask), the data has: image"]),
+    "dropout": (lambda: rows(5), ["x float32 [1, 5]", "its forward does not take the data", "4"]),
+    "wrong_state": (lambda: rows(3), ["edge_state: the model has no output 'hh'", "did you mean 'h'?"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_work_is_said_in_one_line(name: str, tmp_path: Path) -> None:
+    arrays, words = WRONG[name]
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, name, arrays())
+    assert "\n" not in str(caught.value)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_net_that_branches_on_its_values_cannot_be_traced(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tiny_nets:branching: torch\.export cannot trace it"):
+        program(tmp_path, "branching", rows())
+
+
+def test_a_module_that_is_not_there_names_itself_and_the_place(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no module 'tiny_nest' in"):
+        trace.factory("tiny_nest:plain")
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "says"),
+    [
+        ({"picture": {"0": "batch:1..8"}}, "no input 'picture'"),
+        ({"image": {"0": "batch:8..1"}}, "'batch:8..1' is not a range"),
+        ({"image": {"rows": "h:1..8"}}, "an axis is a number"),
+        ({"image": {"7": "h:1..8"}}, "there is no axis 7"),
+    ],
+)
+def test_a_wrong_dynamic_axis_is_said_before_anything_is_traced(dynamic: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=says):
+        load(tmp_path, "plain", images(), dynamic=dynamic)
+
+
+def test_a_damaged_program_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "bad.pt2"
+    file.write_bytes(b"PK\3\4 not really")
+    data = samples(tmp_path, images())
+    with pytest.raises(InputError, match=r"bad\.pt2: not a program of torch\.export"):
+        trace.load(Request({"samples": data}, stage(tmp_path, "out"), {"model": str(file)}))
