@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, plan, registry
+from edgecompress import __version__, catalog, envs, plan, registry, routes
 from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
@@ -165,7 +165,7 @@ def _line(outcome: Outcome) -> dict[str, Any]:
 
 
 def _versions(wanted: Job) -> dict[str, str]:
-    modules = plan.plugins(wanted.target.value)
+    modules = routes.plugins(wanted.target.value)
     return {"edgecompress": __version__, **{k: v for m in modules for k, v in envs.versions(m).items()}}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import catalog, config, plan, registry, tensors
+from edgecompress import catalog, config, registry, routes, tensors
 from edgecompress.errors import EdgeError, InputError
 from edgecompress.model import CARD, Artifact, Dim, Measured, Request, Status, TensorSpec
 
@@ -259,7 +259,7 @@ def check_target(path: Path) -> None:
     for variant in target.variant:
         runtime = variant.runtime or target.runtime
         assert runtime in registry.names("runtimes"), f"{path}: variant {variant.name}: no runtime '{runtime}'"
-    modules = plan.plugins(target)
+    modules = routes.plugins(target)
     assert modules, f"{path}: nothing is run"
     device = catalog.device(target.device).value
     assert device.transport in registry.names("transports"), f"{path}: no transport '{device.transport}'"

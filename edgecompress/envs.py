@@ -66,11 +66,11 @@ def extras(modules: Iterable[ModuleType]) -> list[str]:
 
 def main() -> int:
     """`python -m edgecompress.envs TARGET`: the extras that a target needs, separated by commas."""
-    from edgecompress import catalog, plan
+    from edgecompress import catalog, routes
 
     try:
         target = catalog.target(sys.argv[1]).value
-        print(",".join(extras(plan.plugins(target))))
+        print(",".join(extras(routes.plugins(target))))
     except EdgeError as error:
         print(f"edgecompress: error: {error}", file=sys.stderr)
         return error.exit_code

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress import plan, registry
+from edgecompress import registry, routes
 from edgecompress.errors import InputError
 
 TARGET = """\
@@ -131,8 +131,8 @@ def _variant(template: str, name: str, runtime: str, use: str) -> str:
 def precisions(runtime: str) -> list[str]:
     """What a torch source can be compressed to on its way to a runtime. Raises NotFound for an unknown runtime."""
     goal = registry.load("runtimes", runtime).FORMAT
-    ways = [m for _, m in registry.every("techniques") if plan.way("module", m.READS) is not None]
-    return sorted({m.PROVIDES for m in ways if m.PROVIDES and plan.way(m.WRITES, [goal]) is not None})
+    ways = [m for _, m in registry.every("techniques") if routes.way("module", m.READS) is not None]
+    return sorted({m.PROVIDES for m in ways if m.PROVIDES and routes.way(m.WRITES, [goal]) is not None})
 
 
 def write(file: Path, content: str) -> Path:

@@ -19,7 +19,7 @@ NOTE = "<!-- Written by scripts/docs.py from the code; change the code and run `
 os.environ["COLUMNS"] = "100"  # help texts are wrapped to the terminal, which CI does not have
 os.chdir(ROOT / "docs")  # where there are no targets of one's own
 
-from edgecompress import catalog, cli, errors, listing, plan, registry, settings  # noqa: E402
+from edgecompress import catalog, cli, errors, listing, registry, routes, settings  # noqa: E402
 
 HEADINGS = {
     "techniques": "Techniques",
@@ -125,10 +125,10 @@ def formats() -> str:
 
 
 def _way(kind: str, goal: str) -> str:
-    found = plan.way(kind, [goal])
+    found = routes.way(kind, [goal])
     if found is None:
         return "no"
-    return " → ".join(call for call, _ in found) or "as it is"
+    return " → ".join(found) or "as it is"
 
 
 def targets() -> str:

@@ -29,13 +29,14 @@ LEVELS = (
     "excerpt measure report verify",
     "catalog store envs race",
     "job worker",
+    "routes",
     "plan",
     "run doctor scaffold",
     "api listing conformance",
     "console",
     "cli __main__ __init__",
 )
-UPWARD = {("envs", "plan"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
+UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
 PLUGINS_MAY = {"errors", "lifeline", "model", "openvino_ir", "tensors"}
 FOLDERS = {
     "edgecompress",

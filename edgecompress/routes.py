@@ -1,0 +1,130 @@
+"""How a source becomes a variant's format: kinds are places, exports the roads between them, techniques the stops."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from edgecompress import config, registry
+from edgecompress.errors import ConfigError, did_you_mean
+from edgecompress.settings import Target, Variant
+
+Call = tuple[str, dict[str, Any]]  # a stage's call and its options
+TRACE = "stages.trace:run"  # the one road that is no runtime's export: a module becomes a program
+
+
+def roads() -> list[tuple[str, str, str]]:
+    """(from kind, to kind, call) of every way to change a kind without compressing."""
+    exports = [
+        (reads, module.FORMAT, f"runtimes.{name}:export")
+        for name, module in registry.every("runtimes")
+        for reads in module.READS
+    ]
+    return [("module", "program", TRACE), *exports]
+
+
+def way(start: str, goals: Sequence[str]) -> list[str] | None:
+    """The calls on the shortest way from `start` to one of `goals`; None when there is none."""
+    queue: deque[tuple[str, list[str]]] = deque([(start, [])])
+    seen = {start}
+    while queue:
+        kind, path = queue.popleft()
+        if kind in goals:
+            return path
+        for reads, writes, call in roads():
+            if reads == kind and writes not in seen:
+                seen.add(writes)
+                queue.append((writes, [*path, call]))
+    return None
+
+
+def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]:
+    """The calls from a source of `kind` to the variant's format. Raises ConfigError with `where` and what is wrong."""
+    runtime = registry.load("runtimes", variant.runtime or target.runtime)
+    place = f"{where}: variant {variant.name}"
+    calls: list[Call] = []
+    for index, table in enumerate(variant.compress):
+        technique, options = _technique(table, kind, runtime.FORMAT, f"{place}: compress[{index}]")
+        module = registry.load("techniques", technique)
+        config.build(module.Options, options, f"{place}: compress[{index}] ({technique})")
+        calls += [*_travel(kind, module.READS, place), (f"techniques.{technique}:apply", options)]
+        kind = module.WRITES
+    return calls + _export(_travel(kind, (runtime.FORMAT,), place), variant, runtime, place)
+
+
+def _travel(start: str, goals: Sequence[str], where: str) -> list[Call]:
+    path = way(start, goals)
+    if path is None:
+        raise ConfigError(f"{where}: no path from {start} to {' or '.join(goals)}; give another source or runtime")
+    return [(call, {}) for call in path]
+
+
+def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str) -> list[Call]:
+    """The last calls, the very last one with the variant's export options."""
+    if not variant.export:
+        return calls
+    if not calls:
+        raise ConfigError(f"{where}: export: nothing is exported on this way")
+    config.build(runtime.Options, variant.export, f"{where}: export")
+    return [*calls[:-1], (calls[-1][0], dict(variant.export))]
+
+
+def _technique(table: Mapping[str, Any], start: str, goal: str, where: str) -> tuple[str, dict[str, Any]]:
+    """The technique that a step means and its options: by its name, or by the precision it provides."""
+    if "use" not in table:
+        raise ConfigError(f"{where}: key 'use' is missing: a technique or a precision")
+    options = {key: value for key, value in table.items() if key != "use"}
+    use = str(table["use"])
+    if use in registry.names("techniques"):
+        return use, options
+    return _provider(use, start, goal, where), options
+
+
+def _provider(precision: str, start: str, goal: str, where: str) -> str:
+    """The technique that provides a precision with the shortest way; the way behind it counts first."""
+    every = dict(registry.every("techniques"))
+    provided = {name: module for name, module in every.items() if precision == module.PROVIDES}
+    if not provided:
+        known = {*every, *(module.PROVIDES for module in every.values())}
+        raise ConfigError(f"{where}: no technique or precision '{precision}'{did_you_mean(precision, known)}")
+    costs = {}
+    for name, module in provided.items():
+        before, after = way(start, module.READS), way(module.WRITES, [goal])
+        if before is not None and after is not None:
+            costs[name] = (len(after), len(before))
+    if not costs:
+        raise ConfigError(f"{where}: no path from {start} to {goal} with {precision} (tried {', '.join(provided)})")
+    winners = sorted(name for name, cost in costs.items() if cost == min(costs.values()))
+    if len(winners) > 1:
+        raise ConfigError(f"{where}: '{precision}' could be {' or '.join(winners)}; name one of them")
+    return winners[0]
+
+
+def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str, ModuleType]:
+    """What the calls of a variant and its runtime need, by what an error calls it: "technique 'ptq_int8'"."""
+    names = [f"runtimes.{variant.runtime or target.runtime}:open", *(call for call, _ in calls)]
+    return {_words(name): registry.call(name)[0] for name in names}
+
+
+def _words(call: str) -> str:
+    kind, _, name = call.split(":")[0].partition(".")
+    return f"{kind.removesuffix('s')} '{name}'"
+
+
+def plugins(target: Target) -> list[ModuleType]:
+    """The plug-ins on the way from a torch source to a target, or from the first kind of file that reaches it.
+
+    Nothing need be installed. Raises ConfigError when nothing reaches it, with what is wrong for a torch source.
+    """
+    first: ConfigError | None = None
+    for kind in ("module", *sorted(module.FORMAT for _, module in registry.every("runtimes"))):
+        try:
+            found = [modules(target, v, steps(target, v, kind, "target")) for v in target.variant]
+        except ConfigError as error:
+            first = first or error
+            continue
+        return list({name: module for each in found for name, module in each.items()}.values())
+    assert first is not None
+    raise first
