@@ -10,6 +10,7 @@ DEV := $(SETUP) --target x86 --dev
 # What a flag is when its variable is set, and nothing when it is not.
 flag = $(if $($(2)),$(1) $($(2)))
 FLAGS = $(call flag,--data,DATA) $(call flag,--device,DEVICE) $(call flag,--profile,PROFILE) $(call flag,--out,OUT) $(ARGS)
+ARTIFACT ?= $(if $(TARGET),$(or $(OUT),dist/$(TARGET)))
 need = @test -n "$($(1))" || { echo "make $@ needs $(1)=..., for example: make $@ $(1)=$(2)" >&2; exit 2; }
 
 help: ## List the jobs
@@ -24,15 +25,15 @@ deploy: ## Take a model to a device: TARGET=x86 [MODEL= DATA= DEVICE= PROFILE= O
 	@$(SETUP) --target $(TARGET)
 	@$(BIN)/edgecompress deploy $(MODEL) --target $(TARGET) $(FLAGS)
 
-profile: ## Measure an artifact: ARTIFACT=dist/x86 [TARGET= DEVICE= PROFILE= OUT= ARGS=]
+profile: ## Measure what was deployed: TARGET=x86 [ARTIFACT= DEVICE= PROFILE= ARGS=]
 	$(call need,ARTIFACT,dist/x86)
 	@$(SETUP) $(call flag,--target,TARGET)
-	@$(BIN)/edgecompress profile $(ARTIFACT) $(FLAGS)
+	@$(BIN)/edgecompress profile $(ARTIFACT) $(call flag,--device,DEVICE) $(call flag,--profile,PROFILE) $(ARGS)
 
-package: ## Wrap what was deployed for an app: ARTIFACT=dist/x86 [OUT= ARGS=]
+package: ## Wrap what was deployed for an app: TARGET=x86 [ARTIFACT= ARGS=]
 	$(call need,ARTIFACT,dist/x86)
 	@$(SETUP)
-	@$(BIN)/edgecompress package $(ARTIFACT) $(FLAGS)
+	@$(BIN)/edgecompress package $(ARTIFACT) $(ARGS)
 
 test: ## All tests; those that need real data or a browser skip where there is none
 	@$(DEV)
