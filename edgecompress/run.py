@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from edgecompress import envs, lifeline, registry
-from edgecompress.errors import EdgeError, InputError, StageFailed, kind_of
+from edgecompress.errors import EdgeError, StageFailed, kind_of
 from edgecompress.model import Artifact, Choice, Context, Outcome, Search, Stage, sha256_of
 from edgecompress.store import Entry, Parts, Store, key_of
 
@@ -194,9 +194,7 @@ class Run:
                 left_s = (1 - message["progress"]) * stage.estimate_s + self._left_s()
                 self.listener(Event("progress", stage, "", message["progress"], message["what"], left_s=left_s))
             elif "error" in message:
-                kind = kind_of(message["error"])
-                hint = "" if issubclass(kind, InputError) else f" (log: {log})"
-                raise kind(message["message"] + hint)
+                raise kind_of(message["error"])(f"{message['message']} (log: {log})")
             else:
                 return dict(message)
         raise StageFailed(_ending(stage, process, deadline, log))

@@ -25,6 +25,7 @@ from edgecompress.model import Artifact, sha256_of
 
 Parts = Mapping[str, Any]  # what a key is made of, flat: {"options.ratio": 0.5, "inputs.model": "3f..", ...}
 
+RECEIPT = "receipt.json"
 MIN_FREE_BYTES = 32 << 20
 
 
@@ -40,6 +41,11 @@ class Entry:
     def age_s(self) -> float:
         """Seconds since it was made."""
         return max(0.0, time.time() - float(self.receipt["time"]))
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since it was made or last found."""
+        return max(0.0, time.time() - (self.artifact.path.parent / RECEIPT).stat().st_mtime)
 
 
 def key_of(parts: Parts) -> str:
@@ -63,17 +69,18 @@ class Store:
 
     def find(self, parts: Parts, user_code: bool = False) -> Entry | None:
         """The stored result for these parts, if its user files (where it has any) are as they were."""
-        key = key_of(parts)
-        if not user_code:
-            return self._entry(key)
-        for seen in reversed(_read_json(self.root / "observed" / f"{key}.json", [])):
-            if all(observed_digest(Path(path)) == digest for path, digest in seen["files"].items()):
-                return self._entry(seen["key"])
-        return None
+        key: str | None = key_of(parts)
+        if user_code:
+            observed = reversed(_read_json(self.root / "observed" / f"{key}.json", []))
+            key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), None)
+        entry = self._entry(key) if key else None
+        if entry:
+            os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` lets it be
+        return entry
 
     def _entry(self, key: str) -> Entry | None:
         folder = self.root / "store" / key
-        receipt = _read_json(folder / "receipt.json", None)
+        receipt = _read_json(folder / RECEIPT, None)
         return Entry(key, Artifact.read(folder / "artifact"), receipt) if receipt else None
 
     def why(self, name: str, parts: Parts, user_code: bool) -> str:
@@ -120,10 +127,13 @@ class Store:
     # ------------------------------------------------------------------ write
 
     @contextlib.contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """Holds the key for this process; another process waits. The kernel frees it when the process dies."""
+    def locked(self, key: str, wait: bool = True) -> Iterator[None]:
+        """Holds the key for this process; another process waits. The kernel frees it when the process dies.
+
+        Without `wait` it raises BlockingIOError when another process holds the key.
+        """
         with (self.root / "locks" / f"{key}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
 
     def scratch(self, key: str) -> Path:
@@ -139,7 +149,7 @@ class Store:
         primary = key_of(parts)
         key = key_of({"primary": primary, "files": files}) if files else primary
         receipt = {**receipt, "parts": dict(parts), "time": time.time(), "key": key}
-        _write_json(scratch / "receipt.json", receipt)
+        _write_json(scratch / RECEIPT, receipt)
         place = self.root / "store" / key
         if place.exists():  # a renewed measurement, or another process was first
             aside = self.root / "tmp" / f"{key}.old.{os.getpid()}"
@@ -185,13 +195,13 @@ class Store:
         shutil.rmtree(aside, ignore_errors=True)
 
     def collect(self, older_than_s: float) -> int:
-        """Removes results older than that, and what killed runs left behind; returns the bytes freed."""
+        """Removes results unused for so long, and what killed runs left behind; returns the bytes freed."""
         before = _bytes_in(self.root)
         for entry in self.entries():
-            if entry.age_s > older_than_s:
+            if entry.idle_s > older_than_s:
                 self.remove(entry)
         for left in (self.root / "tmp").iterdir():
-            with self.locked(left.name.split(".")[0]):
+            with contextlib.suppress(BlockingIOError), self.locked(left.name.split(".")[0], wait=False):
                 shutil.rmtree(left, ignore_errors=True)
         for log in (self.root / "logs").iterdir():
             if time.time() - log.stat().st_mtime > older_than_s:
@@ -215,6 +225,10 @@ def observed_digest(path: Path) -> str:
         return sha256_of(path)
     except OSError:
         return ""
+
+
+def _unchanged(files: Mapping[str, str]) -> bool:
+    return all(observed_digest(Path(path)) == digest for path, digest in files.items())
 
 
 def _read_json(path: Path, default: Any) -> Any:

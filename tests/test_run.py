@@ -94,7 +94,7 @@ def test_changed_code_of_a_plug_in_is_the_reason_for_a_re_run(made: Made, techni
         ("import os\nos._exit(4)", StageFailed, r"probe: its process ended with code 4 and no answer \(log: "),
         ("raise KeyError('x')", StageFailed, r"probe: KeyError: 'x' \(log: "),
         ("return None", StageFailed, "promised an artifact in its folder, returned NoneType"),
-        ("from edgecompress.errors import InputError\nraise InputError('no')", InputError, "^no$"),
+        ("from edgecompress.errors import InputError\nraise InputError('no')", InputError, r"^no \(log: "),
         (
             "import errno\nraise OSError(errno.ENOSPC, 'full', '/x')",
             DiskFull,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,21 @@ def test_collecting_frees_old_results_and_leftovers_but_keeps_the_young(store: S
     assert store.collect(older_than_s=3600) >= 1000
     assert store.find(PARTS) is not None
     store.collect(older_than_s=0)
+    assert store.find(PARTS) is None
+
+
+def test_collecting_spares_what_was_found_lately_and_what_another_process_works_in(store: Store) -> None:
+    entry = put(store, PARTS)
+    receipt = entry.artifact.path.parent / "receipt.json"
+    os.utime(receipt, (0, 0))
+    assert store.find(PARTS) is not None
+    working = store.scratch("1" * 64)
+    with store.locked("1" * 64):
+        store.collect(older_than_s=3600)
+    assert store.find(PARTS) is not None
+    assert working.exists()
+    os.utime(receipt, (0, 0))
+    store.collect(older_than_s=3600)
     assert store.find(PARTS) is None
 
 
