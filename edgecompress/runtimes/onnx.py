@@ -207,7 +207,7 @@ def _first_line(error: Exception) -> str:
     """The error's class and first line, without ONNX Runtime's status numbers, our own paths, and its C++."""
     text = NOISE.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
 
 
 # --------------------------------------------------------------------------- a session
