@@ -223,7 +223,9 @@ def _mapped(file: Path) -> Array:
     try:
         array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file}: not an array of numbers: {str(error).rstrip('.')}; save it again with numpy.save") from error
+        raise InputError(
+            f"{file}: not an array of numbers: {str(error).rstrip('.')}; save it again with numpy.save"
+        ) from error
     if array.ndim == 0:
         raise InputError(f"{file}: is a single number; it must have its items on axis 0")
     return array
