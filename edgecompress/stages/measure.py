@@ -20,6 +20,7 @@ from edgecompress.model import Artifact, Measured, Request, Shell
 KEPT = 200_000  # latencies in VARIANT.json; of more, every k-th (the statistics are over all)
 START_S = 300.0  # an agent's imports, load and first inference, at most
 SLACK = 10.0  # a slow model may take so many times its windows
+ROUNDING = 1e-9  # of what idling costs: below it a difference is that of floating point
 SIGMAS = 3.0  # a net energy nearer to zero than this is not told from idle
 METRICS = {"energy_gross": "mJ", "energy_net": "mJ", "inferences_per_joule": "1/J", "power": "W"}
 
@@ -290,7 +291,7 @@ def _net(windows: Sequence[Mapping[str, Any]], idle: Sequence[Mapping[str, Any]]
     noise = statistics.variance(each) / len(each) if len(each) > 1 else 0.0
     noise += statistics.variance(watts) / len(watts) * (1e3 * statistics.fmean(seconds)) ** 2
     value, sigma = statistics.median(each), math.sqrt(noise)
-    if value <= SIGMAS * sigma:
+    if value <= max(SIGMAS * sigma, ROUNDING * 1e3 * idle_w * statistics.fmean(seconds)):
         reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}: not told from nothing"
         return Measured("energy_net", None, "mJ", "unavailable", source=gross.source, scope=gross.scope, reason=reason)
     net = dataclasses.replace(gross, metric="energy_net", value=value, low=None, high=None)
