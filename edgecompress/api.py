@@ -74,6 +74,7 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     if options.until and options.until not in names:
         raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
     walk = _walk(wanted, options, f"{wanted.source.path}>{wanted.target.path}")
+    walk.ahead_s = 0.0 if options.until else steps.race.estimate_s()
     if walk.stages(steps.stages, options.until):
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
     choice = walk.search(steps.race)

@@ -76,10 +76,11 @@ class Race:
         return 0.0 if self.estimated_energy else 2 * (windows_s + p.warmup_s + START_S)
 
     def _sizes(self) -> list[int]:
-        """Variants in each round, when all survive."""
+        """Variants in each round at most: all survive, and a reference stays beside the faster half."""
         sizes, n = [], len(self.entrants)
+        beside = any(e.reference for e in self.entrants)
         for done in range(self.profile.sessions):
-            n = _half(n) if done in HALVE_AFTER else n
+            n = min(n, _half(n) + beside) if done in HALVE_AFTER else n
             sizes.append(n)
         return sizes
 

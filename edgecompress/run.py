@@ -58,6 +58,7 @@ class Run:
     listener: Listener = lambda event: None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     waiting: list[Stage] = field(default_factory=list)  # stages known to come, for the time left
+    ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
 
     def stages(self, stages: Sequence[Stage], until: str = "") -> bool:
@@ -72,8 +73,11 @@ class Run:
 
     def search(self, search: Search) -> Choice:
         """Asks a search for stages until it chooses."""
+        end = time.monotonic() + search.estimate_s()
         while not isinstance(step := search.step(self.outcomes), Choice):
+            self.ahead_s = max(0.0, end - time.monotonic() - sum(s.estimate_s for s in step))
             self.stages(step)
+        self.ahead_s = 0.0
         return step
 
     def stage(self, stage: Stage) -> Outcome:
@@ -147,7 +151,7 @@ class Run:
         return f"{self.scope}:{stage.name}"
 
     def _left_s(self) -> float:
-        return sum(self.store.expected_s(self._name(s)) or s.estimate_s for s in self.waiting)
+        return self.ahead_s + sum(self.store.expected_s(self._name(s)) or s.estimate_s for s in self.waiting)
 
     # ------------------------------------------------------------------ its worker
 
@@ -155,8 +159,10 @@ class Run:
         self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
         scratch = self.store.scratch(key_of(parts))
         log = self.store.log(stage.name)
-        begin = time.monotonic()
-        answer = self._answer(stage, inputs, scratch, log)
+        alone = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
+        with alone:  # two runs on one store do not measure at once
+            begin = time.monotonic()
+            answer = self._answer(stage, inputs, scratch, log)
         (scratch / "request.json").unlink()
         receipt = {"stage": stage.name, "wall_s": time.monotonic() - begin, "log": str(log)}
         receipt |= {"files": answer["files"], "modules": answer["modules"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import nulls
@@ -13,7 +13,7 @@ import pytest
 
 from edgecompress import registry
 from edgecompress.errors import DiskFull, EdgeError, InputError, StageFailed
-from edgecompress.model import Context, Outcome, Stage
+from edgecompress.model import Choice, Context, Outcome, Stage
 from edgecompress.run import Event, Run
 from edgecompress.store import Store
 
@@ -157,6 +157,30 @@ def test_progress_reaches_the_listener_with_the_time_left(made: Made, technique:
     half = [e for e in heard if e.kind == "progress"]
     assert [(e.fraction, e.what) for e in half] == [(0.5, "half")]
     assert half[0].left_s > 0
+
+
+def test_the_time_left_counts_what_a_search_may_still_ask_for(made: Made, technique: Callable[[str], Stage]) -> None:
+    class Twice:
+        name = "twice"
+
+        def bound(self) -> str:
+            return "two stages"
+
+        def estimate_s(self) -> float:
+            return 100.0
+
+        def step(self, outcomes: Mapping[str, Outcome]) -> list[Stage] | Choice:
+            asked = [Stage(f"try-{n}", stage.call, stage.inputs, estimate_s=10.0) for n in (1, 2)]
+            return next(([s] for s in asked if s.name not in outcomes), Choice("try-2", "the last"))
+
+    heard: list[Event] = []
+    stage = technique(DONE)
+    walk = made(listener=heard.append)
+    heard.clear()
+    assert walk.search(Twice()).stage == "try-2"
+    left = [e.left_s for e in heard if e.kind == "started"]
+    assert left[0] > 90
+    assert heard[-1].left_s < left[0]
 
 
 def test_a_measurement_ages_and_is_renewed_on_demand(made: Made, technique: Callable[[str], Stage]) -> None:
