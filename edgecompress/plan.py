@@ -91,25 +91,28 @@ def _reader(source: Source) -> tuple[str, str]:
     return suffixes[path.suffix]
 
 
-def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
-    source = job.source.value
-    torch = kind in ("module", "program")
-    random = source.data == "random"
+def _check_data(source: Source, torch: bool) -> None:
+    """Raises InputError for data that is missing, or that cannot be made up."""
     if not source.data:
         raise InputError(
             f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
             "of .npy files or of images (or, asked for by name, --data random)"
         )
-    if not random and not is_factory(source.data):
+    if source.data == "random" and torch:
+        raise InputError("--data random: a torch source is loaded with samples; give real data, or an .onnx")
+    if source.data != "random" and not is_factory(source.data):
         check_file(Path(source.data), "data")
+
+
+def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
+    source = job.source.value
+    torch = kind in ("module", "program")
+    _check_data(source, torch)
+    random = source.data == "random"
     plain = dataclasses.replace(source, name="", description="", licence="")  # words change no data
     data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}
     data_inputs = {"source": "source"} if random else {}
-    if random and kind == "module":
-        raise InputError(
-            "--data random: a factory does not say what its inputs are; give real data, or a .pt2 or .onnx"
-        )
-    load_inputs = {} if random or not torch else {"samples": "data"}
+    load_inputs = {"samples": "data"} if torch else {}
     options = {"model": source.model, "dynamic": source.dynamic} if torch else {"path": source.model}
     data = Stage("data", "stages.data:run", data_inputs, data_options, user_code=True, estimate_s=ESTIMATE_S["data"])
     load = Stage("source", reader, load_inputs, options, user_code=True, estimate_s=ESTIMATE_S["read"])

@@ -98,10 +98,15 @@ def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without
         ({"model": "net.h5"}, "a model is a factory pkg.mod:fn or a file ending in .*onnx"),
         ({"data": ""}, "no data to calibrate and verify with; give --data"),
         ({"data": "nowhere.npz"}, "nowhere.npz: no such data"),
-        ({"model": "net:build", "data": "random"}, "a factory does not say what its inputs are"),
+        ({"model": "net:build", "data": "random"}, "a torch source is loaded with samples; give real data"),
+        ({"model": "net.pt2", "data": "random"}, "a torch source is loaded with samples; give real data"),
     ],
 )
-def test_input_that_cannot_work_is_refused_at_once(asked: dict[str, str], change: dict[str, str], message: str) -> None:
+def test_input_that_cannot_work_is_refused_at_once(
+    asked: dict[str, str], change: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(asked["model"]).parent)
+    Path("net.pt2").touch()
     with pytest.raises(InputError, match=message):
         planned({**asked, **change})
 
