@@ -17,7 +17,7 @@ STAGES = "stages"  # the folder of what every deploy runs; its modules have leve
 PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
-    "errors lifeline openvino_ir statistic",
+    "errors lifeline mil openvino_ir statistic",
     "config settings",
     "model",
     "registry tensors",
@@ -37,7 +37,7 @@ LEVELS = (
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
-PLUGINS_MAY = {"errors", "lifeline", "model", "openvino_ir", "tensors"}
+PLUGINS_MAY = {"errors", "lifeline", "mil", "model", "openvino_ir", "tensors"}
 FOLDERS = {
     "edgecompress",
     "edgecompress.stages",
