@@ -17,8 +17,8 @@ STAGES = "stages"  # the folder of what every deploy runs; its modules have leve
 PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
-    "errors lifeline mil openvino_ir statistic",
-    "config settings",
+    "errors lifeline openvino_ir statistic",
+    "config settings mil",
     "model",
     "registry tensors",
     "agent",
