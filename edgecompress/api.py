@@ -19,7 +19,7 @@ from edgecompress.model import Artifact, Choice, Outcome, Stage
 from edgecompress.plan import RUN_CONTEXT, Plan
 from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
-from edgecompress.settings import Limits, Target
+from edgecompress.settings import Target
 from edgecompress.store import Store
 
 ORIGIN = "deploy.json"  # beside the artifact: what it was made from
@@ -233,9 +233,9 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     return found, Artifact.read(excerpt) if excerpt.is_dir() else None, said
 
 
-def runtime_of(artifact: Artifact) -> str:
-    """The runtime that runs this kind of artifact; raises InputError when there is none."""
-    for name, module in registry.every("runtimes"):
+def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
+    """The runtime that it was shipped for, or the first that runs this kind; raises InputError when there is none."""
+    for name, module in sorted(registry.every("runtimes"), key=lambda found: found[0] != shipped_for):
         if artifact.kind == module.FORMAT:
             envs.require(module, f"runtime '{name}'")
             return name
@@ -249,13 +249,14 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     """
     options = options or Options()
     artifact, _, origin = shipped(path)
-    runtime = runtime_of(artifact)
+    runtime = runtime_of(artifact, origin.get("runtime", ""))
     if model is None:
         model, asked = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **asked}
     wanted = job(model, **{"target": origin.get("target", "x86"), **asked})
     walk = _walk(wanted, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
-    walk.stages([*plan.front(wanted), plan.verify(wanted, "verify", runtime, "artifact")])
+    variant = next((v for v in wanted.target.value.variant if v.name == origin.get("variant")), None)
+    walk.stages([*plan.front(wanted), plan.verify(wanted, "verify", runtime, "artifact", variant)])
     judged = walk.outcomes["verify"]
     code = CheckFailed.exit_code if judged.status == "lost" else 0
     return Result(code, judged.reason or "equal to its source within the limits", outcomes=walk.outcomes)
@@ -271,8 +272,11 @@ def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Resu
     walk = _walk(wanted, options, f"profile>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     walk.outcomes["excerpt"] = Outcome("excerpt", "ok", excerpt)
-    entrant = Entrant(origin.get("variant", artifact.kind), runtime_of(artifact), "artifact")
-    race = Race((entrant,), wanted.profile.value, Limits(), plan.only_estimates(wanted.device.value))
+    runtime = runtime_of(artifact, origin.get("runtime", ""))
+    if simulated := getattr(registry.load("runtimes", runtime), "SIMULATED", ""):
+        raise InputError(f"{path}: runtime {runtime} does not run here, {simulated} stands in: nothing to measure")
+    entrant = Entrant(origin.get("variant", artifact.kind), runtime, "artifact")
+    race = Race((entrant,), wanted.profile.value, plan.only_estimates(wanted.device.value))
     choice = walk.search(race)
     _raise_if_all_broke(walk, race, choice)
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already

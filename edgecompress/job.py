@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ class Job:
     profile: Found[Profile]
     context: Context
     only: tuple[str, ...] = ()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the device is one that the target is for: only then its measurements rank the variants."""
+        patterns, platform = self.target.value.platforms, str(self.context.device["platform"])
+        return not patterns or any(fnmatch(platform, pattern) for pattern in patterns)
 
     @property
     def path(self) -> list[str]:
@@ -66,13 +73,24 @@ def job(
     flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
     found = catalog.target(target, laid["target"])
     place = catalog.device(device or found.value.device, laid["device"])
-    return Job(
+    wanted = Job(
         source=catalog.source(model, {**laid["source"], **flags}),
         target=found,
         device=place,
         profile=catalog.profile(profile, laid["profile"]),
         context=_context(place.value, more),
         only=tuple(only),
+    )
+    if device and not wanted.at_hand:
+        raise InputError(_wrong_place(wanted))
+    return wanted
+
+
+def _wrong_place(wanted: Job) -> str:
+    runs_on, platform = " or ".join(wanted.target.value.platforms), wanted.context.device["platform"]
+    return (
+        f"--device {wanted.device.name}: it is {platform}, target {wanted.target.name} runs on {runs_on}: "
+        "what is measured there would rank nothing; name a device of the target, or none"
     )
 
 
@@ -105,4 +123,5 @@ def _context(device: Device, more: Mapping[str, Any]) -> Context:
     facts = registry.load("transports", device.transport).connect(plain).facts()
     stable = {k: facts[k] for k in STABLE_FACTS if k in facts}
     plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
+    plain["platform"] = device.platform or facts.get("platform") or ""
     return Context(seed, threads, batch, {**plain, "fingerprint": stable})

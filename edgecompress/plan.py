@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress import envs, registry, routes
+from edgecompress import config, envs, registry, routes
 from edgecompress.catalog import check_file, is_factory
 from edgecompress.errors import InputError, MissingDependency, NotFound, did_you_mean
 from edgecompress.job import Job
 from edgecompress.model import Stage
 from edgecompress.race import Entrant, Race
 from edgecompress.routes import TRACE, Call
-from edgecompress.settings import Device, Source, Variant
+from edgecompress.settings import Device, Limits, Source, Variant
 from edgecompress.stages import trace
 
 ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0, "apply": 15.0, "verify": 3.0}
@@ -30,6 +30,7 @@ class Route:
     runtime: str
     artifact: str
     verdict: str
+    also: Mapping[str, str]  # another runtime of the same format -> the stage that verifies it there
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ def deploy(job: Job) -> Plan:
     stages = {stage.name: stage for stage in _front(job, kind, reader)}
     shared = set(stages)
     calls = {v.name: routes.steps(job.target.value, v, kind, str(job.target.path)) for v in _chosen(job)}
-    _require(job, kind, calls)
+    _require(job, kind, reader, calls)
     ends = [_route(job, variant, calls[variant.name], stages) for variant in _chosen(job)]
     for end in ends:
-        stages[end.verdict] = verify(job, end.verdict, end.runtime, end.artifact)
+        for runtime, name in ((end.runtime, end.verdict), *end.also.items()):
+            stages[name] = verify(job, name, runtime, end.artifact, end.variant)
     falling = (s if s.name in shared else _with_variants(s, stages, ends) for s in stages.values())
     return Plan(tuple(falling), tuple(ends), _race(job, ends))
 
@@ -72,9 +74,11 @@ def front(job: Job) -> list[Stage]:
 
 
 def _whose(stage: Stage) -> str:
-    """The factory that a stage calls, or the saved program that may run code when loaded."""
+    """The factory that a stage calls, or the saved model that may run code when loaded."""
     named = (stage.options.get("model"), stage.options.get("source", {}).get("data"), stage.options.get("metric"))
-    return next((n for n in named if n and (is_factory(n) or n.endswith(".pt2"))), "")
+    called = next((n for n in named if n and (is_factory(n) or n.endswith(".pt2"))), "")
+    reads = stage.call.endswith(":read") and getattr(registry.call(stage.call)[0], "RUNS_CODE", False)
+    return called or (str(stage.options["path"]) if reads else "")
 
 
 def _reader(source: Source) -> tuple[str, str]:
@@ -82,11 +86,16 @@ def _reader(source: Source) -> tuple[str, str]:
     if is_factory(source.model):
         return "module", "stages.trace:load"
     path = Path(source.model)
-    suffixes = {m.SUFFIX: (m.FORMAT, f"runtimes.{name}:read") for name, m in registry.every("runtimes") if m.SUFFIX}
-    suffixes[".pt2"] = ("program", "stages.trace:load")
+    suffixes = {".pt2": ("program", "stages.trace:load")}
+    for name, module in registry.every("runtimes"):
+        means = (module.FORMAT, f"runtimes.{name}:read")
+        if module.SUFFIX:
+            suffixes[module.SUFFIX] = means
+        if (marker := getattr(module, "FOLDER", "")) and (path / marker).is_file():
+            return means
     if path.suffix not in suffixes:
         known = ", ".join(sorted(suffixes))
-        raise InputError(f"{source.model}: a model is a factory pkg.mod:fn or a file ending in {known}")
+        raise InputError(f"{source.model}: a model is a factory pkg.mod:fn, a SavedModel, or a file ending in {known}")
     check_file(path, "model file")
     return suffixes[path.suffix]
 
@@ -152,7 +161,9 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: dict[str, 
         if name not in stages:
             stages[name] = _step(job, name, (call, options), at)
         at = name
-    return Route(variant, variant.runtime or job.target.value.runtime, at, f"{variant.name}/verify")
+    runtime = variant.runtime or job.target.value.runtime
+    also = {other: f"{variant.name}/verify-{other}" for other in routes.others(job.target.value, runtime)}
+    return Route(variant, runtime, at, f"{variant.name}/verify", also)
 
 
 def _short(call: str) -> str:
@@ -188,15 +199,23 @@ def _needs(name: str, stages: Mapping[str, Stage]) -> set[str]:
 # --------------------------------------------------------------------------- verify, race
 
 
-def verify(job: Job, name: str, runtime: str, artifact: str) -> Stage:
-    """The stage that holds the artifact made by a stage against the golden outputs and the target's limits."""
+def limits(job: Job, variant: Variant | None) -> Limits:
+    """The target's limits with the variant's laid over them; raises ConfigError for one that there is not."""
+    found = job.target.value.limits
+    if variant is None or not variant.limits:
+        return found
+    table = {**dataclasses.asdict(found), **variant.limits}
+    return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
+
+
+def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | None = None) -> Stage:
+    """The stage that holds the artifact made by a stage against the golden outputs and its limits."""
     source = job.source.value
-    limits = dataclasses.asdict(job.target.value.limits)
     return Stage(
         name,
         "stages.verify:run",
         {"model": artifact, "golden": "golden", "samples": "data"},
-        {"runtime": runtime, "metric": source.metric, "limits": limits},
+        {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant))},
         context=RUN_CONTEXT,
         plugins=(f"runtimes.{runtime}",),
         user_code=is_factory(source.metric),
@@ -205,8 +224,31 @@ def verify(job: Job, name: str, runtime: str, artifact: str) -> Stage:
 
 
 def _race(job: Job, ends: Sequence[Route]) -> Race:
-    entrants = tuple(Entrant(r.variant.name, r.runtime, r.artifact, r.verdict, r.variant.reference) for r in ends)
-    return Race(entrants, job.profile.value, job.target.value.limits, estimated_energy=only_estimates(job.device.value))
+    entrants = tuple(_entrant(job, end) for end in ends)
+    energy = only_estimates(job.device.value)
+    return Race(entrants, job.profile.value, estimated_energy=energy, unmeasured=_unmeasured(job))
+
+
+def _entrant(job: Job, end: Route) -> Entrant:
+    return Entrant(
+        end.variant.name,
+        end.runtime,
+        end.artifact,
+        end.verdict,
+        end.variant.reference,
+        limits=limits(job, end.variant),
+        also=end.also,
+        min_runtime=job.target.value.min_runtime,
+        simulated=getattr(registry.load("runtimes", end.runtime), "SIMULATED", ""),
+    )
+
+
+def _unmeasured(job: Job) -> str:
+    """Why nothing is measured, or ""."""
+    if job.at_hand:
+        return ""
+    runs_on = " or ".join(job.target.value.platforms)
+    return f"this machine is {job.context.device['platform']}, the target runs on {runs_on}"
 
 
 def only_estimates(device: Device) -> bool:
@@ -219,11 +261,13 @@ def only_estimates(device: Device) -> bool:
     return True
 
 
-def _require(job: Job, kind: str, calls: Mapping[str, Sequence[Call]]) -> None:
+def _require(job: Job, kind: str, reader: str, calls: Mapping[str, Sequence[Call]]) -> None:
     """Every library is there, or the error says which variants can do without it."""
     needed = {v.name: routes.modules(job.target.value, v, calls[v.name]) for v in _chosen(job)}
     if kind in ("module", "program"):
         envs.require(trace, "a torch source")
+    else:
+        envs.require(registry.call(reader)[0], f"a source of kind '{kind}'")
     for who, module in {k: m for each in needed.values() for k, m in each.items()}.items():
         try:
             envs.require(module, who)

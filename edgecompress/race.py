@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from edgecompress import statistic
-from edgecompress.model import Choice, Outcomes, Stage
+from edgecompress.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.settings import Limits, Profile
 
 START_S = 2.0  # of a fresh process: imports and load
@@ -28,10 +28,20 @@ class Entrant:
     artifact: str
     verdict: str = ""
     reference: bool = False
+    limits: Limits = field(default_factory=Limits)
+    also: Mapping[str, str] = field(default_factory=dict)  # another runtime -> the stage that verifies it there
+    min_runtime: str = ""  # the one of them that must run it
+    simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
+
+    def judged(self, outcomes: Outcomes) -> Outcome | None:
+        """The outcome that decides whether it may ship: the first that is not well."""
+        stages = [self.verdict or self.artifact, *(s for r, s in self.also.items() if r == self.min_runtime)]
+        found = [outcomes.get(stage) for stage in stages]
+        return next((o for o in found if o is None or o.status != "ok"), found[0])
 
     def passed(self, outcomes: Outcomes) -> bool:
         """Whether it was built and kept its promises so far."""
-        judged = outcomes.get(self.verdict or self.artifact)
+        judged = self.judged(outcomes)
         return judged is not None and judged.status == "ok"
 
 
@@ -45,9 +55,9 @@ class Race:
 
     entrants: tuple[Entrant, ...]
     profile: Profile
-    limits: Limits
     estimated_energy: bool = True
     samples: str = "excerpt"  # the stage that has the inputs to run on
+    unmeasured: str = ""  # why nothing is measured: then the target's own order decides
     name: str = "race"
 
     @property
@@ -57,6 +67,8 @@ class Race:
 
     def bound(self) -> str:
         """The most it can cost, in words."""
+        if self.unmeasured:
+            return f"nothing is measured ({self.unmeasured}): the target's own order decides"
         sessions = sum(self._sizes())
         return (
             f"at most {self.profile.sessions} rounds, {sessions} sessions of {len(self.entrants)} variants, "
@@ -65,6 +77,8 @@ class Race:
 
     def estimate_s(self) -> float:
         """Seconds of measuring when every variant survives."""
+        if self.unmeasured:
+            return 0.0
         p = self.profile
         one = START_S + p.warmup_s + p.window_s
         return sum(self._sizes()) * one + self._energy_s() + 2 * START_S
@@ -86,6 +100,8 @@ class Race:
 
     def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
         """The next round, then energy and operators of the last two, then the choice."""
+        if self.unmeasured:
+            return self._in_order(outcomes)
         field = self._field(outcomes, 0)
         if not field:
             return Choice("", "no variant is left to ship", self._table(outcomes, ""))
@@ -98,6 +114,11 @@ class Race:
             return Choice("", why, self._table(outcomes, ""))
         if "ops" not in outcomes:
             return self._finals(outcomes, chosen)
+        return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
+
+    def _in_order(self, outcomes: Outcomes) -> Choice:
+        """Without a device of the target: the first variant of its order that kept its promises."""
+        chosen = next((e.name for e in self.entrants if e.passed(outcomes)), "")
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
 
     # ------------------------------------------------------------------ who runs
@@ -116,7 +137,7 @@ class Race:
 
     def _field(self, outcomes: Outcomes, done: int) -> list[Entrant]:
         """The variants of the round after `done` rounds."""
-        passed = [e for e in self.entrants if e.passed(outcomes)]
+        passed = [e for e in self.entrants if e.passed(outcomes) and not e.simulated]
         for after in (0, *HALVE_AFTER):
             if done < after or (after == 0 and done == 0):
                 continue
@@ -177,16 +198,20 @@ class Race:
 
     def _over_budget(self, outcomes: Outcomes, variant: str) -> str:
         """Which measured limit the variant breaks, in words."""
+        limits = next(e.limits for e in self.entrants if e.name == variant)
         rounds = [r[variant] for r in self._rounds(outcomes) if variant in r]
         latency = median(r["median_ms"] for r in rounds)
         peaks = [r["memory"]["peak_rss_bytes"] for r in rounds if r["memory"]["peak_rss_bytes"] is not None]
-        if self.limits.latency_ms is not None and latency > self.limits.latency_ms:
-            return f"{latency:.3g} ms, limit {self.limits.latency_ms:g} ms"
-        if self.limits.peak_rss_bytes is not None and peaks and max(peaks) > self.limits.peak_rss_bytes:
-            return f"peak memory {max(peaks) >> 10} KiB, limit {self.limits.peak_rss_bytes >> 10} KiB"
+        if limits.latency_ms is not None and latency > limits.latency_ms:
+            return f"{latency:.3g} ms, limit {limits.latency_ms:g} ms"
+        if limits.peak_rss_bytes is not None and peaks and max(peaks) > limits.peak_rss_bytes:
+            return f"peak memory {max(peaks) >> 10} KiB, limit {limits.peak_rss_bytes >> 10} KiB"
         return ""
 
     def _why(self, outcomes: Outcomes, chosen: str) -> str:
+        if self.unmeasured:
+            said = "the first in the target's order that kept its promises" if chosen else "no variant is left to ship"
+            return f"{said}; not measured on the target: {self.unmeasured}"
         times = self._medians(outcomes)
         others = {v: median(t) / median(times[chosen]) for v, t in times.items() if v != chosen}
         if not others:
@@ -204,6 +229,7 @@ class Race:
         verdict, reason = self._verdict(outcomes, entrant, chosen, times)
         row: dict[str, Any] = {"verdict": verdict, "reason": reason, "runtime": entrant.runtime}
         row["reference"] = entrant.reference
+        row["also"] = {r: _agreement(outcomes.get(s)) for r, s in entrant.also.items() if entrant.artifact in outcomes}
         row["medians_ms"] = times.get(entrant.name, [])
         row["median_ms"] = median(row["medians_ms"]) if row["medians_ms"] else None
         if chosen in times and row["medians_ms"]:
@@ -214,8 +240,10 @@ class Race:
         self, outcomes: Outcomes, entrant: Entrant, chosen: str, times: dict[str, list[float]]
     ) -> tuple[str, str]:
         if not entrant.passed(outcomes):
-            judged = outcomes.get(entrant.verdict or entrant.artifact)
+            judged = entrant.judged(outcomes)
             return (judged.status, judged.reason) if judged else ("failed", "was not built")
+        if self.unmeasured or entrant.simulated:
+            return self._unranked(outcomes, entrant, chosen)
         crashed = [r[entrant.name]["crashed"] for r in self._rounds(outcomes) if "crashed" in r.get(entrant.name, {})]
         if crashed:
             return "failed", crashed[0]
@@ -227,6 +255,14 @@ class Race:
             return ("shipped", self._why(outcomes, chosen)) if entrant.verdict else ("measured", "")
         return "slower", self._slower(times, entrant.name, chosen)
 
+    def _unranked(self, outcomes: Outcomes, entrant: Entrant, chosen: str) -> tuple[str, str]:
+        """The verdict on a variant that kept its promises and was not measured."""
+        if entrant.name == chosen:
+            return "shipped", self._why(outcomes, chosen)
+        if self.unmeasured:
+            return "passed", f"after {chosen} in the target's order; not measured on the target"
+        return "passed", f"not measured: {entrant.simulated} stands in for its runtime here"
+
     def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:
         if chosen not in times:
             return "nothing ships"
@@ -234,6 +270,11 @@ class Race:
         dropped = len(times[name]) < len(times[chosen])
         said = f"{factor:.2f}x the time of {chosen}" if factor >= TIE else f"as fast as {chosen}, after it in the order"
         return said + (f" (dropped after {len(times[name])} rounds)" if dropped else "")
+
+
+def _agreement(outcome: Outcome | None) -> str:
+    """ "ok", or why another runtime does not run an artifact."""
+    return "was not tried" if outcome is None else outcome.reason or outcome.status
 
 
 def _half(n: int) -> int:

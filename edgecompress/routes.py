@@ -103,9 +103,17 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
 
 
 def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str, ModuleType]:
-    """What the calls of a variant and its runtime need, by what an error calls it: "technique 'ptq_int8'"."""
-    names = [f"runtimes.{variant.runtime or target.runtime}:open", *(call for call, _ in calls)]
+    """What the calls of a variant and its runtimes need, by what an error calls it: "technique 'ptq_int8'"."""
+    runtime = variant.runtime or target.runtime
+    names = [*(f"runtimes.{r}:open" for r in (runtime, *others(target, runtime))), *(call for call, _ in calls)]
     return {_words(name): registry.call(name)[0] for name in names}
+
+
+def others(target: Target, runtime: str) -> list[str]:
+    """The other runtimes of the target that read what `runtime` makes."""
+    made = registry.load("runtimes", runtime).FORMAT
+    named = dict.fromkeys((*target.also, target.min_runtime))
+    return [n for n in named if n and n != runtime and made == registry.load("runtimes", n).FORMAT]
 
 
 def _words(call: str) -> str:

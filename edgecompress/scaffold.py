@@ -16,6 +16,9 @@ description = {description}
 runtime = {runtime} # of the variants that name none; `edgecompress runtimes` lists them
 # device = "host" # where it is measured when no --device is given; `edgecompress devices` lists them
 # package = "tar" # what `edgecompress package` makes of it
+# platforms = ["linux-aarch64"] # of the devices it is for: elsewhere nothing is measured, the order below decides
+# also = ["tflite"] # other runtimes that devices carry: whether they run what ships is told
+# min_runtime = "tflite" # one that must run it
 
 [limits] # an artifact beyond one of these does not ship; a limit that is left out is not checked
 items_lost = 5 # of the test split: right before and wrong after, less the reverse (top1, top5)
@@ -75,6 +78,7 @@ DEVICE = """\
 # A device: where an artifact is measured. `edgecompress doctor --device FILE` says what it can do.
 description = {description}
 transport = "host" # how to reach it
+# platform = "android-arm64" # what targets ask for in their `platforms`; left out: asked of the device
 sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` lists them
 # cores = 4 # left out: asked of the device
 # vector_bits = 512 # of its SIMD unit, where that should not be asked of the device

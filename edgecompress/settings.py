@@ -74,6 +74,7 @@ class Variant:
     compress: tuple[Mapping[str, Any], ...] = ()
     reference: bool = False  # the one to beat: never dropped from the race
     export: Mapping[str, Any] = field(default_factory=dict)  # options of the runtime's export
+    limits: Mapping[str, Any] = field(default_factory=dict)  # laid over the target's
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ class Target:
     limits: Limits = Limits()
     device: str = "host"  # where it is measured when no device is named
     package: str = "tar"
+    platforms: tuple[str, ...] = ()  # of the devices it is for, as shell patterns ("linux-x86_64"); empty: any
+    also: tuple[str, ...] = ()  # other runtimes that devices carry: whether they run what ships is told
+    min_runtime: str = ""  # one that must run it
 
     def __post_init__(self) -> None:
         names = [v.name for v in self.variant]
@@ -115,6 +119,7 @@ class Device:
 
     description: str
     transport: str = "host"
+    platform: str = ""  # "android-arm64", "cuda": what targets ask for; empty: asked of the device
     sensors: tuple[str, ...] = ()
     power: PowerModel | None = None
     cores: int | None = None  # None: asked of the device

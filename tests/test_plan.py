@@ -95,7 +95,7 @@ def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without
     ("change", "message"),
     [
         ({"model": "nowhere.onnx"}, "nowhere.onnx: no such model file"),
-        ({"model": "net.h5"}, "a model is a factory pkg.mod:fn or a file ending in .*onnx"),
+        ({"model": "net.h5"}, "a model is a factory pkg.mod:fn, a SavedModel, or a file ending in .*onnx"),
         ({"data": ""}, "no data to calibrate and verify with; give --data"),
         ({"data": "nowhere.npz"}, "nowhere.npz: no such data"),
         ({"model": "net:build", "data": "random"}, "a torch source is loaded with samples; give real data"),

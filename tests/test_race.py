@@ -20,9 +20,9 @@ MEMORY = {"peak_rss_bytes": 1 << 20}
 def race(
     speeds: dict[str, float], sessions: int = 6, limits: Limits = NO_LIMITS, references: tuple[str, ...] = ()
 ) -> Race:
-    entrants = tuple(Entrant(n, "null", f"{n}/made", f"{n}/verify", n in references) for n in speeds)
+    entrants = tuple(Entrant(n, "null", f"{n}/made", f"{n}/verify", n in references, limits) for n in speeds)
     profile = Profile(**{**vars(PROFILE), "sessions": sessions})
-    return Race(entrants, profile, limits)
+    return Race(entrants, profile)
 
 
 def passed(race_: Race) -> dict[str, Outcome]:

@@ -71,6 +71,7 @@ class Host:
         flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
         return {
             "machine": platform.machine(),
+            "platform": f"{platform.system()}-{platform.machine()}".lower(),
             "os": _os_name(self.root),
             "kernel": platform.release(),
             "cpu": cpu.get("model name") or platform.processor() or None,
