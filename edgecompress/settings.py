@@ -63,6 +63,8 @@ class Limits:
     latency_ms: float | None = None  # median at most
     peak_rss_bytes: int | None = None  # over baseline, at most
     fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
+    fallback_share: float | None = None  # of the operators' time, spent off the accelerator, at most
+    as_shipped: float | None = 0.01  # how far an output may have moved since it shipped, relative RMS (`verify`)
 
 
 @dataclass(frozen=True)
