@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, Union
@@ -305,6 +305,13 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Frees it."""
+
+
+class Traced(Session, Protocol):
+    """What a session may offer besides: verify then names the operator at which an artifact changed."""
+
+    def trace(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+        """(name, type, array) of each operator's output of one inference, in the order in which they are computed."""
 
 
 class Runtime(Protocol):

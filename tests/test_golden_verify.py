@@ -197,7 +197,7 @@ def test_an_artifact_that_answers_infinity_is_lost_whatever_the_limits(
     tmp_path: Path, parts: dict[str, Artifact]
 ) -> None:
     found = ask_verdict(tmp_path / "verdict", {**parts, "model": net(tmp_path / "net", scale=1e39)})
-    assert found.facts["lost"] == "37 items hold NaN or infinite values"
+    assert found.facts["lost"] == "output 'y': 37 items hold NaN or infinite values"
     assert found.facts["outputs"][0]["sqnr_db"] is None
 
 
@@ -224,7 +224,7 @@ def test_without_labels_a_limit_is_not_judged_and_says_why(tmp_path: Path, sampl
     assert found.facts["reasons"]["metric"] == "the data has no labels"
     assert check(found, "items_lost")["ok"] is None
     assert check(found, "items_lost")["says"] == "items_lost is not judged: the data has no labels"
-    assert "fallback" not in found.facts
+    assert found.facts["fallback"] == []
 
 
 def test_the_users_metric_has_a_drop(

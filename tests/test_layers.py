@@ -20,10 +20,10 @@ LEVELS = (
     "errors lifeline openvino_ir statistic",
     "config settings mil",
     "model",
-    "registry tensors",
+    "registry sketch tensors",
     "agent",
     "preprocess usercode",
-    "feeds metrics outputs",
+    "feeds metrics outputs shipped",
     "data trace",  # from here on: what workers run
     "golden",
     "excerpt measure report verify",

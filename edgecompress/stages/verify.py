@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress import agent, config, registry, tensors
-from edgecompress.errors import StageFailed
+from edgecompress.errors import EdgeError, StageFailed
 from edgecompress.model import Artifact, Check, Request, Shell
 from edgecompress.settings import Limits
-from edgecompress.stages import metrics, outputs
+from edgecompress.stages import metrics, outputs, shipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,19 +27,25 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """What the limits are held against. `fallback` is None where nobody asked or the runtime does not tell."""
+    """What the limits are held against. `fallback` is None where the runtime does not tell.
+
+    `moved` is how far each output moved since it shipped; empty where nothing of that is known.
+    """
 
     outputs: Sequence[Facts]
-    not_finite: int  # items
+    not_finite: Mapping[str, int]  # output -> items, of those outputs that have any
     metric: Facts | None
     size_bytes: int
-    fallback: Sequence[str] | None
-    reasons: Mapping[str, str]  # why "metric" or "fallback" is None
+    fallback: Sequence[Facts] | None
+    reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
+    moved: Sequence[shipped.Moved] = ()
 
 
 def run(request: Request) -> Artifact:
-    """The stage: {"model": the artifact, "golden", "samples"} -> "verdict"; before.npy and after.npy: scores per item.
+    """The stage: {"model": the artifact, "golden", "samples"} -> "verdict": checks, scores per item, first answers.
 
+    before.npy and after.npy hold the scores; what stages.shipped keeps lies beside them. With the inputs "excerpt" and
+    "verdict", which shipped with the artifact, its answers are held against those that it gave then.
     options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of).
     `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
     """
@@ -49,8 +55,11 @@ def run(request: Request) -> Artifact:
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
         agent.ask(shell, _asked(request, "outputs"), Path(scratch), DEADLINE_S)
+        request.progress(0.6, "where its operators run")
+        fallback = _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
-        found = _found(request, Path(scratch), _fallback(request, shell, limits))
+        found = replace(_found(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
+        shipped.keep(Path(scratch), SPLIT, request.model, request.out)
     checks = list(_checks(found, limits))
     facts = {
         "n": tensors.count(request.inputs["samples"], SPLIT),
@@ -80,21 +89,59 @@ def _asked(request: Request, mode: str) -> Facts:
     }
 
 
-def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[str] | None, str]:
-    """The operators that left the accelerator, where there is a limit on them; None with the reason."""
-    if limits.fallback_ops is None:
-        return None, "no limit asks for it"
+def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Facts] | None, str]:
+    """The operators that left the accelerator; None, or None for their times, with the reason.
+
+    Raises what broke the per-operator pass only where a limit needs it.
+    """
+    asked = _asked(request, "ops")
+    asked["batch"] = _batch(request)
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
-        answer = agent.ask(shell, _asked(request, "ops"), Path(scratch), DEADLINE_S)
-    if answer.get("why"):
-        return None, str(answer["why"])
-    return [str(op) for op in answer.get("fallback", ())], ""
+        try:
+            answer = agent.ask(shell, asked, Path(scratch), DEADLINE_S)
+        except EdgeError as error:
+            if limits.fallback_ops is not None or limits.fallback_share is not None:
+                raise
+            return None, f"the per-operator pass broke: {error}"
+    return left(answer.get("fallback"), answer["ops"]), str(answer["why"])
+
+
+def _batch(request: Request) -> int:
+    """The batch that the model is made for, where it is fixed; else the one asked for."""
+    first = request.model.inputs[0].shape[0]
+    return first if isinstance(first, int) else request.context.batch
+
+
+def left(names: Sequence[str] | None, ops: Sequence[Facts]) -> list[Facts] | None:
+    """Each operator that left with its type, time and share of all operators' time; None where it has no time."""
+    if names is None:
+        return None
+    total = sum(op["ms"] for op in ops)
+    timed: dict[str, list[Facts]] = {}
+    for op in ops:
+        timed.setdefault(op["name"], []).append(op)
+    found = []
+    for name in names:
+        op = timed[name].pop(0) if timed.get(name) else {"type": "", "ms": None}
+        share = op["ms"] / total if op["ms"] is not None and total else None
+        found.append({"name": str(name), "type": op["type"], "ms": op["ms"], "share": share})
+    return found
+
+
+def _moved(request: Request, shell: Shell, limits: Limits) -> list[shipped.Moved]:
+    """How far the outputs moved since the artifact shipped, where its answers shipped along."""
+    excerpt, verdict = (request.inputs.get(role) for role in ("excerpt", "verdict"))
+    if excerpt is None or verdict is None or limits.as_shipped is None:
+        return []
+    with tempfile.TemporaryDirectory(dir=request.out) as scratch:
+        agent.ask(shell, {**_asked(request, "outputs"), "samples": str(excerpt.path)}, Path(scratch), DEADLINE_S)
+        return shipped.moved(Path(scratch), SPLIT, verdict, limits.as_shipped)
 
 
 # --------------------------------------------------------------------------- what was found
 
 
-def _found(request: Request, answered: Path, fallback: tuple[list[str] | None, str]) -> Found:
+def _found(request: Request, answered: Path, fallback: tuple[list[Facts] | None, str]) -> Found:
     golden = request.inputs["golden"]
     ours = {spec.name: tensors.load(golden, SPLIT, spec.name) for spec in golden.outputs}
     folder = Artifact(answered, "golden")
@@ -103,7 +150,7 @@ def _found(request: Request, answered: Path, fallback: tuple[list[str] | None, s
     metric, why_not = _metric(request, ours, theirs)
     return Found(
         outputs=[{"name": name, **d.facts()} for name, d in differences.items()],
-        not_finite=max(d.bad for d in differences.values()),
+        not_finite={name: d.bad for name, d in differences.items() if d.bad},
         metric=metric,
         size_bytes=request.model.size_bytes,
         fallback=fallback[0],
@@ -139,8 +186,9 @@ def _metric(request: Request, ours: Mapping[str, Array], theirs: Mapping[str, Ar
 
 def _checks(found: Found, limits: Limits) -> Iterator[Check]:
     """Each promise with how it was kept; `latency_ms` and `peak_rss_bytes` are the race's to judge."""
-    n = f"{found.not_finite} items hold NaN or infinite values" if found.not_finite else "every output is finite"
-    yield Check("finite", not found.not_finite, found.not_finite, 0, n)
+    if limits.as_shipped is not None:
+        yield from (_as_shipped(m, limits.as_shipped) for m in found.moved)
+    yield _finite(found)
     yield from _metric_checks(found, limits)
     for name, unit in (("sqnr_db", " dB"), ("cosine", "")):
         limit = getattr(limits, name)
@@ -150,7 +198,23 @@ def _checks(found: Found, limits: Limits) -> Iterator[Check]:
         says = f"{found.size_bytes:,} bytes, limit {limits.size_bytes:,}"
         yield Check("size_bytes", found.size_bytes <= limits.size_bytes, found.size_bytes, limits.size_bytes, says)
     if limits.fallback_ops is not None:
-        yield _fallback_check(found, limits.fallback_ops)
+        yield _ops_check(found, limits.fallback_ops)
+    if limits.fallback_share is not None:
+        yield _share_check(found, limits.fallback_share)
+
+
+def _as_shipped(moved: shipped.Moved, limit: float) -> Check:
+    """The same answers as when it shipped, to within the tolerance."""
+    value, output = moved["moved"], f"output '{moved['name']}'"
+    says = f"{output} {moved['reason']}" if value is None else f"{output} moved by {value:.2%} since it shipped"
+    first = f", first at operator {moved['operator']}" if moved["operator"] else ""
+    return Check("as_shipped", value is not None and value <= limit, value, limit, f"{says}{first}, limit {limit:.2%}")
+
+
+def _finite(found: Found) -> Check:
+    said = [f"output '{name}': {items} items hold NaN or infinite values" for name, items in found.not_finite.items()]
+    worst = max(found.not_finite.values(), default=0)
+    return Check("finite", not worst, worst, 0, "; ".join(said) or "every output is finite")
 
 
 def _metric_checks(found: Found, limits: Limits) -> Iterator[Check]:
@@ -184,10 +248,23 @@ def _at_least(name: str, unit: str, limit: float, output: Facts) -> Check:
     return Check(name, ok, value, limit, f"{says}, limit {limit:g}{unit}")
 
 
-def _fallback_check(found: Found, limit: int) -> Check:
+def _ops_check(found: Found, limit: int) -> Check:
     if found.fallback is None:
-        why = found.reasons["fallback"]
-        return Check("fallback_ops", None, None, limit, f"fallback_ops is not judged: {why}")
+        return _not_judged("fallback_ops", found, limit)
     count = len(found.fallback)
-    named = f" ({', '.join(found.fallback[:5])})" if found.fallback else ""
+    named = f" ({', '.join(op['name'] for op in found.fallback[:5])})" if found.fallback else ""
     return Check("fallback_ops", count <= limit, count, limit, f"{count} operators fell back{named}, limit {limit}")
+
+
+def _share_check(found: Found, limit: float) -> Check:
+    """Operators without a time have a share that nobody knows, unless there are none."""
+    shares = [op["share"] for op in found.fallback or ()]
+    if found.fallback is None or None in shares:
+        return _not_judged("fallback_share", found, limit)
+    says = f"operators that fell back take {sum(shares):.1%} of the operators' time, limit {limit:.1%}"
+    return Check("fallback_share", sum(shares) <= limit, sum(shares), limit, says)
+
+
+def _not_judged(name: str, found: Found, limit: float) -> Check:
+    why = found.reasons.get("fallback") or "the runtime gives them no time"
+    return Check(name, None, None, limit, f"{name} is not judged: {why}")

@@ -32,6 +32,7 @@ class Options:
     embeddings: bool = False  # lookup tables too: smaller, no faster
     min_columns: int = 16  # a product with fewer output columns stays in float: it costs accuracy and saves no time
     skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names
+    operators: tuple[str, ...] = PAYS  # types that are quantized
 
 
 def apply(request: Request) -> Artifact:
@@ -49,7 +50,7 @@ def apply(request: Request) -> Artifact:
             quantize_dynamic(
                 prepared,
                 request.out / "model.onnx",
-                op_types_to_quantize=[*PAYS, "Gather"] if options.embeddings else list(PAYS),
+                op_types_to_quantize=[*options.operators, *(["Gather"] if options.embeddings else [])],
                 per_channel=options.per_channel,
                 weight_type=QuantType.QInt8,
                 # the quantizer turns a Gemm into a MatMul of another name before it looks at this list
@@ -71,7 +72,7 @@ def _sorted(file: Path, options: Options) -> tuple[list[str], list[str]]:
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     kept = set(matching(file, options.skip))
     kept |= set(_narrow(graph.node, weights, options.min_columns))
-    able = [node.name for node in graph.node if node.op_type in PAYS and weights.keys() & set(node.input)]
+    able = [node.name for node in graph.node if node.op_type in options.operators and weights.keys() & set(node.input)]
     return [name for name in able if name not in kept], sorted(kept)
 
 
