@@ -7,12 +7,14 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.runtimes import _coreml_delegate
 
 REQUIRES = ("torch", "executorch>=1.5")
 IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
@@ -62,7 +64,9 @@ def _lowered(file: Path, backend: str) -> bytes:
     from executorch.exir import to_edge_transform_and_lower
 
     program = torch.export.load(file)
-    lowered = to_edge_transform_and_lower(program, partitioner=list(_partitioners(backend)))
+    partitioners = list(_partitioners(backend))
+    with _coreml_delegate.reproducible() if backend == "coreml" else nullcontext():
+        lowered = to_edge_transform_and_lower(program, partitioner=partitioners)
     return bytes(lowered.to_executorch().buffer)
 
 
@@ -77,12 +81,7 @@ def _partitioners(backend: str) -> Iterator[Any]:
 
         yield VulkanPartitioner()
     elif backend == "coreml":
-        import sys
-
-        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]  # coremltools would load it, for nothing
-        from executorch.backends.apple.coreml.partition import CoreMLPartitioner
-
-        yield CoreMLPartitioner()
+        yield _coreml_delegate.partitioner()
 
 
 def read(request: Request) -> Artifact:
