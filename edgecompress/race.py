@@ -17,6 +17,7 @@ START_S = 2.0  # of a fresh process: imports and load
 HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
 TIE = 1.02  # within 2 % the target's own order decides
 ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
+LOSERS = 6  # slow variants whose operators are looked at, so that the report can say why they are slow
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Race:
             return 0.0
         p = self.profile
         one = START_S + p.warmup_s + p.window_s
-        return sum(self._sizes()) * one + self._energy_s() + 2 * START_S
+        return sum(self._sizes()) * one + self._energy_s() + min(len(self.entrants), 2 + LOSERS) * START_S
 
     def _energy_s(self) -> float:
         """Seconds of the energy windows of the last two; none where energy is only estimated."""
@@ -99,7 +100,7 @@ class Race:
         return sizes
 
     def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
-        """The next round, then energy and operators of the last two, then the choice."""
+        """The next round, then energy of the last two and operators of them and of slow losers, then the choice."""
         if self.unmeasured:
             return self._in_order(outcomes)
         field = self._field(outcomes, 0)
@@ -158,11 +159,19 @@ class Race:
     def _finals(self, outcomes: Outcomes, chosen: str) -> list[Stage]:
         times = {v: median(t) for v, t in self._medians(outcomes).items()}
         last = self._last_two(times, chosen)
-        options = {"latency_ms": {e.name: times[e.name] for e in last}}
+        asked = last + self._slow_losers(times, last)
+        energy, ops = ({"latency_ms": {e.name: times[e.name] for e in field}} for field in (last, asked))
         return [
-            self._stage("energy", "stages.measure:energy", last, options, START_S + self._energy_s()),
-            self._stage("ops", "stages.measure:ops", last, {}, 2 * START_S),
+            self._stage("energy", "stages.measure:energy", last, energy, START_S + self._energy_s()),
+            self._stage("ops", "stages.measure:ops", asked, ops, len(asked) * START_S),
         ]
+
+    def _slow_losers(self, times: dict[str, float], last: Sequence[Entrant]) -> list[Entrant]:
+        """Those slower than the fastest reference that promised to be faster; the slowest where there are many."""
+        to_beat = min((times[e.name] for e in self.entrants if e.reference and e.name in times), default=math.inf)
+        slow = [e for e in self.entrants if not e.reference and times.get(e.name, 0.0) > TIE * to_beat]
+        slow.sort(key=lambda e: -times[e.name])
+        return [e for e in slow if e not in last][:LOSERS]
 
     def _last_two(self, times: dict[str, float], chosen: str) -> list[Entrant]:
         """The winner, and what it is compared with: the fastest reference, or else the runner-up."""
