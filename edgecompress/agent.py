@@ -105,7 +105,7 @@ def _feed(asked: Asked, model: Artifact, limit: int | None) -> Any:
     names = tensors.check_inputs(model, samples)
     batch = _batch(model, asked["batch"])
     rest = {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs if s.name not in names}
-    for inputs in tensors.batches(samples, asked.get("split", "test"), batch, limit, names):
+    for inputs in tensors.batches(samples, asked.get("split", "test"), batch, limit, model):
         yield {**inputs, **rest}
 
 
@@ -153,7 +153,7 @@ def _items(spec: TensorSpec, value: Any, batch: int) -> Any:
     """An output with its items on axis 0. Raises when it has another number of rows, or a name that is no file name."""
     import numpy as np
 
-    found = np.asarray(value)
+    found = tensors.real(np.asarray(value), spec)
     if not found.ndim or len(found) != batch:
         raise StageFailed(
             f"output '{spec.name}' has shape {list(found.shape)} for a batch of {batch}: axis 0 is not the batch"
@@ -417,7 +417,7 @@ def ask(shell: Shell, asked: Asked, out: Path, deadline_s: float) -> Answer:
     sys.stderr.write(said[-20000:])
     (out / "request.json").unlink()
     if not (out / RESULT).exists():
-        raise StageFailed(f"the agent {_ending(code, deadline_s)}{_last_words(said)}")
+        raise StageFailed(f"the agent {ending(code, deadline_s)}{_last_words(said)}")
     answer: Answer = json.loads((out / RESULT).read_text(encoding="utf-8"))
     (out / RESULT).unlink()
     if "error" in answer:
@@ -425,7 +425,8 @@ def ask(shell: Shell, asked: Asked, out: Path, deadline_s: float) -> Answer:
     return answer
 
 
-def _ending(code: int, deadline_s: float) -> str:
+def ending(code: int, deadline_s: float) -> str:
+    """How a process ended, from its code: words after "the process"."""
     if code == 124:
         return f"gave no answer within {deadline_s:.0f} s"
     number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number

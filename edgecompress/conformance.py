@@ -9,19 +9,29 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
+import sys
+import tempfile
+import traceback
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import catalog, config, registry, routes, tensors
+from edgecompress import agent, catalog, config, lifeline, registry, routes, tensors, zoo
 from edgecompress.errors import EdgeError, InputError
-from edgecompress.model import CARD, Artifact, Dim, Measured, Request, Status, TensorSpec
+from edgecompress.model import CARD, Artifact, Context, Dim, Measured, Request, Status, TensorSpec
+from edgecompress.settings import Target, Variant
+from edgecompress.stages import outputs
 
 ITEMS = 8  # in each split
 SPLITS = ("calibrate", "select", "test")
 WINDOW_S = 0.3  # of a sensor's trial
+ZOO_ITEMS = 32  # in each split: enough to calibrate with
+ZOO_S = 900.0  # that a runtime may take for its cells of the zoo
+ZOO_DB = {"fp32": 100.0, "int8": 20.0}  # the least SQNR against torch, by precision: of the zoo's small random nets
 
 # --------------------------------------------------------------------------- techniques
 
@@ -153,6 +163,166 @@ def _check_read(module: ModuleType, artifact: Artifact, folder: Path, says: str)
             assert "\n" not in str(error) and bad.name in str(error), f"{says}: not one line with the file: {error}"
         else:
             raise AssertionError(f"{says}: read took {bad.name}, which is no model")
+
+
+# --------------------------------------------------------------------------- the zoo: real nets through a runtime
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How a net of the zoo fared in a runtime: no `error` where it answers as torch does, else a line of what broke."""
+
+    error: str = ""
+    sqnr_db: float | None = None  # the lowest of its outputs; None: identical, or it broke
+    fixed: bool = False  # the batch is part of the file: one is made for each batch that is asked for
+
+
+def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Cell]:
+    """Each cell ("lstm fp32": a net and a precision) in processes of their own: a crash costs only the cell it was in.
+
+    `folder` keeps what was made on the way: runtimes that share a road share it too.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    answers, log = folder / f"{runtime}.jsonl", folder / f"{runtime}.log"
+    shell = registry.load("transports", "host").connect({})
+    found: dict[str, Cell] = {}
+    while rest := [cell for cell in cells if cell not in found]:
+        answers.write_text("", encoding="utf-8")
+        code = shell.run([sys.executable, "-m", "edgecompress.conformance", runtime, str(folder), *rest], ZOO_S, log)
+        lines = map(json.loads, answers.read_text(encoding="utf-8").splitlines())
+        found |= {line["cell"]: Cell(**line["found"]) for line in lines}
+        if crashed := next((cell for cell in rest if cell not in found), None):
+            found[crashed] = Cell(f"the process {agent.ending(code, ZOO_S)}; its log is {log.name}")
+    return {cell: found[cell] for cell in cells}
+
+
+def main() -> int:
+    """The process of `check_zoo`: RUNTIME FOLDER CELL...; a line of JSON for each cell that did not crash it."""
+    lifeline.tie()
+    runtime, folder, *cells = sys.argv[1:]
+    with (Path(folder) / f"{runtime}.jsonl").open("a", encoding="utf-8", buffering=1) as answers:
+        for cell in cells:
+            print(f"--- {cell}", file=sys.stderr, flush=True)
+            found = dataclasses.asdict(_survived(runtime, cell, Path(folder)))
+            answers.write(json.dumps({"cell": cell, "found": found}) + "\n")
+    return 0
+
+
+def _survived(runtime: str, cell: str, folder: Path) -> Cell:
+    """One cell; whatever it raises as one line, its traceback in the log."""
+    name, precision = cell.split()
+    try:
+        return zoo_cell(runtime, name, precision, folder)
+    except Exception as error:  # the boundary: of converters and runtimes
+        traceback.print_exc()
+        said = " ".join(str(error).split())[:300]
+        return Cell(said if isinstance(error, (EdgeError, AssertionError)) else f"{type(error).__name__}: {said}")
+
+
+def zoo_cell(runtime: str, name: str, precision: str, folder: Path) -> Cell:
+    """A net of the zoo on the planner's own road to a runtime, run by it in each of the net's batches, against torch.
+
+    It runs in this process and raises what the planner, the converter or the runtime raises.
+    """
+    calls = zoo_road(runtime, precision)
+    source = _zoo_source(name, folder / name)
+    found: list[Cell] = []
+    model = None
+    for batch in zoo.NETS[name].batches:
+        if model is None or _fixed(model):
+            model = _travelled(source, calls, batch)
+        with tempfile.TemporaryDirectory() as scratch:
+            answered = _answered(runtime, source.samples, model, (Path(scratch), batch))
+            sqnr_db = _nearness(source.golden, answered, ZOO_DB[precision])
+        found.append(Cell(sqnr_db=sqnr_db, fixed=_fixed(model)))
+    return min(found, key=lambda cell: math.inf if cell.sqnr_db is None else cell.sqnr_db)
+
+
+def zoo_road(runtime: str, precision: str) -> list[routes.Call]:
+    """The planner's calls from a torch net to a runtime; raises ConfigError where there are none."""
+    variant = Variant(precision, compress=({"use": precision},) if precision != "fp32" else ())
+    return routes.steps(Target("the zoo", runtime, (variant,)), variant, "module", "the zoo")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A net of the zoo, what goes in and what torch answers; `folder` keeps what is made of it."""
+
+    folder: Path
+    net: zoo.Net
+    model: Artifact
+    samples: Artifact
+    golden: Artifact
+
+
+def _zoo_source(name: str, folder: Path) -> _Source:
+    net = zoo.NETS[name]
+    for seed, split in enumerate(SPLITS):
+        tensors.write_split(folder / "samples" / split, zoo.draw(net, ZOO_ITEMS, seed))
+    batch = Dim("batch", 1, ZOO_ITEMS)
+    specs = tuple(TensorSpec(n, (batch, *i.shape), "int64" if i.below else "float32") for n, i in net.inputs.items())
+    facts = {"splits": dict.fromkeys(SPLITS, ZOO_ITEMS), "random": True}
+    data = Artifact(folder / "samples", "samples", specs, (), facts).write()
+    options = {"model": f"{zoo.__name__}:{name}", "dynamic": net.dynamic}
+    model = _once("stages.trace:load", Request({"samples": data}, folder / "module", options))
+    asked = {"splits": ["test"], "metric": "none"}
+    golden = _once("stages.golden:run", Request({"model": model, "samples": data}, folder / "golden", asked))
+    return _Source(folder, net, model, data, golden)
+
+
+def _travelled(source: _Source, calls: Sequence[routes.Call], batch: int) -> Artifact:
+    """The net after the planner's calls."""
+    model, out = source.model, source.folder / f"batch-{batch}"
+    for call, given in calls:
+        out = out / call.replace(":", ".")
+        module, _ = registry.call(call)
+        has_options = hasattr(module, "Options")
+        options = config.build(module.Options, given, call) if has_options else {"dynamic": source.net.dynamic}
+        inputs = {"model": model, "samples": source.samples}
+        model = _once(call, Request(inputs, out / "made", options, Context(batch=batch)))
+    return model
+
+
+def _once(call: str, request: Request) -> Artifact:
+    """What a stage makes in a folder, or made there before."""
+    if (request.out / CARD).exists():
+        return Artifact.read(request.out)
+    shutil.rmtree(request.out, ignore_errors=True)  # left by one that broke
+    request.out.mkdir(parents=True)
+    module, function = registry.call(call)
+    return getattr(module, function)(request)  # type: ignore[no-any-return]
+
+
+def _fixed(model: Artifact) -> bool:
+    return isinstance(model.inputs[0].shape[0], int)
+
+
+def _answered(runtime: str, samples: Artifact, model: Artifact, how: tuple[Path, int]) -> Artifact:
+    """What the runtime answers to the test split, in a folder and by a batch."""
+    folder, batch = how
+    asked = {
+        "mode": "outputs",
+        "runtime": {"name": runtime, "module": registry.load("runtimes", runtime).__name__},
+        "artifact": str(model.path),
+        "samples": str(samples.path),
+        "threads": 1,
+        "batch": batch,
+    }
+    agent.outputs(asked, folder)
+    return Artifact(folder, "golden")
+
+
+def _nearness(golden: Artifact, answered: Artifact, limit: float) -> float | None:
+    """The lowest SQNR of the outputs, None where all are identical; below the limit it is an AssertionError."""
+    worst: float | None = None
+    for name in (spec.name for spec in golden.outputs):
+        ours, theirs = (tensors.load(side, "test", name) for side in (golden, answered))
+        facts = outputs.compare(ours, theirs, name).facts()
+        found = facts["sqnr_db"]
+        assert found is not None or facts["reason"] == "identical", f"output '{name}': {facts['reason']}"
+        assert found is None or found >= limit, f"output '{name}' is {found:.1f} dB from torch's, limit {limit:g} dB"
+        worst = min((v for v in (worst, found) if v is not None), default=None)
+    return worst
 
 
 # --------------------------------------------------------------------------- sensors
@@ -402,3 +572,7 @@ def _check_artifact(artifact: Artifact, kind: str, says: str) -> None:
 def _item(data: Artifact) -> dict[str, Any]:
     """One item of the test split, as a batch of one."""
     return next(tensors.batches(data, "test", 1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,7 +27,7 @@ LEVELS = (
     "data trace",  # from here on: what workers run
     "golden",
     "excerpt measure report verify",
-    "catalog store envs race",
+    "catalog store envs race zoo",
     "job worker",
     "routes",
     "plan",
