@@ -231,7 +231,7 @@ def test_no_calibration_data_is_the_users_to_mend(tmp_path: Path) -> None:
     tensors.write_split(empty / "calibrate", {"image": np.zeros((0, 3, 16, 16), np.float32)})
     spec = TensorSpec("image", (Dim("batch", 1, 1), 3, 16, 16))
     data = Artifact(empty, "samples", (spec,), (), {"splits": {"calibrate": 0}}).write()
-    with pytest.raises(InputError, match="int8 needs calibration data: the split 'calibrate' is empty"):
+    with pytest.raises(InputError, match="no calibration data: the split 'calibrate' is empty"):
         ptq_int8.apply(Request({"model": model, "samples": data}, out, ptq_int8.Options()))
 
 
@@ -277,7 +277,8 @@ def lstm_net(folder: Path) -> Artifact:
 def applied(technique: Any, model: Artifact, folder: Path, **options: Any) -> Artifact:
     out = folder / f"{technique.__name__.split('.')[-1]}-{len(options)}"
     out.mkdir()
-    return technique.apply(Request({"model": model}, out, technique.Options(**options)))
+    inputs = {"model": model, "samples": conformance.samples(model, folder)}
+    return technique.apply(Request(inputs, out, technique.Options(**options)))
 
 
 def test_dynamic_int8_takes_the_lstm_and_the_wide_product_only(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_static_int8_leaves_an_lstm_in_float(tmp_path: Path) -> None:
 def test_half_precision_halves_the_file_and_keeps_the_ends(tmp_path: Path) -> None:
     model = conv_net(tmp_path, True)
     half = applied(fp16, model, tmp_path)
-    assert half.facts == {}
+    assert half.facts["kept"] == []
     assert half.size_bytes < 0.65 * model.size_bytes
     assert sqnr_db(model, half, tmp_path) > 45
     assert half.inputs == model.inputs
@@ -325,20 +326,9 @@ def test_half_precision_halves_the_file_and_keeps_the_ends(tmp_path: Path) -> No
 def test_half_precision_leaves_an_lstm_in_fp32_for_it_would_crash(tmp_path: Path) -> None:
     model = lstm_net(tmp_path)
     half = applied(fp16, model, tmp_path)
+    assert half.facts["kept"] == ["lstm"]
     assert half.size_bytes < model.size_bytes
     assert sqnr_db(model, half, tmp_path) > 45
-
-
-def test_half_precision_is_lost_where_a_weight_does_not_fit(tmp_path: Path) -> None:
-    model = conv_net(tmp_path, True)
-    proto = onnx.load_model(model.file(".onnx"))
-    weight = next(t for t in proto.graph.initializer if t.name == "w2")
-    values = numpy_helper.to_array(weight).copy()
-    values[0, 0, 0, 0] = 1e6
-    weight.CopyFrom(numpy_helper.from_array(values, "w2"))
-    onnx.save_model(proto, model.file(".onnx"))
-    lost = applied(fp16, model, tmp_path)
-    assert lost.facts["lost"] == "the weight 'w2' holds numbers beyond half precision (65504)"
 
 
 # --------------------------------------------------------------------------- OpenVINO
