@@ -7,13 +7,13 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgecompress import __version__, catalog, envs, plan, registry, routes
-from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
+from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
 from edgecompress.plan import RUN_CONTEXT, Plan
@@ -88,6 +88,22 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
 
 
+def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Result]:
+    """Walks the plans of several targets in turn; what they share is made once, and one that breaks ends only itself.
+
+    Each ships into its own folder of `options.out`.
+    """
+    results = {}
+    for wanted, steps in plans:
+        name = wanted.target.name
+        own = dataclasses.replace(options, out=options.out / name) if options.out else options
+        try:
+            results[name] = run(wanted, steps, own)
+        except EdgeError as error:
+            results[name] = Result(error.exit_code, str(error))
+    return results
+
+
 def _walk(wanted: Job, options: Options, scope: str) -> Run:
     return Run(
         Store(options.store.resolve()),
@@ -131,6 +147,7 @@ def _there(walk: Run, name: str) -> bool:
 
 
 def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> dict[str, Any]:
+    unmeasured = {"unmeasured": race.unmeasured}
     made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
     return {
         "title": f"{wanted.source.value.name or Path(wanted.source.value.model).name} on {wanted.target.name}",
@@ -140,7 +157,7 @@ def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
         "device": {"name": wanted.device.name, **dataclasses.asdict(wanted.device.value)},
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
-        "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table},
+        "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table, **unmeasured},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
         "versions": _versions(wanted),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Exit codes: 0 done, 1 a check failed, 2 your input, 3 a stage broke, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     args = parser().parse_args(words)
-    args.words = words
+    args.words, args.began = words, time.monotonic()
     try:
         code = int(args.command(args))
         sys.stdout.flush()  # a closed pipe is met here, not at exit
@@ -102,6 +103,7 @@ def _add_run_commands(commands: Any) -> None:
         _deploy,
         "compress, export, verify, measure and ship a model for a target",
         "deploy --target x86\n"
+        "deploy --target arm64,android,ios\n"
         "deploy my_pkg.nets:build --data my_pkg.nets:data --profile quick\n"
         "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
         "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
@@ -116,15 +118,22 @@ def _add_run_commands(commands: Any) -> None:
     for command in (deploy, plan):
         command.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
         _add_job(command)
-        command.add_argument("--target", default="x86", help="a target's name or TOML file (default: x86)")
+        command.add_argument(
+            "--target", default="x86", help="a target's name or TOML file, or several with commas (default: x86)"
+        )
         command.add_argument("--only", action="append", default=[], metavar="VARIANT", help="only these variants")
-    deploy.add_argument("--out", type=Path, help="where it ships (default: dist/TARGET)")
+    deploy.add_argument(
+        "--out", type=Path, help="where it ships (default: dist/TARGET; of several targets: OUT/TARGET each)"
+    )
     deploy.add_argument("--until", default="", metavar="STAGE", help="stop after this stage; plan lists them")
     deploy.add_argument("--untrusted", action="store_true", help="refuse a model or data that runs its author's code")
     _add_running(deploy)
 
 
-MODEL_HELP = "a factory pkg.mod:fn, a .pt2 or .onnx file, or a source TOML (default: the embedded demo)"
+MODEL_HELP = (
+    "a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, or a source TOML "
+    "(default: the embedded demo)"
+)
 
 
 def _add_job(command: argparse.ArgumentParser) -> None:
@@ -289,33 +298,46 @@ def _options(args: argparse.Namespace, listener: Any) -> Any:
     return api.Options(**given, command=shlex.join(["edgecompress", *args.words]), listener=listener)
 
 
-def _plan(args: argparse.Namespace) -> int:
-    from edgecompress import console, plan
+def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
+    """The job and the plan of each target that is asked for: all of them are decided before anything runs."""
+    from edgecompress import plan
     from edgecompress.job import job
 
-    wanted = job(args.model, **_asked(args))
-    steps = plan.deploy(wanted)
+    asked = _asked(args)
+    jobs = [job(args.model, **{**asked, "target": name}) for name in dict.fromkeys(args.target.split(","))]
+    return [(wanted, plan.deploy(wanted)) for wanted in jobs]
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from edgecompress import console
+
+    plans = _plans(args)
     if args.json:
-        console.print_json(console.plan_data(wanted, steps))
+        told = [console.plan_data(wanted, steps) for wanted, steps in plans]
+        console.print_json(told if len(told) > 1 else told[0])
         return 0
     screen = console.open(args)
-    console.plan(screen, wanted, steps)
-    if not args.quiet:
-        console.settings(screen, wanted, everything=bool(args.verbose))
+    for wanted, steps in plans:
+        console.plan(screen, wanted, steps)
+        if not args.quiet:
+            console.settings(screen, wanted, everything=bool(args.verbose))
     return 0
 
 
 def _deploy(args: argparse.Namespace) -> int:
-    from edgecompress import api, console, plan
-    from edgecompress.job import job
+    from edgecompress import api, console
 
     screen = console.open(args)
-    wanted = job(args.model, **_asked(args))
-    steps = plan.deploy(wanted)
-    if not args.quiet:
+    plans = _plans(args)
+    for wanted, steps in plans if not args.quiet else ():
         console.plan(screen, wanted, steps)
-    if args.verbose:
-        console.settings(screen, wanted, everything=True)
+        if args.verbose:
+            console.settings(screen, wanted, everything=True)
+    if len(plans) > 1:
+        with console.Progress(screen, args) as progress:
+            results = api.run_all(plans, _options(args, progress))
+        return console.all_ended(screen, args, results)
+    wanted, steps = plans[0]
     with console.Progress(screen, args) as progress:
         result = api.run(wanted, steps, _options(args, progress))
     return console.ended(screen, args, result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -196,6 +197,39 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
         if path:
             line(screen, f"{name}: {path}")
     return result.exit_code
+
+
+def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, Result]) -> int:
+    """How a deploy to several targets ended; returns the gravest exit code."""
+    code = max(result.exit_code for result in results.values())
+    cost = _cost(args.began)
+    if args.json:
+        told = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
+        print_json({"exit_code": code, **cost, "targets": told})
+        return code
+    for name, result in results.items():
+        if told := result.read_report():
+            screen.print()
+            line(screen, name, "bold")
+            report(screen, told)
+    line(screen, "")
+    rows = [(f"  {name}", "shipped" if r.out else "nothing", r.message) for name, r in results.items()]
+    for text in aligned(rows):
+        line(screen, text)
+    hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
+    stages = sum(len(r.outcomes) for r in results.values())
+    peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"
+    line(screen, f"{len(results)} targets in {duration(cost['wall_s'])}: {hits} of {stages} stages were hits; {peak}")
+    return code
+
+
+def _cost(began: float) -> dict[str, float]:
+    """Seconds since `began`, and the largest peak of memory of a process that we started."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    return {"wall_s": time.monotonic() - began, "peak_rss_bytes": peak}
 
 
 def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:

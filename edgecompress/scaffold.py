@@ -30,6 +30,8 @@ cosine = 0.95 # of each output with the source's, at least
 # latency_ms = 10.0 # median, at most
 # peak_rss_bytes = 50000000 # over the baseline, at most
 # fallback_ops = 0 # operators that left the runtime's accelerator, at most
+# fallback_share = 0.05 # of the time, spent in those
+# as_shipped = 0.01 # how far an output may move after it shipped, as relative RMS (`edgecompress verify`)
 
 # Ways to reach the target. Each is built, verified and raced: the fastest that keeps the limits ships; between those
 # that measure the same this order decides. `use` is a precision or a technique; further keys are its options.

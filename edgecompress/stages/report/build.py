@@ -25,7 +25,7 @@ def report(request: Request) -> Report:
         "exit_code": options.get("exit_code", 0),
         "versions": options.get("versions") or {},
         "run": {"batch": request.context.batch, "threads": request.context.threads},
-        "choice": {"variant": choice.get("variant") or "", "reason": choice.get("reason") or ""},
+        "choice": {key: choice.get(key) or "" for key in ("variant", "reason", "unmeasured")},
         "source": _source(options.get("source") or {}, inputs.get("source")),
         **{key: options.get(key) or {} for key in ("target", "device", "profile")},
         "data": dict(inputs["samples"].facts) if "samples" in inputs else None,

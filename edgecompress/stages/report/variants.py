@@ -39,6 +39,7 @@ def one(request: Request, name: str) -> Variant:
         "runtime": row.get("runtime")
         or declared.get("runtime")
         or request.options.get("target", {}).get("runtime", ""),
+        "also": dict(row.get("also") or {}),
         "reference": bool(declared.get("reference") or row.get("reference") or row.get("verdict") == "reference"),
         "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
         "verdict": ended,

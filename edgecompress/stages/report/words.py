@@ -32,6 +32,8 @@ def _shipped(report: Report) -> str:
     if known(rows["accuracy"]["after"]):
         said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
     one = "; one session, so no change is called" if _one_session(report) else ""
+    if report["choice"]["unmeasured"]:
+        one = "; not measured on the target"
     return f"{report['subject']} ships: {', '.join(filter(None, said)) or 'nothing was measured'}{one}."
 
 
@@ -68,7 +70,8 @@ def _first_bad(report: Report) -> str:
 
 
 def _one_session(report: Report) -> bool:
-    return bool(report["deltas"]) and (report["profile"].get("sessions") or 0) == 1
+    measured = report["deltas"] and not report["choice"]["unmeasured"]
+    return bool(measured) and (report["profile"].get("sessions") or 0) == 1
 
 
 def notes(report: Report) -> list[dict[str, str]]:
@@ -81,6 +84,8 @@ def _warnings(report: Report) -> Iterator[str]:
     data = report["data"] or {}
     if data.get("random"):
         yield "The data is random: accuracy and calibration say nothing about real inputs."
+    if why := report["choice"]["unmeasured"]:
+        yield f"Not measured on the target: {why}. No number of another machine ranks the variants: their order does."
     for variant in report["variants"]:
         yield from _warnings_of(variant, report["subject"])
 
@@ -91,6 +96,9 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
         yield f"{variant['name']} crashed in {plural(len(crashed), 'session')}: {crashed[0]['crashed']}"
     if variant["name"] != subject:
         return
+    for runtime, says in variant["also"].items():
+        if says != "ok":
+            yield f"{variant['name']} does not do in {runtime}: {says}"
     cold = [s for s in variant["sessions"] if s["warm"] is False]
     if cold:
         yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
@@ -119,6 +127,8 @@ def _notes(report: Report) -> Iterator[str]:
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
+    if subject and (runs := [runtime for runtime, says in subject["also"].items() if says == "ok"]):
+        yield f"{subject['name']} was verified in {', '.join(runs)} too."
     energy = subject["numbers"]["energy_gross"] if subject else None
     if energy and known(energy) and guessed(energy):
         model = energy["source"].split(":")[0] or "model"

@@ -1,0 +1,142 @@
+"""Targets: several in one run, those whose device is not at hand, other runtimes of the same format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nulls
+import pytest
+
+from edgecompress import api, cli, plan
+from edgecompress.errors import ConfigError, InputError
+from edgecompress.job import job
+from edgecompress.model import Artifact, Choice, Outcome
+from edgecompress.race import Entrant, Race
+
+VARIANTS = '[[variant]]\nname = "second"\nreference = true\n'
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.chdir(tmp_path)
+    made = nulls.make(tmp_path)
+    text = nulls.TARGET + VARIANTS
+    (tmp_path / "far.toml").write_text(text.replace('"null"\n', '"null"\nplatforms = ["mars-*", "venus"]\n', 1))
+    (tmp_path / "here.toml").write_text(text)
+    return made
+
+
+def words(asked: dict[str, str], targets: str, *more: str) -> list[str]:
+    return ["deploy", asked["model"], "--data", asked["data"], "--profile", "quick", "--target", targets, *more]
+
+
+FAST = [part for key, value in nulls.FAST.items() for part in ("--set", f"{key}={value}")]
+
+
+def test_a_target_that_is_not_at_hand_ships_in_its_own_order_and_says_so(asked: dict[str, str]) -> None:
+    result = api.deploy(**{**asked, "target": "far.toml"})
+    assert result.exit_code == 0
+    assert not [name for name in result.outcomes if name.startswith("race/") or name in ("energy", "ops")]
+    told = result.read_report()
+    assert told["choice"]["variant"] == "plain"
+    assert "the target runs on mars-* or venus" in told["choice"]["reason"]
+    assert "not measured on the target" in told["summary"]["sentence"]
+    assert told["notes"][0]["level"] == "warning"
+    assert told["variants"][0]["numbers"]["latency"]["value"] is None
+    assert [v["verdict"] for v in told["variants"]] == ["shipped", "passed"]
+
+
+def test_a_variant_that_fails_leaves_its_place_to_the_next_in_the_order(asked: dict[str, str]) -> None:
+    steps = plan.deploy(job(**{**asked, "target": "far.toml"}))
+    outcomes = {s.name: Outcome(s.name, "ok", Artifact(Path("x"), "null")) for s in steps.stages}
+    outcomes["plain/verify"] = Outcome("plain/verify", "lost", reason="too far from its source")
+    choice = steps.race.step(outcomes)
+    assert isinstance(choice, Choice)
+    assert choice.stage == "second"
+    assert choice.table["plain"]["reason"] == "too far from its source"
+
+
+def test_measuring_where_the_target_does_not_run_is_refused(asked: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"--device host: it is .*, target far runs on mars-\* or venus"):
+        job(**{**asked, "target": "far.toml", "device": "host"})
+
+
+def test_a_device_says_its_platform_itself(asked: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "lander.toml").write_text('description = "a lander"\nplatform = "mars-arm64"\n')
+    assert job(**{**asked, "target": "far.toml", "device": "lander.toml"}).at_hand
+
+
+def test_several_targets_share_their_stages_and_ship_apart(
+    asked: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words(asked, "here.toml,far.toml", *FAST, "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    first, second = ({s["stage"]: s["why_run"] for s in told["targets"][name]["stages"]} for name in ("here", "far"))
+    assert {first[name] for name in ("data", "source", "golden")} == {"first run"}
+    assert {second[name] for name in ("data", "source", "golden", "plain/verify")} == {"hit"}
+    assert told["peak_rss_bytes"] > 0
+    assert (Path("dist/here/report.html").is_file(), Path("dist/far/report.html").is_file()) == (True, True)
+    for _ in range(2):  # the report holds the command: the first of the two is another one
+        assert cli.main(words(asked, "here.toml,far.toml", *FAST)) == 0
+    said = capsys.readouterr().out.rpartition("2 targets in")
+    assert "ran " not in said[0].rpartition("2 targets in")[2]
+
+
+def test_a_target_that_breaks_costs_only_itself(asked: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("strict.toml").write_text(nulls.TARGET + "[variant.limits]\nsize_bytes = 1\n")
+    assert cli.main(words(asked, "strict.toml,far.toml")) == 1
+    said = capsys.readouterr().out
+    assert "no variant is left to ship" in said
+    assert Path("dist/far").is_dir() and not Path("dist/strict").exists()
+
+
+def test_out_holds_a_folder_per_target(asked: dict[str, str]) -> None:
+    assert cli.main(words(asked, "here.toml,far.toml", *FAST, "--out", "shipped")) == 0
+    assert sorted(p.name for p in Path("shipped").iterdir()) == ["far", "here"]
+
+
+def test_limits_of_a_variant_lie_over_the_targets(asked: dict[str, str]) -> None:
+    Path("mixed.toml").write_text(nulls.TARGET + "limits = { sqnr_db = 50.0 }\n" + VARIANTS)
+    found = {
+        s.name: s.options["limits"]
+        for s in plan.deploy(job(**{**asked, "target": "mixed.toml"})).stages
+        if s.name.endswith("/verify")
+    }
+    assert (found["plain/verify"]["sqnr_db"], found["plain/verify"]["items_lost"]) == (50.0, 0)
+    assert found["second/verify"]["sqnr_db"] is None
+    Path("wrong.toml").write_text(nulls.TARGET + "limits = { sqnr = 50.0 }\n")
+    with pytest.raises(ConfigError, match=r"variant plain: limits: unknown key 'sqnr', did you mean 'sqnr_db'"):
+        plan.deploy(job(**{**asked, "target": "wrong.toml"}))
+
+
+def entrant(min_runtime: str) -> Entrant:
+    return Entrant("v", "null", "made", "v/verify", also={"old": "v/verify-old"}, min_runtime=min_runtime)
+
+
+@pytest.mark.parametrize(("min_runtime", "passes"), [("", True), ("old", False)])
+def test_another_runtime_is_told_of_and_only_the_required_one_decides(min_runtime: str, passes: bool) -> None:
+    lone = entrant(min_runtime)
+    outcomes = {
+        "made": Outcome("made", "ok"),
+        "v/verify": Outcome("v/verify", "ok"),
+        "v/verify-old": Outcome("v/verify-old", "lost", reason="operator version 5 is not known"),
+    }
+    assert lone.passed(outcomes) is passes
+    race = Race((lone,), job().profile.value, unmeasured="nothing is at hand")
+    choice = race.step(outcomes)
+    assert isinstance(choice, Choice)
+    assert choice.table["v"]["also"] == {"old": "operator version 5 is not known"}
+    assert (choice.stage == "v") is passes
+
+
+def test_a_runtime_that_something_stands_in_for_is_verified_and_never_measured() -> None:
+    real, stand_in = (
+        Entrant("real", "null", "a", "a/verify"),
+        Entrant("far", "null", "b", "b/verify", simulated="a sim"),
+    )
+    race = Race((stand_in, real), job().profile.value)
+    outcomes = {name: Outcome(name, "ok") for name in ("a/verify", "b/verify")}
+    step = race.step(outcomes)
+    assert not isinstance(step, Choice)
+    assert step[0].options["order"] == ["real"]
