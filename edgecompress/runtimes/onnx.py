@@ -276,6 +276,13 @@ def _operators(events: Sequence[Mapping[str, Any]], runs: int) -> list[dict[str,
             durations.setdefault(name, []).append(event["dur"] / 1000)
             about[name] = event["args"]
     return [
-        {"name": n, "type": about[n]["op_name"], "ms": sum(d[-runs:]) / runs, "where": about[n]["provider"]}
+        {"name": n, "type": about[n]["op_name"], "ms": sum(d[-runs:]) / runs, "where": _where(about[n])}
         for n, d in durations.items()
     ]
+
+
+def _where(about: Mapping[str, Any]) -> str:
+    """The provider, and of which 8-bit numbers, activations first: its kernels for signed ones are others."""
+    given = (dtype for tensor in about.get("input_type_shape", ()) for dtype in tensor)
+    small = dict.fromkeys(dtype for dtype in given if dtype in ("int8", "uint8"))
+    return " ".join([about["provider"], *(["×".join(small)] if small else [])])
