@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, TensorSpec
+from edgecompress.model import Artifact, Quantization, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
+NARROWED = ("int64", "int32")  # what a file may have instead of what the data has: TFLite knows no ids of 64 bits
 INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
 
 
@@ -45,21 +46,22 @@ def batches(
     split: str,
     batch: int = 1,
     limit: int | None = None,
-    names: Mapping[str, str] | None = None,
+    model: Artifact | None = None,
 ) -> Iterator[dict[str, Array]]:
     """Model inputs by name, `batch` items at a time, the last one padded by repeating its last item; copies, not maps.
 
-    `names` is what `check_inputs` returned: the model's name -> the array's; without it arrays keep their own names.
+    With `model`: under its names (see `check_inputs`) and as it takes them (see `fitted`); without, as they are.
     The padded items are for the caller to drop: item i of batch k is item k * batch + i of the split.
     """
     import numpy as np
 
-    names = {spec.name: spec.name for spec in artifact.inputs} if names is None else names
+    wanted = {spec.name: spec for spec in (artifact if model is None else model).inputs}
+    names = {name: name for name in wanted} if model is None else check_inputs(model, artifact)
     arrays = {name: load(artifact, split, stored) for name, stored in names.items()}
     total = min(count(artifact, split), 2**62 if limit is None else limit)
     for begin in range(0, total, batch):
         index = np.minimum(np.arange(begin, begin + batch), total - 1)
-        yield {name: np.ascontiguousarray(array[index]) for name, array in arrays.items()}
+        yield {name: fitted(np.ascontiguousarray(array[index]), wanted[name]) for name, array in arrays.items()}
 
 
 def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
@@ -105,10 +107,49 @@ def _check_one(spec: TensorSpec, given: TensorSpec) -> None:
             f"input '{spec.name}': the model takes {words(spec)}, the data gives {words(given)}; "
             "check the preprocessing (resize, crop, layout)"
         )
-    if spec.dtype != given.dtype:
+    if spec.dtype != given.dtype and not _fits(spec, given.dtype):
         raise InputError(
             f"input '{spec.name}': the model takes {spec.dtype}, the data gives {given.dtype}; convert the data"
         )
+
+
+def _fits(spec: TensorSpec, dtype: str) -> bool:
+    """Whether `fitted` makes an input out of an array of another dtype."""
+    return (dtype, spec.dtype) == NARROWED or (spec.quantization is not None and dtype == "float32")
+
+
+def fitted(array: Array, spec: TensorSpec) -> Array:
+    """An array as an input takes it: ids of 64 bits in 32, real numbers quantized, where the file has those.
+
+    Raises InputError where a number does not fit into 32 bits.
+    """
+    if str(array.dtype) == spec.dtype:
+        return array
+    if spec.quantization is not None:
+        return quantized(array, spec.quantization, spec.dtype)
+    found = array.astype(spec.dtype)
+    if (found != array).any():
+        raise InputError(f"input '{spec.name}': a number of the data does not fit into the {spec.dtype} of the file")
+    return found
+
+
+def quantized(array: Array, how: Quantization, dtype: str) -> Array:
+    """Real numbers as the whole ones that a file stores for them."""
+    import numpy as np
+
+    limits = np.iinfo(dtype)
+    found = np.round(array / np.float32(how.scale[0])) + how.zero_point[0]
+    return np.clip(found, limits.min, limits.max).astype(dtype)
+
+
+def real(array: Array, spec: TensorSpec) -> Array:
+    """What an output means: its whole numbers times their scale, where it is quantized."""
+    import numpy as np
+
+    if spec.quantization is None or array.dtype.kind == "f":
+        return array
+    found: Array = (array.astype(np.float32) - spec.quantization.zero_point[0]) * np.float32(spec.quantization.scale[0])
+    return found
 
 
 def words(spec: TensorSpec) -> str:

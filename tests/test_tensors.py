@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgecompress import tensors
 from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Dim, TensorSpec
+from edgecompress.model import Artifact, Dim, Quantization, TensorSpec
 
 
 def spec(name: str, *shape: int, dtype: str = "float32", feeds: str = "") -> TensorSpec:
@@ -43,7 +44,10 @@ def test_a_single_input_matches_by_position(tmp_path: Path) -> None:
     data = samples(tmp_path, input=np.ones((3, 4), np.float32))
     names = tensors.check_inputs(model(spec("image", 4)), data)
     assert names == {"image": "input"}
-    assert [sorted(b) for b in tensors.batches(data, "test", 2, names=names)] == [["image"], ["image"]]
+    assert [sorted(b) for b in tensors.batches(data, "test", 2, model=model(spec("image", 4)))] == [
+        ["image"],
+        ["image"],
+    ]
 
 
 def test_nameless_inputs_match_in_order_and_named_ones_do_not(tmp_path: Path) -> None:
@@ -65,6 +69,26 @@ def test_a_wrong_shape_says_both_shapes(tmp_path: Path) -> None:
     data = samples(tmp_path, input=np.ones((3, 4), np.float32))
     with pytest.raises(InputError, match="takes batch x 5, the data gives batch x 4; check the preprocessing"):
         tensors.check_inputs(model(spec("x", 5)), data)
+
+
+def test_ids_of_64_bits_become_the_32_bits_of_a_file(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.array([[5, -7]], np.int64))
+    (found,) = tensors.batches(data, "test", 1, model=model(spec("ids", 2, dtype="int32")))
+    assert found["ids"].dtype == np.int32 and found["ids"].tolist() == [[5, -7]]
+
+
+def test_an_id_beyond_32_bits_is_refused_not_wrapped(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.array([[2**31, 0]], np.int64))
+    with pytest.raises(InputError, match="input 'ids': a number of the data does not fit into the int32 of the file"):
+        list(tensors.batches(data, "test", 1, model=model(spec("ids", 2, dtype="int32"))))
+
+
+def test_a_quantized_input_takes_real_data_and_a_quantized_output_means_real_numbers(tmp_path: Path) -> None:
+    data = samples(tmp_path, input=np.array([[-1.0, 0.26, 99.0]], np.float32))
+    how = replace(spec("x", 3, dtype="int8"), quantization=Quantization((0.5,), (3,)))
+    (found,) = tensors.batches(data, "test", 1, model=model(how))
+    assert found["x"].tolist() == [[1, 4, 127]]
+    assert tensors.real(found["x"], how).tolist() == [[-1.0, 0.5, 62.0]]
 
 
 def test_a_wrong_dtype_says_both_dtypes(tmp_path: Path) -> None:

@@ -31,14 +31,13 @@ def run(request: Request) -> Artifact:
     finite, or labels do not fit it.
     """
     model, samples = request.model, request.inputs["samples"]
-    names = tensors.check_inputs(model, samples)
     answer = (_torch if model.kind in TORCH else _runtime)(model, request.context.threads)
     splits = request.options["splits"]
     for index, split in enumerate(splits):
         _check_there(samples, split)
         writer = tensors.Appender(request.out / split)
         total = tensors.count(samples, split)
-        for found in _answers(answer, model, tensors.batches(samples, split, batch(model), names=names)):
+        for found in _answers(answer, model, tensors.batches(samples, split, batch(model), model=model)):
             _keep(writer, found, total)
             request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
         writer.close()
@@ -68,7 +67,7 @@ def _answers(answer: Run, model: Artifact, batches: Iterator[dict[str, Array]]) 
     zeros = {spec.name: np.zeros(spec.concrete(batch(model)), spec.dtype) for spec in states}
     for inputs in batches:
         found = answer({**zeros, **inputs})
-        yield {spec.name: np.asarray(found[spec.name]) for spec in model.outputs if not spec.feeds}
+        yield {spec.name: tensors.real(np.asarray(found[spec.name]), spec) for spec in model.outputs if not spec.feeds}
 
 
 def _keep(writer: tensors.Appender, outputs: Mapping[str, Array], total: int) -> None:

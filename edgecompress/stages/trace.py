@@ -301,8 +301,7 @@ def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, Any]:
     if not splits:
         raise InputError("the data holds no item in any split; check what it yields")
     fed = {spec.feeds for spec in model.outputs if spec.feeds}
-    names = tensors.check_inputs(model, samples)
-    first = next(tensors.batches(samples, splits[0], batch, names=names))
+    first = next(tensors.batches(samples, splits[0], batch, model=model))
     zeros = {
         s.name: torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs if s.name in fed
     }

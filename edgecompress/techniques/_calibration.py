@@ -18,7 +18,7 @@ def spread(request: Request, limit: int | None) -> list[list[int]]:
     """
     total = tensors.count(request.inputs["samples"], SPLIT)
     if total == 0:
-        raise InputError(f"int8 needs calibration data: the split '{SPLIT}' is empty; give it some")
+        raise InputError(f"no calibration data: the split '{SPLIT}' is empty; give it some")
     used = min(total, limit or total)
     chosen = [round(i * (total - 1) / max(used - 1, 1)) for i in range(used)]
     size = _batch(request)
@@ -37,7 +37,8 @@ def inputs_of(request: Request, items: list[int]) -> dict[str, Any]:
 
     model, samples = request.model, request.inputs["samples"]
     names = tensors.check_inputs(model, samples)
+    specs = {spec.name: spec for spec in model.inputs}
     state = {s.name: np.zeros(s.concrete(len(items)), s.dtype) for s in model.inputs if s.name not in names}
     # opened anew each time: a map that stays open keeps what it read in memory
     data = {name: tensors.load(samples, SPLIT, stored)[items] for name, stored in names.items()}
-    return {**state, **{name: np.ascontiguousarray(array) for name, array in data.items()}}
+    return {**state, **{name: tensors.fitted(np.ascontiguousarray(a), specs[name]) for name, a in data.items()}}
