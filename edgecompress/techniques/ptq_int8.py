@@ -28,6 +28,8 @@ NEEDS_SAMPLES = True
 BINS = 2048  # of a histogram of activations
 LEVELS = 128  # that the entropy search quantizes a histogram to, as TensorRT does
 CHUNK = 16  # items whose extremes are held at once
+MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
+MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
 
 Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
 Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, batch by batch, from the start
@@ -67,10 +69,21 @@ def apply(request: Request) -> Artifact:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
         skipped = matching(prepared, options.skip)
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
+        skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     used = len({item for batch in batches for item in batch})
     facts = {"calibrator": options.calibrator, "samples": used, "skipped": skipped}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _masking(file: Path, ranges: Ranges) -> Iterator[str]:
+    """The nodes that make an attention mask or lay it on: these stay in float."""
+    import onnx
+
+    for node in onnx.load_model(file).graph.node:
+        low, high = ranges.get(node.output[0], (0.0, 0.0))
+        if node.op_type in MASKING and low < MASK and -low > 100 * high:
+            yield node.name
 
 
 def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]]) -> None:
