@@ -15,6 +15,7 @@ from edgecompress.settings import Limits, Profile
 
 START_S = 2.0  # of a fresh process: imports and load
 HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
+CROWD = 6  # of more variants than this the slower half goes after the first round already
 TIE = 1.02  # within 2 % the target's own order decides
 ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
 LOSERS = 6  # slow variants whose operators are looked at, so that the report can say why they are slow
@@ -90,12 +91,17 @@ class Race:
         windows_s = p.energy_windows * p.energy_window_s + 2 * p.idle_s
         return 0.0 if self.estimated_energy else 2 * (windows_s + p.warmup_s + START_S)
 
+    @property
+    def _cuts(self) -> tuple[int, ...]:
+        """After which rounds the slower half goes."""
+        return (1, *HALVE_AFTER) if len(self.entrants) > CROWD else HALVE_AFTER
+
     def _sizes(self) -> list[int]:
         """Variants in each round at most: all survive, and a reference stays beside the faster half."""
         sizes, n = [], len(self.entrants)
         beside = any(e.reference for e in self.entrants)
         for done in range(self.profile.sessions):
-            n = min(n, _half(n) + beside) if done in HALVE_AFTER else n
+            n = min(n, _half(n) + beside) if done in self._cuts else n
             sizes.append(n)
         return sizes
 
@@ -139,7 +145,7 @@ class Race:
     def _field(self, outcomes: Outcomes, done: int) -> list[Entrant]:
         """The variants of the round after `done` rounds."""
         passed = [e for e in self.entrants if e.passed(outcomes) and not e.simulated]
-        for after in (0, *HALVE_AFTER):
+        for after in (0, *self._cuts):
             if done < after or (after == 0 and done == 0):
                 continue
             speed = {v: median(times[: max(after, 1)]) for v, times in self._medians(outcomes).items() if times}
@@ -276,9 +282,10 @@ class Race:
         if chosen not in times:
             return "nothing ships"
         factor = median(times[name]) / median(times[chosen])
-        dropped = len(times[name]) < len(times[chosen])
+        ran = len(times[name])
+        dropped = f" (dropped after {ran} round{'s' if ran > 1 else ''})" if ran < len(times[chosen]) else ""
         said = f"{factor:.2f}x the time of {chosen}" if factor >= TIE else f"as fast as {chosen}, after it in the order"
-        return said + (f" (dropped after {len(times[name])} rounds)" if dropped else "")
+        return said + dropped
 
 
 def _agreement(outcome: Outcome | None) -> str:

@@ -142,3 +142,11 @@ def test_no_variant_left_is_a_choice_of_nothing() -> None:
     choice = it.step({"a/verify": Outcome("a/verify", "failed", None, "crashed")})
     assert isinstance(choice, Choice)
     assert choice.stage == ""
+
+
+def test_of_a_crowd_the_slower_half_goes_after_the_first_round_already() -> None:
+    speeds = {name: 1.0 + index for index, name in enumerate("abcdefgh")}
+    choice, stages = play(it := race(speeds, references=("h",)), speeds, passed(it))
+    assert [len(order) for order in rounds(stages)] == [8, 5, 4, 4, 3, 3]
+    assert choice.stage == "a"
+    assert choice.table["g"]["reason"].endswith("(dropped after 1 round)")
