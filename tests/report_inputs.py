@@ -118,6 +118,7 @@ def verdict(folder: Path, name: str, n: int = 500, reason: str = "") -> Artifact
         "outputs": [output],
         "metric": metric,
         "checks": [FINITE, check, OTHER],
+        "fallback": [],
         "reasons": {},
     }
     return write(folder, "verdict", facts | ({"lost": reason} if reason else {}))
@@ -165,6 +166,11 @@ def ops_facts() -> dict[str, Any]:
             for i, kind in enumerate(kinds)
         ]
         found[name] = {"ops": ops, "total_ms": sum(op["ms"] for op in ops), "why": "", "fallback": []}
+    slow = [
+        {"name": f"/layer{i}/conv_quant", "type": "ConvInteger", "ms": 0.9, "where": "CPU uint8×int8"} for i in range(3)
+    ]
+    slow.append({"name": "/gemm", "type": "Gemm", "ms": 0.1, "where": "CPU"})
+    found["int8-dynamic"] = {"ops": slow, "total_ms": 2.8, "why": "", "fallback": []}
     return {"variants": found}
 
 

@@ -22,6 +22,7 @@ START_S = 300.0  # an agent's imports, load and first inference, at most
 SLACK = 10.0  # a slow model may take so many times its windows
 ROUNDING = 1e-9  # of what idling costs: below it a difference is that of floating point
 SIGMAS = 3.0  # a net energy nearer to zero than this is not told from idle
+OPS_S = 10.0  # the per-operator pass of a variant is cut to about so long: some are a thousand times slower
 METRICS = {"energy_gross": "mJ", "energy_net": "mJ", "inferences_per_joule": "1/J", "power": "W"}
 
 
@@ -38,7 +39,7 @@ class Bench:
         found: Mapping[str, Any] = self.request.options["profile"]
         return found
 
-    def ask(self, mode: str, variant: str, out: Path, sensors: Sequence[str] = ()) -> dict[str, Any]:
+    def ask(self, mode: str, variant: str, out: Path, **more: Any) -> dict[str, Any]:
         """What the agent answers about a variant; raises EdgeError when it does not."""
         context, name = self.request.context, self.request.options["runtimes"][variant]
         asked = {
@@ -50,9 +51,9 @@ class Bench:
             "threads": context.threads,
             "batch": context.batch,
             "profile": dict(self.profile),
-            "sensors": [{"name": s, "module": registry.load("sensors", s).__name__} for s in sensors],
             "device": self.device,
             "root": self.device["options"].get("root", "/"),
+            **more,
         }
         return agent.ask(self.shell, asked, out, self._deadline_s(mode))
 
@@ -216,7 +217,8 @@ def _all_unavailable(found: Mapping[str, Sequence[Measured]]) -> str:
 def _measured_energy(bench: Bench, sensor: str, variant: str) -> dict[str, Any]:
     bench.request.progress(0.0, f"energy of {variant} by {sensor}")
     with tempfile.TemporaryDirectory() as scratch:
-        answer = bench.ask("energy", variant, Path(scratch), (sensor,))
+        named = {"name": sensor, "module": registry.load("sensors", sensor).__name__}
+        answer = bench.ask("energy", variant, Path(scratch), sensors=[named])
     (bench.request.out / f"{variant}.json").write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
     return answer
 
@@ -349,7 +351,10 @@ def _scaled(like: Measured, metric: str, joules: float, low: float, high: float)
 
 
 def ops(request: Request) -> Artifact:
-    """Milliseconds per operator of each variant, in a run of its own; `total_ms` is their sum, never rescaled."""
+    """Milliseconds per operator of each variant, in a run of its own; `total_ms` is their sum, never rescaled.
+
+    A variant that is slow by `options["latency_ms"]` runs fewer times.
+    """
     bench, found = _bench(request), {}
     for variant in _variants(request):
         request.progress(0.0, f"operators of {variant}")
@@ -358,9 +363,11 @@ def ops(request: Request) -> Artifact:
 
 
 def _ops(bench: Bench, variant: str) -> dict[str, Any]:
+    latency_ms = bench.request.options.get("latency_ms", {}).get(variant) or 0.0
+    runs = min(bench.profile["ops_runs"], int(1e3 * OPS_S / latency_ms) + 1 if latency_ms else math.inf)
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            answer = bench.ask("ops", variant, Path(scratch))
+            answer = bench.ask("ops", variant, Path(scratch), profile={**bench.profile, "ops_runs": runs})
     except EdgeError as error:
         return {"ops": [], "total_ms": None, "why": f"crashed: {error}", "fallback": []}
     total = sum(op["ms"] for op in answer["ops"]) if answer["ops"] else None

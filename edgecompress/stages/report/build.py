@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.model import Artifact, Request
-from edgecompress.stages.report import deltas, variants, words
+from edgecompress.stages.report import deltas, evidence, variants, words
 from edgecompress.stages.report.numbers import cleaned
 from edgecompress.stages.report.sessions import rounds
 
@@ -43,6 +43,8 @@ def _concluded(found: Report) -> Report:
     found["subject"] = deltas.subject(found)
     found["baseline"] = deltas.baseline(found)
     found["deltas"] = deltas.table(found)
+    slow = evidence.sentences(found["variants"])
+    found["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in found["variants"]]
     found["notes"] = words.notes(found)
     found["summary"] = words.summary(found)
     clean: Report = cleaned(found)

@@ -148,14 +148,14 @@ def _sections(report: Report) -> list[Raw]:
 
     return [
         _section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
-        _section("Variants", rows(tables.variants), fig("tradeoff")),
+        _section("Variants", rows(tables.variants), rows(tables.slow), fig("tradeoff")),
         _section(
             "Latency",
             rows(tables.latencies),
             fig("ecdf", "histogram", "strip"),
             _more("Every session", rows(tables.sessions)),
         ),
-        _section("Operators", rows(tables.operators), fig("operators")),
+        _section("Operators", rows(tables.operators), rows(tables.fallback), fig("operators")),
         _section("Does it compute the same", *_proof(report, rows)),
         _section("Memory", rows(tables.memory)),
         _section("Energy", rows(tables.energy), fig("energy"), _more("Sensors not used", rows(tables.sensors))),

@@ -27,8 +27,16 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def _tables(report: Mapping[str, Any]) -> list[Table]:
-    own = (tables.before_after, tables.variants, tables.latencies, tables.memory, tables.energy, tables.sensors)
-    proof = (tables.metrics, tables.outputs, tables.checks, tables.operators, tables.sessions)
+    own = (
+        tables.before_after,
+        tables.variants,
+        tables.slow,
+        tables.latencies,
+        tables.memory,
+        tables.energy,
+        tables.sensors,
+    )
+    proof = (tables.metrics, tables.outputs, tables.checks, tables.fallback, tables.operators, tables.sessions)
     rest = (tables.configuration, tables.stages, tables.files)
     facts = (tables.pairs("Data", report["data"] or {}), tables.pairs("Environment", report["environment"]))
     return [*(make(report) for make in (*own, *proof)), *facts, *(make(report) for make in rest)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,6 +211,41 @@ def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
     share = significant(total / latency["value"], 2) if total and known(latency) else DASH
     off = ", ".join(map(str, ops.get("fallback") or ())) or "none"
     return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, ops.get("why") or ""
+
+
+def slow(report: Report) -> Table:
+    """Why variants are slower than the fastest reference."""
+    rows = tuple((v["name"], v["evidence"]) for v in report["variants"] if v["evidence"])
+    return Table("Slower than the reference", ("variant", "why"), rows)
+
+
+def fallback(report: Report) -> Table:
+    """Operators that left the accelerator, by their type."""
+    head = ("variant", "off the accelerator", "type", "time", "share", "which")
+    rows = tuple((v["name"], *row) for v in report["variants"] for row in _fallback(v["verify"] or {}))
+    return Table("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
+
+
+def _fallback(verify: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row per type, the one that takes most first; or why nothing is known."""
+    why = str((verify.get("reasons") or {}).get("fallback") or "")
+    if verify.get("fallback") is None:
+        return [(*[DASH] * 4, why)] if why else []
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for op in verify["fallback"]:
+        kinds.setdefault(op["type"] or op["name"], []).append(op)
+    ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
+    return [_kind(kind, ops, why) for kind, ops in ranked]
+
+
+def _kind(kind: str, ops: Sequence[Mapping[str, Any]], why: str) -> tuple[str, ...]:
+    time, names = _sum(ops, "ms"), ", ".join(str(op["name"]) for op in ops[:3])
+    which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names
+    return str(len(ops)), kind, _ms(time), plain(_sum(ops, "share"), "fraction"), which
+
+
+def _sum(ops: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return None if any(op[key] is None for op in ops) else sum(op[key] for op in ops)
 
 
 def pairs(title: str, data: Mapping[str, Any]) -> Table:

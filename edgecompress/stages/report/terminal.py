@@ -26,6 +26,8 @@ def render(report: Mapping[str, Any]) -> Group:
     parts: list[Any] = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
     if len(clean["variants"]) > 1 or not parts:
         parts += ["", _table(tables.variants(clean), {})]
+    if (slow := tables.slow(clean)).rows:
+        parts += ["", _table(slow, {})]
     return Group(*parts, *_notes(clean), _verdict(clean))
 
 

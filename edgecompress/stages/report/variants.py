@@ -169,5 +169,6 @@ def _energy(energy: Artifact | None, name: str, why: str) -> dict[str, Number]:
 def _fallback(ops: Artifact | None, verdict: Artifact | None, name: str) -> Number:
     seen = [a["fallback"] for a in (_ops(ops, name), verdict.facts if verdict else None) if a and "fallback" in a]
     if not seen:
-        return missing("fallback", "operators", "no stage looked at where its operators ran")
-    return number("fallback", len({str(op) for found in seen for op in found}), "operators", n=1, source="the runtime")
+        why = verdict.facts["reasons"].get("fallback") if verdict else ""
+        return missing("fallback", "operators", why or "no stage looked at where its operators ran")
+    return number("fallback", max(map(len, seen)), "operators", n=1, source="the runtime")

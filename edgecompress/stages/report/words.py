@@ -102,8 +102,8 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
     cold = [s for s in variant["sessions"] if s["warm"] is False]
     if cold:
         yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
-    fallback = (variant["verify"] or {}).get("fallback") or (variant["ops"] or {}).get("fallback") or []
-    if fallback:
+    told = [op["name"] for op in (variant["verify"] or {}).get("fallback") or ()]
+    if fallback := told or (variant["ops"] or {}).get("fallback"):
         those = ", ".join(map(str, fallback[:8]))
         yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {those}"
     yield from _not_judged(variant["verify"] or {})
