@@ -1,0 +1,170 @@
+"""PyTorch's quantization of exported programs, as both techniques use it: annotate, observe, convert, export again."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from edgecompress.errors import InputError, MissingDependency, StageFailed, did_you_mean
+from edgecompress.model import Artifact, Dim, Request
+from edgecompress.techniques._calibration import inputs_of
+
+PROGRAM = "program.pt2"
+WRAPPER = "net."  # what a traced program calls the user's own module
+NOTE = "quantization_annotation"  # the quantizers' key in a node's meta
+HISTORY = ("from_node", "stack_trace")  # of a node: addresses in memory and paths of this machine
+
+Quantizer = Literal["xnnpack", "litert"]
+
+
+def library(quantizer: Quantizer) -> Any:
+    """The module that holds a quantizer and its configurations. Raises MissingDependency."""
+    if quantizer == "xnnpack":
+        from executorch.backends.xnnpack.quantizer import xnnpack_quantizer
+
+        return xnnpack_quantizer
+    try:
+        from litert_torch.quantize import pt2e_quantizer
+    except ImportError as error:
+        raise MissingDependency(
+            "quantizer 'litert' needs litert-torch, not installed; run: pip install 'edgecompress[litert]'"
+        ) from error
+    return pt2e_quantizer
+
+
+def made(library: Any, config: Any) -> Any:
+    """The library's quantizer with one configuration for all that it knows."""
+    quantizer = library.PT2EQuantizer if hasattr(library, "PT2EQuantizer") else library.XNNPACKQuantizer
+    return quantizer().set_global(config)
+
+
+def quantized(request: Request, quantizer: Any, batches: Sequence[list[int]], skip: Sequence[str]) -> None:
+    """Writes the program with the quantize and dequantize operators that `quantizer` wants, its ends as they were.
+
+    `batches`: the items that show the ranges; `skip`: modules that stay in float, as patterns. Raises StageFailed.
+    """
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    program = torch.export.load(request.model.file(".pt2"))
+    net = program.module(check_guards=False)
+    _limit(quantizer, skip)
+    try:
+        with torch.no_grad():
+            prepared = prepare_pt2e(net, quantizer)
+            for count, items in enumerate(batches):
+                request.progress(0.9 * count / len(batches), "calibrating")
+                args, kwargs = _call(program, request, items)
+                prepared(*args, **kwargs)
+            again = _exported(convert_pt2e(prepared), program, request)
+    except InputError:
+        raise
+    except Exception as error:  # torchao's and torch's errors have no base of their own
+        raise StageFailed(f"quantizing the program: {_first_line(error)}") from error
+    for node in again.graph.nodes:
+        for history in HISTORY:
+            node.meta.pop(history, None)
+    torch.export.save(again, request.out / PROGRAM)
+
+
+# --------------------------------------------------------------------------- what is quantized
+
+
+def _limit(quantizer: Any, skip: Sequence[str]) -> None:
+    """Makes a quantizer leave whole numbers (indices, masks) and the modules of `skip` alone."""
+    annotate = quantizer.annotate
+
+    def limited(model: Any) -> Any:
+        noted = annotate(model)
+        _check_known(noted.graph.nodes, skip)
+        for node in noted.graph.nodes:
+            if NOTE in node.meta and (_holds_integers(node) or _named(node, skip)):
+                del node.meta[NOTE]
+        while orphans := [node for node in noted.graph.nodes if _is_orphan(node)]:
+            for node in orphans:
+                del node.meta[NOTE]
+        return noted
+
+    quantizer.annotate = limited
+
+
+def _holds_integers(node: Any) -> bool:
+    """Whether it computes whole numbers or reads them: quantized indices are no indices any more."""
+    values = [n.meta.get("val") for n in (node, *node.meta[NOTE].input_qspec_map)]
+    return any(hasattr(v, "dtype") and not v.dtype.is_floating_point for v in values)
+
+
+def _is_orphan(node: Any) -> bool:
+    """Whether its range is that of another operator, which has none any more."""
+    if NOTE not in node.meta:
+        return False
+    note = node.meta[NOTE]
+    shared = [getattr(spec, "edge_or_node", None) for spec in (note.output_qspec, *note.input_qspec_map.values())]
+    owners = [place[1] if isinstance(place, tuple) else place for place in shared if place is not None]
+    return any(NOTE not in owner.meta for owner in owners)
+
+
+def _modules(node: Any) -> Iterator[str]:
+    """The modules that a node is in, by the names that the user's code gives them."""
+    for path, _ in node.meta.get("nn_module_stack", {}).values():
+        if path:
+            yield path.removeprefix(WRAPPER)
+
+
+def _named(node: Any, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in _modules(node) for pattern in patterns)
+
+
+def _check_known(nodes: Sequence[Any], patterns: Sequence[str]) -> None:
+    known = {name for node in nodes for name in _modules(node)}
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            raise InputError(f"skip: no module is called '{pattern}'{did_you_mean(pattern, known)}")
+
+
+# --------------------------------------------------------------------------- calls
+
+
+def _call(program: Any, request: Request, items: Sequence[int]) -> tuple[Any, Any]:
+    """Positional and named arguments of the program for those items."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    arrays = inputs_of(request, list(items))
+    leaves = [torch.from_numpy(arrays[spec.name]) for spec in request.model.inputs]
+    return pytree.tree_unflatten(leaves, program.call_spec.in_spec)  # type: ignore[no-any-return]
+
+
+def _exported(net: Any, program: Any, request: Request) -> Any:
+    """The net as a program again, dynamic where it was."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    specs = request.model.inputs
+    first = specs[0].shape[0] if specs[0].shape else 1
+    # a batch of one would be taken for a constant
+    args, kwargs = _call(program, request, [0] * (first if isinstance(first, int) else max(first.min, 2)))
+    shapes = torch.export.ShapesCollection()
+    known: dict[str, Any] = {}
+    for spec, leaf in zip(specs, pytree.tree_leaves((args, kwargs)), strict=True):
+        named = {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, Dim)}
+        if named:
+            shapes[leaf] = {axis: known.setdefault(d.name, _torch_dim(d)) for axis, d in named.items()}
+    return torch.export.export(net, args, kwargs, dynamic_shapes=shapes if known else None)
+
+
+def _torch_dim(dim: Dim) -> Any:
+    import torch
+
+    return torch.export.Dim(dim.name, min=dim.min, max=dim.max)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+def ends(request: Request, facts: Mapping[str, Any]) -> Artifact:
+    """The artifact around what `quantized` wrote."""
+    return Artifact(request.out, "program", request.model.inputs, request.model.outputs, facts).write()

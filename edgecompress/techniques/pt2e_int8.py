@@ -1,0 +1,54 @@
+"""Static int8 of a torch program by PyTorch's own quantizer (PT2E): ranges of activations from real samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques import _pt2e
+from edgecompress.techniques._calibration import spread
+
+REQUIRES = ("torch", "torchao", "executorch>=1.5")
+EXTRA = "executorch"
+READS: tuple[str, ...] = ("program",)
+WRITES = "program"
+PROVIDES = "int8"
+NEEDS_SAMPLES = True
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the program is quantized."""
+
+    quantizer: _pt2e.Quantizer = "xnnpack"  # whose kernels it is for: ExecuTorch's XNNPACK delegate, or LiteRT
+    per_channel: bool = True  # of weights
+    ranges: Literal["histogram", "minmax"] = "histogram"  # the range of the least error, or the extremes
+    samples: int | None = 100  # calibration items at most, evenly spread over the split; None is all
+    skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples is at least 1")
+
+
+def apply(request: Request) -> Artifact:
+    """The program in int8; inputs: "model", "samples" (the calibrate split); facts: {"samples": used}."""
+    options: Options = request.options
+    library = _pt2e.library(options.quantizer)
+    config = library.get_symmetric_quantization_config(is_per_channel=options.per_channel)
+    if options.ranges == "minmax":
+        config = _extremes(config)
+    batches = spread(request, options.samples)
+    _pt2e.quantized(request, _pt2e.made(library, config), batches, options.skip)
+    return _pt2e.ends(request, {"samples": len({item for batch in batches for item in batch})})
+
+
+def _extremes(config: Any) -> Any:
+    """The configuration with activations whose range is all that was seen."""
+    from torchao.quantization.pt2e.observer import MinMaxObserver
+
+    observer = MinMaxObserver.with_args(eps=2**-12)
+    spec = dataclasses.replace(config.input_activation, observer_or_fake_quant_ctr=observer)
+    return dataclasses.replace(config, input_activation=spec, output_activation=spec)
