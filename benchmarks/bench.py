@@ -2,8 +2,9 @@
 
     python benchmarks/bench.py [--profile standard] [--only resnet20,...] [--remeasure] [--json FILE]
 
-Every ratio is measured in turns in one run, batch 1, one thread. Prints a table and the machine; exit 1 when a promise
-is not kept. Sizes are compared with fp32 of the same format.
+Every ratio is to ONNX Runtime fp32, measured in turns in one run, batch 1, one thread. Prints what ships, the best that
+each single runtime came to, and the machine; exit 1 when a promise is not kept, or when what ships is slower than the best
+of a single runtime. Sizes are compared with fp32 of the same format.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,19 +27,23 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @dataclass(frozen=True)
 class Promise:
-    """The least a net must gain: the shipped variant against `over` ("any": the fastest fp32 of any runtime)."""
+    """The least a net must gain over ONNX Runtime fp32."""
 
     net: str
     ratio: float
-    over: str
-    settings: dict[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+BASE = "fp32"
 PROMISES = (
-    Promise("resnet20", 1.4, "any", {"limits.items_lost": 2}),
-    Promise("mobilenetv2", 1.7, "fp32", {}),
-    Promise("textgenrnn", 1.35, "any", {}),
+    Promise("resnet20", 2.2, {"limits.items_lost": 2}),
+    Promise("mobilenetv2", 1.9),
+    Promise("textgenrnn", 1.35),
+    Promise("lstm_lm", 2.0),
+    Promise("bert", 2.8),
 )
+# The one to beat is in every round to the end; the fp32 of the other runtimes are variants like any other.
+ONE_REFERENCE = {f"variant.{runtime}-fp32.reference": False for runtime in ("openvino", "litert", "executorch")}
 
 
 def main() -> int:
@@ -59,21 +65,20 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
     """One net deployed, and its ratios from the rounds of that deploy."""
     options = edgecompress.Options(out=Path("dist") / f"bench-{promise.net}", remeasure=asked.remeasure)
     source = str(EXAMPLES / promise.net / "source.toml")
-    result = edgecompress.deploy(source, "x86", profile=asked.profile, settings=promise.settings, options=options)
+    settings = {**ONE_REFERENCE, **promise.settings}
+    result = edgecompress.deploy(source, "x86", profile=asked.profile, settings=settings, options=options)
     if result.out is None:
         return {"net": promise.net, "kept": False, "shipped": "nothing", "why": result.message}
     times = session_medians(result)
     shipped = json.loads((result.out / "deploy.json").read_text(encoding="utf-8"))["variant"]
-    references = [v for v in times if v.endswith("fp32")]
-    base = min(references, key=lambda v: median(times[v])) if promise.over == "any" else promise.over
-    n = min(len(times[base]), len(times[shipped]))
-    ratio = statistic.ratio(times[base][:n], times[shipped][:n])
+    ratio = statistic.ratio(times[BASE], times[shipped])
+    best = best_of_each(result, times)
     facts = result.outcomes[f"{shipped}/verify"].facts
     return {
         "net": promise.net,
         "shipped": shipped,
         "latency_ms": median(times[shipped]),
-        "over": base,
+        "best": best,
         "ratio": ratio.median,
         "low": ratio.low,
         "high": ratio.high,
@@ -81,7 +86,7 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
         "size_ratio": size_ratio(result, shipped),
         "metric": facts["metric"],
         "promised": promise.ratio,
-        "kept": ratio.median >= promise.ratio,
+        "kept": ratio.median >= promise.ratio and ratio.median * (1 + statistic.CHANGE) >= max(best.values()),
         "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
     }
 
@@ -94,6 +99,16 @@ def session_medians(result: edgecompress.Result) -> dict[str, list[float]]:
             for variant, numbers in outcome.facts["variants"].items():
                 times.setdefault(variant, []).append(numbers["median_ms"])
     return times
+
+
+def best_of_each(result: edgecompress.Result, times: Mapping[str, list[float]]) -> dict[str, float]:
+    """For each runtime, how many times faster than ONNX Runtime fp32 its best variant is, over their common rounds."""
+    runtimes = {v["name"]: v["runtime"] for v in result.read_report()["variants"]}
+    best: dict[str, float] = {}
+    for variant, found in times.items():
+        ratio = median(times[BASE][: len(found)]) / median(found)
+        best[runtimes[variant]] = max(ratio, best.get(runtimes[variant], 0.0))
+    return best
 
 
 def size_ratio(result: edgecompress.Result, shipped: str) -> float:
@@ -109,14 +124,14 @@ def show(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="x86, batch 1, 1 thread")
+    table = Table(title="x86, batch 1, 1 thread, against ONNX Runtime fp32")
     for column in (
         "net",
         "ships",
         "ms",
-        "against",
         "times faster",
         "interval",
+        "best of each runtime",
         "times smaller",
         "accuracy",
         "promised",
@@ -136,16 +151,16 @@ def cells(r: dict[str, Any]) -> list[str]:
         return [r["net"], r["shipped"], "", "", "", "", "", r["why"], ""]
     metric = r["metric"]
     bounds = f"{r['low']:.2f}–{r['high']:.2f}" if r["low"] is not None else "one session"
-    accuracy = f"{metric['name']} {metric['before']:.4g} → {metric['after']:.4g}"
+    accuracy = f"{metric['name']} {metric['before']:.4g} → {metric['after']:.4g}" if metric else "random weights"
     kept = f"≥ {r['promised']} {'kept' if r['kept'] else 'NOT KEPT'}"
     small = f"{r['size_ratio']:.2f}"
     return [
         r["net"],
         r["shipped"],
         f"{r['latency_ms']:.3f}",
-        r["over"],
         f"{r['ratio']:.2f}",
         bounds,
+        ", ".join(f"{name} {value:.2f}" for name, value in sorted(r["best"].items(), key=lambda b: -b[1])),
         small,
         accuracy,
         kept,
