@@ -3,8 +3,8 @@
     python benchmarks/bench.py [--profile standard] [--only resnet20,...] [--remeasure] [--json FILE]
 
 Every ratio is to ONNX Runtime fp32, measured in turns in one run, batch 1, one thread. Prints what ships, the best that
-each single runtime came to, and the machine; exit 1 when a promise is not kept, or when what ships is slower than the best
-of a single runtime. Sizes are compared with fp32 of the same format.
+each single runtime came to, and the machine; exit 1 when a promise is not kept, or when what ships is slower than the
+best of a single runtime. Sizes are compared with fp32 of the same format.
 """
 
 from __future__ import annotations
