@@ -1,0 +1,52 @@
+"""The ops by name: each function of these modules is the MIL op it is named after, its parameters the op's inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from edgecompress.mil.ops import (
+    activation,
+    attention,
+    constexpr,
+    convolution,
+    elementwise,
+    gather,
+    linear,
+    normalisation,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resizing,
+    shape,
+    tensor,
+)
+
+FAMILIES = (
+    activation,
+    attention,
+    constexpr,
+    convolution,
+    elementwise,
+    gather,
+    linear,
+    normalisation,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resizing,
+    shape,
+    tensor,
+)
+
+
+def _ops(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    own = {name: f for name, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__}
+    return {name: function for name, function in own.items() if not name.startswith("_")}
+
+
+REGISTRY: dict[str, Callable[..., Any]] = {name: op for module in FAMILIES for name, op in _ops(module).items()}
