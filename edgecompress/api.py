@@ -203,6 +203,7 @@ def _ship(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
         (part / "artifact.json").unlink()
         shutil.copytree(_artifact(walk, entrant.artifact).path, part / "artifact")
         shutil.copytree(_artifact(walk, race.samples).path, part / "excerpt")
+        shutil.copytree(_artifact(walk, entrant.verdict).path, part / "verdict")
         (part / ORIGIN).write_text(json.dumps(_origin(wanted, entrant), indent=1), encoding="utf-8")
         _swap(part, out, old)
     return out
@@ -241,13 +242,18 @@ def _artifact(walk: Run, stage: str) -> Artifact:
 def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
     inner = path / "artifact" if (path / "artifact").is_dir() else path
-    found = Artifact.read(inner)
-    if found.digest() != found.sha256:
-        raise InputError(f"{inner}: its bytes are not those that were shipped (sha256 differs); deploy again")
+    found = _sound(inner)
     excerpt = inner.parent / "excerpt"
     origin = inner.parent / ORIGIN
     said = json.loads(origin.read_text(encoding="utf-8")) if origin.is_file() else {}
-    return found, Artifact.read(excerpt) if excerpt.is_dir() else None, said
+    return found, _sound(excerpt) if excerpt.is_dir() else None, said
+
+
+def _sound(folder: Path) -> Artifact:
+    found = Artifact.read(folder)
+    if found.digest() != found.sha256:
+        raise InputError(f"{folder}: its bytes are not those that were shipped (sha256 differs); deploy again")
+    return found
 
 
 def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
@@ -260,7 +266,8 @@ def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
 
 
 def verify(path: Path, model: str | None = None, *, options: Options | None = None, **asked: Any) -> Result:
-    """Checks a shipped artifact against its source again; the Result has exit code 1 when a check fails.
+    """Checks a shipped artifact against its source again, and against what it answered when it was verified before it
+    shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails.
 
     The model, data, metric and target are those it was deployed with unless given. Raises EdgeError.
     """
@@ -273,7 +280,11 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     walk = _walk(wanted, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     variant = next((v for v in wanted.target.value.variant if v.name == origin.get("variant")), None)
-    walk.stages([*plan.front(wanted), plan.verify(wanted, "verify", runtime, "artifact", variant)])
+    along = {role: folder for role in ("excerpt", "verdict") if (folder := artifact.path.parent / role).is_dir()}
+    walk.outcomes |= {f"shipped/{role}": Outcome(role, "ok", _sound(folder)) for role, folder in along.items()}
+    judging = plan.verify(wanted, "verify", runtime, "artifact", variant)
+    inputs = {**judging.inputs, **{role: f"shipped/{role}" for role in along}}
+    walk.stages([*plan.front(wanted), dataclasses.replace(judging, inputs=inputs)])
     judged = walk.outcomes["verify"]
     code = CheckFailed.exit_code if judged.status == "lost" else 0
     return Result(code, judged.reason or "equal to its source within the limits", outcomes=walk.outcomes)

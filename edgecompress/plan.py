@@ -15,10 +15,9 @@ from edgecompress.model import Stage
 from edgecompress.race import Entrant, Race
 from edgecompress.routes import TRACE, Call
 from edgecompress.settings import Device, Limits, Source, Variant
-from edgecompress.stages import trace
+from edgecompress.stages import shipped, trace
 
 ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0, "apply": 15.0, "verify": 3.0}
-EXCERPT = 16  # test items that ship with the artifact, inputs and outputs: what devices and apps check against
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of stages that run an artifact where it will run
 
 
@@ -135,7 +134,7 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         estimate_s=ESTIMATE_S["golden"],
     )
     yield Stage(
-        "excerpt", "stages.excerpt:run", {"golden": "golden", "samples": "data"}, {"items": EXCERPT}, estimate_s=1.0
+        "excerpt", "stages.excerpt:run", {"golden": "golden", "samples": "data"}, {"items": shipped.ITEMS}, estimate_s=1.0
     )
 
 
