@@ -133,9 +133,8 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
         user_code=torch,
         estimate_s=ESTIMATE_S["golden"],
     )
-    yield Stage(
-        "excerpt", "stages.excerpt:run", {"golden": "golden", "samples": "data"}, {"items": shipped.ITEMS}, estimate_s=1.0
-    )
+    excerpt = {"golden": "golden", "samples": "data"}
+    yield Stage("excerpt", "stages.excerpt:run", excerpt, {"items": shipped.ITEMS}, estimate_s=1.0)
 
 
 def _chosen(job: Job) -> list[Variant]:
