@@ -1,0 +1,85 @@
+"""coremltools without what it drags in, and packages written so that equal models have equal bytes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.mil import package
+
+FILE = "model.mlpackage"
+UNUSED = ("tensorflow", "sklearn", "xgboost", "torchao", "transformers")  # coremltools loads them only to look at them
+
+
+def coremltools() -> Any:
+    """The library; TensorFlow and others are hidden from its first import, which would take them for half a minute."""
+    if "coremltools" in sys.modules:
+        return sys.modules["coremltools"]
+    hidden = [name for name in UNUSED if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: an import of it fails
+    try:
+        return importlib.import_module("coremltools")
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def names(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, list[str]]:
+    """What a package calls the tensors of these names: {"inputs": [...], "outputs": [...]}, in the same order.
+
+    Core ML takes letters, digits and underscores only, and each name once.
+    """
+    taken: set[str] = set()
+    return {end: [_legal(n, end, taken) for n in given] for end, given in (("inputs", inputs), ("outputs", outputs))}
+
+
+def _legal(name: str, end: str, taken: set[str]) -> str:
+    word = re.sub(r"\W", "_", name, flags=re.ASCII)
+    word = f"_{word}" if word[:1].isdigit() else word
+    word = f"{word}_out" if end == "outputs" and word in taken else word
+    while word in taken:
+        word += "_"
+    taken.add(word)
+    return word
+
+
+def opened(file: Path) -> Any:
+    """A saved package as coremltools' model, which cannot be run but can be compressed."""
+    return coremltools().models.MLModel(str(file), skip_model_load=True)
+
+
+def program(file: Path) -> Any:
+    """The program of a saved package as coremltools changes it."""
+    coremltools()
+    from coremltools.converters.mil.frontend.milproto import load
+
+    model = opened(file)
+    spec = model.get_spec()
+    return load.load(spec, spec.specificationVersion, model.weights_dir)
+
+
+def save(model: Any, folder: Path) -> None:
+    """The coremltools model as `model.mlpackage` in `folder`, without dates, versions and random identifiers."""
+    file = folder / FILE
+    model.save(str(file))
+    message, _ = package.read(file)
+    message.description.metadata.ClearField("userDefined")
+    message.mlProgram.attributes.pop("buildInfo", None)
+    data = message.SerializeToString(deterministic=True)
+    (file / package.MODEL).write_bytes(data)
+    _settle(file / "Manifest.json")
+
+
+def _settle(manifest: Path) -> None:
+    """Identifiers made from the names of what they identify."""
+    text = manifest.read_text(encoding="utf-8")
+    known = json.loads(text)["itemInfoEntries"]
+    for identifier, entry in known.items():
+        text = text.replace(identifier, str(uuid.uuid5(uuid.NAMESPACE_OID, entry["name"])))
+    manifest.write_text(json.dumps(json.loads(text), indent=4, sort_keys=True), encoding="utf-8")

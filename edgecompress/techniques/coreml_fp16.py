@@ -1,0 +1,189 @@
+"""Half precision in Core ML, inputs and outputs as they were; what it cannot hold on real data stays in fp32."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import mil
+from edgecompress.errors import StageFailed
+from edgecompress.mil import convert
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques import _half
+from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._coreml import first_line
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+REQUIRES = ("coremltools", "torch")
+EXTRA = "coreml"
+READS: tuple[str, ...] = ("mlpackage",)
+WRITES = "mlpackage"
+PROVIDES = "fp16"
+NEEDS_SAMPLES = True
+
+BOUNDLESS = 1e38  # numbers that stand for infinity, in masks: half precision may make it of them
+SQUARES = ("instance_norm", "l2_norm", "layer_norm", "reduce_l2_norm", "reduce_sum_square")  # what they read
+IN_FP16 = "_cast_fp16"  # what coremltools adds to the name of an operator in half precision
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stays in fp32, beside what the samples show."""
+
+    keep_ops: tuple[str, ...] = ()  # operator types
+    samples: int | None = 16  # calibration items at most, evenly spread over the split; None is all
+    headroom: float = 4.0  # how many times larger than on the samples a number may get
+    floor_db: float = 50.0  # of each output against fp32; more operators stay in fp32 until it is reached
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples is at least 1")
+        if self.headroom < 1:
+            raise ValueError("headroom is at least 1")
+
+
+def apply(request: Request) -> Artifact:
+    """The package in half precision; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"kept": what operators in fp32 make, "largest": {"tensor", "value"}, "samples"}; "lost" where that does
+    not mend it.
+    """
+    options: Options = request.options
+    batches = spread(request, options.samples)
+    trial = _Trial(request, batches)
+    ranges = trial.ranges()
+    unfit = _half.unfit(ranges, options.headroom) | trial.unfit_inside(ranges)
+    kept = trial.chosen() | trial.graph.touching(unfit)
+    request.progress(0.4, "half precision")
+    settled = _half.settle(trial.graph, kept, options.floor_db, trial.judge)
+    convert.save(trial.halved(settled.kept), request.out)
+    facts: dict[str, Any] = {
+        "kept": [name for name in trial.graph.makes if name in settled.kept],
+        "largest": _half.largest(ranges),
+        "samples": len({item for batch in batches for item in batch}),
+    }
+    lost = settled.lost or ("every operator would have to stay in fp32" if len(facts["kept"]) == trial.count else "")
+    facts |= {"lost": lost} if lost else {}
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+class _Trial:
+    """The program on the samples, in fp32 and in half precision."""
+
+    def __init__(self, request: Request, batches: Sequence[list[int]]) -> None:
+        self.request, self.batches = request, batches
+        self.file = request.model.path / convert.FILE
+        self.full = mil.load(self.file)
+        self.operators = list(_operators(convert.program(self.file)))
+        self.count = len(self.operators)
+        reads = {_name(op): [var.name for var in _variables(op)] for op in self.operators}
+        makes = {_name(op): [var.name for var in op.outputs] for op in self.operators}
+        self.words = convert.names([s.name for s in request.model.inputs], [s.name for s in request.model.outputs])
+        self.graph = _half.Graph(reads, makes, self.words["outputs"])
+        self.in_fp16 = {ours: theirs for op in self.operators for ours, theirs in _renamed(op)}
+
+    def chosen(self) -> set[str]:
+        """The operators that stay in fp32 whatever the samples show."""
+        return {_name(op) for op in self.operators if op.op_type in self.request.options.keep_ops}
+
+    def ranges(self) -> dict[str, _half.Tally]:
+        """Every tensor of the fp32 program, and what rounding it would lose."""
+        return _half.rounded({**_floats(inputs), **self._traced(self.full, inputs)} for inputs in self._items())
+
+    def unfit_inside(self, ranges: _half.Tallies) -> set[str]:
+        """What operators make that form larger numbers on the way: squares, and sums before they divide."""
+        limit = _half.LARGEST / self.request.options.headroom
+
+        def inside(op: Any) -> float:
+            peaks = [ranges[var.name].largest for var in _variables(op) if var.name in ranges]
+            if op.op_type in SQUARES:
+                return max(peaks, default=0.0) ** 2
+            if op.op_type == "reduce_mean":
+                share = math.prod(op.x.shape) / max(math.prod(op.outputs[0].shape), 1)
+                return share * ranges[_name(op)].largest if _name(op) in ranges else 0.0
+            return 0.0
+
+        return {_name(op) for op in self.operators if inside(op) > limit}
+
+    def judge(self, kept: set[str]) -> dict[str, _half.Tally]:
+        """Every tensor with only `kept` in fp32, against the fp32 program."""
+        with tempfile.TemporaryDirectory(dir=self.request.out, prefix="work-") as folder:
+            convert.save(self.halved(kept), Path(folder))
+            half = mil.load(Path(folder) / convert.FILE)
+        return _half.tallied(self._pairs(half))
+
+    def halved(self, kept: set[str]) -> Any:
+        """coremltools' model with only `kept` in fp32. Raises StageFailed with its reason."""
+        ct = convert.coremltools()
+        program = convert.program(self.file)
+        try:
+            return ct.convert(
+                program,
+                source="milinternal",
+                convert_to="mlprogram",
+                compute_precision=ct.transform.FP16ComputePrecision(op_selector=lambda op: _name(op) not in kept),
+                minimum_deployment_target=program.functions["main"].opset_version,
+                skip_model_load=True,
+            )
+        except Exception as error:  # coremltools' errors have no base of their own
+            raise StageFailed(f"coreml_fp16: coremltools: {first_line(error)}") from error
+
+    def _pairs(self, half: Any) -> Iterator[Mapping[str, tuple[Array, Array]]]:
+        for inputs in self._items():
+            full, other = self._traced(self.full, inputs), self._traced(half, inputs)
+            names = {name: next((n for n in (self.in_fp16[name], name) if n in other), "") for name in full}
+            yield {name: (full[name], other[same]) for name, same in names.items() if same}
+
+    def _traced(self, program: mil.Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        return _floats({name: values for name, _, values in program.trace(inputs)})
+
+    def _items(self) -> Iterator[dict[str, Any]]:
+        """The samples by the package's own names."""
+        specs = self.request.model.inputs
+        for batch in self.batches:
+            given = inputs_of(self.request, batch)
+            yield {word: given[spec.name] for word, spec in zip(self.words["inputs"], specs, strict=True)}
+
+
+def _floats(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Those of floating-point numbers; what stands for infinity made infinite."""
+    import numpy as np
+
+    return {
+        name: np.where(np.abs(values) < BOUNDLESS, values, np.copysign(np.inf, values))
+        for name, values in arrays.items()
+        if values.dtype.kind == "f"
+    }
+
+
+# --------------------------------------------------------------------------- coremltools' own view of a program
+
+
+def _operators(program: Any) -> Iterator[Any]:
+    """Those that compute."""
+    return (op for op in program.functions["main"].operations if op.op_type != "const")
+
+
+def _name(op: Any) -> str:
+    """What an operator makes first: names of tensors stay, those of operators do not."""
+    return str(op.outputs[0].name)
+
+
+def _variables(op: Any) -> Iterator[Any]:
+    """The tensors that an operator reads."""
+    for value in op.inputs.values():
+        yield from value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _renamed(op: Any) -> Iterator[tuple[str, str]]:
+    """Each tensor that an operator makes, with its name in half precision."""
+    for index, var in enumerate(op.outputs):
+        yield var.name, f"{op.name}{IN_FP16}" + (f"_{index}" if len(op.outputs) > 1 else "")

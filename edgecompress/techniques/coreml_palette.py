@@ -1,0 +1,66 @@
+"""Palettes in Core ML: each weight is an index into a small table of its best values (k-means, the exact optimum)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgecompress.mil import convert
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques._coreml import compressed
+
+REQUIRES = ("coremltools",)
+EXTRA = "coreml"
+READS: tuple[str, ...] = ("mlpackage",)
+WRITES = "mlpackage"
+PROVIDES = "palette"
+NEEDS_SAMPLES = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """How large the tables are, and how many."""
+
+    bits: Literal[4, 6, 8] = 6  # of an index
+    group: int = 0  # output channels that share a table; 0: all of a weight. Needs an export for iOS18
+    min_size: int = 2048  # weights of fewer numbers stay as they are
+
+    def __post_init__(self) -> None:
+        if self.group < 0:
+            raise ValueError("group is at least 0")
+
+
+def apply(request: Request) -> Artifact:
+    """The package with palettes; inputs: "model"; facts: {"compressed": number of weights}."""
+    return compressed(request, "coreml_palette", lambda model: _palettized(model, request.options))
+
+
+def _palettized(model: Any, options: Options) -> Any:
+    convert.coremltools()
+    import coremltools.optimize as cto
+
+    how = cto.coreml.OpPalettizerConfig(
+        mode="custom",
+        lut_function=lambda weight: _table(weight, options.bits),
+        granularity="per_grouped_channel" if options.group else "per_tensor",
+        group_size=options.group,
+        weight_threshold=options.min_size,
+    )
+    return cto.coreml.palettize_weights(model, cto.coreml.OptimizationConfig(how))
+
+
+def _table(weight: Any, bits: int) -> tuple[Any, Any]:
+    """The table and the index of each number: of all tables of that size the one nearest to the weight.
+
+    coremltools' own mode takes scikit-learn's k-means for most weights, which finds a good one only.
+    """
+    import numpy
+    from coremltools._deps import _kmeans1d
+
+    rounded = weight.astype("float16")  # few different numbers, however large the weight
+    values, where, counts = numpy.unique(rounded, return_inverse=True, return_counts=True)
+    size = min(len(values), 2**bits)
+    found = _kmeans1d.cluster(values, size, weights=counts)
+    table = numpy.zeros(2**bits, weight.dtype)
+    table[:size] = found.centroids
+    return table, numpy.array(found.clusters, "uint8")[where.ravel()]

@@ -1,0 +1,42 @@
+"""Sparse weights in Core ML: the smallest ones become zero and are not stored. Lossy without training afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.mil import convert
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques._coreml import compressed
+
+REQUIRES = ("coremltools",)
+EXTRA = "coreml"
+READS: tuple[str, ...] = ("mlpackage",)
+WRITES = "mlpackage"
+PROVIDES = "sparse"
+NEEDS_SAMPLES = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much goes."""
+
+    sparsity: float = 0.5  # share of each weight's numbers that become zero
+    min_size: int = 512  # weights of fewer numbers stay as they are
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sparsity < 1:
+            raise ValueError("sparsity is between 0 and 1")
+
+
+def apply(request: Request) -> Artifact:
+    """The package with sparse weights; inputs: "model"; facts: {"compressed": number of weights}."""
+    return compressed(request, "coreml_sparse", lambda model: _pruned(model, request.options))
+
+
+def _pruned(model: Any, options: Options) -> Any:
+    convert.coremltools()
+    import coremltools.optimize as cto
+
+    how = cto.coreml.OpMagnitudePrunerConfig(target_sparsity=options.sparsity, weight_threshold=options.min_size)
+    return cto.coreml.prune_weights(model, cto.coreml.OptimizationConfig(how))
