@@ -29,8 +29,13 @@ def apply(request):
 
 def technique(folder: Path, name: str, body: str) -> None:
     """A technique on null nets, called `name`, whose `apply(request)` runs `body`; `folder` goes on PYTHONPATH."""
-    (folder / f"plugin_{name}.py").write_text(HEAD.format(body="\n    ".join(body.splitlines())), encoding="utf-8")
+    plugin(folder, "techniques", name, HEAD.format(body="\n    ".join(body.splitlines())))
+
+
+def plugin(folder: Path, kind: str, name: str, code: str) -> None:
+    """A plug-in of a kind, called `name`, that is `code`; `folder` goes on PYTHONPATH."""
+    (folder / f"plugin_{name}.py").write_text(code, encoding="utf-8")
     info = folder / f"plugin_{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: plugin-{name}\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[edgecompress.techniques]\n{name} = plugin_{name}\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[edgecompress.{kind}]\n{name} = plugin_{name}\n", encoding="utf-8")
