@@ -7,6 +7,7 @@ an op computes is what Core ML's documentation says; what a chip makes of it may
 An op, or an input, a type or a mode of one, that the interpreter does not know is an error when the program is loaded.
 """
 
-from edgecompress.mil.program import Port, Program, load
+from edgecompress.mil.program import Port, Program
+from edgecompress.mil.reader import load
 
 __all__ = ["Port", "Program", "load"]

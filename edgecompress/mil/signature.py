@@ -23,6 +23,7 @@ Float = Annotated[Any, FLOATS]
 Whole = Annotated[Any, frozenset({"int"})]
 Bool = Annotated[Any, frozenset({"bool"})]
 Tensors = Annotated[Sequence[Any], "several"]
+Blocks = Annotated[Sequence[Callable[..., tuple[Any, ...]]], "blocks"]  # of an op, not an input: never in a file
 Ints = tuple[int, ...]
 Bools = tuple[bool, ...]
 Result = Any  # a tensor, or a tuple of them
