@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -174,9 +174,7 @@ class CoremlSession:
 
     def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """One inference. On macOS the first answer is held against the interpreter's."""
-        import numpy
-
-        given = {word: numpy.asarray(inputs[spec.name], spec.dtype) for word, spec in self.inputs.items()}
+        given = self._given(inputs)
         if self.native is None:
             return self._named(self.program.run(given))
         answer = self._named(self.native.predict(given))
@@ -184,6 +182,16 @@ class CoremlSession:
             check_agreement(answer, self._named(self.program.run(given)))
             self.checked = True
         return answer
+
+    def trace(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+        """(name, type, array) of what each operator gives, by the interpreter."""
+        found: Iterator[tuple[str, str, Any]] = self.program.trace(self._given(inputs))
+        return found
+
+    def _given(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        import numpy
+
+        return {word: numpy.asarray(inputs[spec.name], spec.dtype) for word, spec in self.inputs.items()}
 
     def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         return {spec.name: answer[word] for word, spec in self.outputs.items()}
