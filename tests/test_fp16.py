@@ -193,10 +193,39 @@ def test_more_stays_in_fp32_until_the_output_is_right(tmp_path: Path) -> None:
     assert sqnr_db(model, half, tmp_path) >= 50
 
 
-def test_a_floor_out_of_reach_loses_the_variant_and_says_how_far_it_got(tmp_path: Path) -> None:
-    half = halved(cancelling(tmp_path / "net"), tmp_path, floor_db=90.0)
-    assert "half precision leaves 'y' " in half.facts["lost"]
-    assert "(floor 90 dB)" in half.facts["lost"]
+def test_a_few_culprits_are_found_among_many_nodes(tmp_path: Path) -> None:
+    nodes, at = [], "x"
+    for index in range(6):
+        nodes.append(helper.make_node("MatMul", [at, "w"], [f"p{index}"], f"product{index}"))
+        if index in (1, 4):
+            nodes.append(helper.make_node("Add", [f"p{index}", "shift"], [f"a{index}"], f"add{index}"))
+            nodes.append(helper.make_node("Sub", [f"a{index}", "shift"], [f"s{index}"], f"subtract{index}"))
+        nodes.append(helper.make_node("Tanh", [nodes[-1].output[0]], [f"t{index}"], f"tanh{index}"))
+        at = f"t{index}"
+    nodes.append(helper.make_node("MatMul", [at, "w"], ["y"], "last"))
+    model = net(tmp_path / "net", nodes, {"w": 2 * matrix(0), "shift": 3000.0})
+    half = halved(model, tmp_path)
+    assert half.facts["kept"] == ["add1", "subtract1", "add4", "subtract4"]
+    assert sqnr_db(model, half, tmp_path) >= 50
+
+
+def test_a_floor_out_of_reach_loses_the_variant(tmp_path: Path) -> None:
+    half = halved(cancelling(tmp_path / "net"), tmp_path, floor_db=150.0)
+    assert half.facts["lost"] == "every node would have to stay in fp32"
+
+
+def test_what_grows_inside_a_node_counts_too(tmp_path: Path) -> None:
+    """A layer norm squares what it reads: 300 fits into half precision, its square does not."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], "first"),
+        helper.make_node("LayerNormalization", ["a", "ones"], ["b"], "norm"),
+        helper.make_node("MatMul", ["b", "w2"], ["y"], "last"),
+    ]
+    for name, scale, kept in (("small", 1.0, []), ("large", 300.0, ["norm"])):
+        weights = {"w1": scale * matrix(0), "w2": matrix(1), "ones": np.ones(16)}
+        (tmp_path / name).mkdir()
+        model = net(tmp_path / name / "net", nodes, weights)
+        assert halved(model, tmp_path / name).facts["kept"] == kept
 
 
 def test_a_net_with_nothing_left_in_half_precision_is_lost(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGEST = 65504.0  # of a half-precision number
-ROUNDS = 8  # of keeping more nodes in fp32
+TRIALS = 64  # of a search at most
+FEW = 8  # samples that a search looks at
+MARGIN_DB = 3.0  # that a search reaches above the floor: other data fare a little worse
 ROUNDING_DB = 50.0  # a tensor loses more only where its numbers are too small for half precision: else it is 70
 
 
@@ -82,84 +84,57 @@ def largest(tallies: Tallies) -> dict[str, Any]:
     return {"tensor": name, "value": tallies[name].largest} if name else {}
 
 
-# --------------------------------------------------------------------------- the ladder
+# --------------------------------------------------------------------------- which nodes
+
+Judge = Callable[[Sequence[str], int | None], Tallies]  # nodes in fp32, samples at most -> what each output loses
 
 
-@dataclass(frozen=True)
-class Graph:
-    """Nodes in the order they run: the tensors that each reads and makes."""
+@dataclass
+class Search:
+    """The fewest nodes that must stay in fp32 for every output to be finite and above the floor.
 
-    reads: Mapping[str, Sequence[str]]
-    makes: Mapping[str, Sequence[str]]
-    outputs: Sequence[str] = ()  # tensors
-    made_by: Mapping[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "made_by", {t: node for node, made in self.makes.items() for t in made})
-
-    def touching(self, tensors: set[str]) -> set[str]:
-        """The nodes that read or make one of `tensors`."""
-        return {n for n in self.makes if not tensors.isdisjoint((*self.reads[n], *self.makes[n]))}
-
-    def before(self, node: str) -> Iterator[str]:
-        """The nodes whose tensors it reads."""
-        return (self.made_by[t] for t in self.reads[node] if t in self.made_by)
-
-
-@dataclass(frozen=True)
-class Settled:
-    """How it ended: the nodes in fp32, and why half precision is out (empty: it is not)."""
-
-    kept: set[str]
-    lost: str = ""
-
-
-def settle(graph: Graph, kept: set[str], floor_db: float, judge: Callable[[set[str]], Tallies]) -> Settled:
-    """Keeps more nodes in fp32 until every output is finite and above the floor, a bounded number of times.
-
-    `judge` says what each tensor loses when `kept` stay in fp32 and all other nodes do not.
+    QuickXplain (Junker, AAAI 2004): a few culprits among many nodes are found in some multiple of their number times
+    log(nodes) trials. When the trials are spent, what is not told apart yet stays in fp32.
     """
-    for _ in range(ROUNDS):
-        tallies = judge(kept)
-        failing = _failing(graph, tallies, floor_db)
-        if not failing:
-            return Settled(kept)
-        more = kept | _blamed(graph, kept, failing)
-        if more == kept:
+
+    judge: Judge
+    floor_db: float
+    limit: int | None
+    trials: int = 0
+
+    def good(self, kept: Sequence[str]) -> bool:
+        """Whether these suffice."""
+        self.trials += 1
+        return all(tally.db >= self.floor_db for tally in self.judge(kept, self.limit).values())
+
+    def fewest(self, kept: Sequence[str], others: Sequence[str]) -> list[str]:
+        """Those of `others` that are needed beside `kept`, provided that all of them suffice."""
+        if self.trials >= TRIALS or len(others) == 1:
+            return list(others)
+        half = len(others) // 2
+        for part in (others[:half], others[half:]):
+            if self.good([*kept, *part]):
+                return self.fewest(kept, part)
+        second = self.fewest([*kept, *others[:half]], others[half:])
+        return [*self.fewest([*kept, *second], others[:half]), *second]
+
+
+def settle(judge: Judge, kept: Sequence[str], others: Sequence[str], floor_db: float) -> tuple[list[str], Tallies]:
+    """The nodes that stay in fp32: `kept`, and those of `others` that it takes; and what the outputs lose then."""
+    found, tallies = list(kept), judge(kept, None)
+    for limit in (FEW, None):  # few samples find the nodes, all of them judge
+        if all(tally.db >= floor_db for tally in tallies.values()):
             break
-        kept = more
-    return Settled(kept, _why(graph, tallies, floor_db))
+        found = [*kept, *Search(judge, floor_db + MARGIN_DB, limit).fewest(kept, others)]
+        tallies = judge(found, None)
+    return found, tallies
 
 
-def _failing(graph: Graph, tallies: Tallies, floor_db: float) -> set[str]:
-    """The tensors to mend: those that broke, else, where an output is below the floor, all that are."""
-    broken = {name for name, tally in tallies.items() if tally.broken}
-    low = {name for name, tally in tallies.items() if tally.db < floor_db}
-    return broken or (low if low & set(graph.outputs) else set())
-
-
-def _blamed(graph: Graph, kept: set[str], failing: set[str]) -> set[str]:
-    """The nodes where it first goes wrong; of those in fp32 already, the nearest before them that are not."""
-    nodes = {graph.made_by[t] for t in failing if t in graph.made_by}
-    first = [n for n in nodes if nodes.isdisjoint(graph.before(n))]
-    return {found for node in first for found in _nearest(graph, kept, node)}
-
-
-def _nearest(graph: Graph, kept: set[str], node: str) -> Iterator[str]:
-    stack, seen = [node], {node}
-    while stack:
-        at = stack.pop()
-        if at not in kept:
-            yield at
-            continue
-        more = [n for n in graph.before(at) if n not in seen]
-        seen.update(more)
-        stack += more
-
-
-def _why(graph: Graph, tallies: Tallies, floor_db: float) -> str:
-    broken = next((n for n, t in tallies.items() if t.broken), "")
-    if broken:
-        return f"half precision makes '{broken}' infinite or NaN on the calibration data"
-    worst = min((n for n in graph.outputs if n in tallies), key=lambda n: tallies[n].db)
-    return f"half precision leaves '{worst}' {tallies[worst].db:.1f} dB on the calibration data (floor {floor_db:g} dB)"
+def why_lost(tallies: Tallies, floor_db: float) -> str:
+    """The output that half precision cannot give, or nothing."""
+    for name, tally in tallies.items():
+        if tally.broken:
+            return f"half precision makes the output '{name}' infinite or NaN on the calibration data"
+        if tally.db < floor_db:
+            return f"half precision leaves the output '{name}' {tally.db:.1f} dB (floor_db is {floor_db:g})"
+    return ""

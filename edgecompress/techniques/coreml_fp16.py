@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ NEEDS_SAMPLES = True
 
 BOUNDLESS = 1e38  # numbers that stand for infinity, in masks: half precision may make it of them
 SQUARES = ("instance_norm", "l2_norm", "layer_norm", "reduce_l2_norm", "reduce_sum_square")  # what they read
-IN_FP16 = "_cast_fp16"  # what coremltools adds to the name of an operator in half precision
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,18 @@ def apply(request: Request) -> Artifact:
     trial = _Trial(request, batches)
     ranges = trial.ranges()
     unfit = _half.unfit(ranges, options.headroom) | trial.unfit_inside(ranges)
-    kept = trial.chosen() | trial.graph.touching(unfit)
+    fixed = trial.chosen() | trial.touching(unfit)
     request.progress(0.4, "half precision")
-    settled = _half.settle(trial.graph, kept, options.floor_db, trial.judge)
-    convert.save(trial.halved(settled.kept), request.out)
+    kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
+    kept, outputs = _half.settle(trial.judge, kept, others, options.floor_db)
+    convert.save(trial.halved(kept), request.out)
     facts: dict[str, Any] = {
-        "kept": [name for name in trial.graph.makes if name in settled.kept],
+        "kept": [name for name in trial.names if name in kept],
         "largest": _half.largest(ranges),
         "samples": len({item for batch in batches for item in batch}),
     }
-    lost = settled.lost or ("every operator would have to stay in fp32" if len(facts["kept"]) == trial.count else "")
+    none = "every operator would have to stay in fp32" if len(kept) == len(trial.names) else ""
+    lost = _half.why_lost(outputs, options.floor_db) or none
     facts |= {"lost": lost} if lost else {}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
@@ -83,16 +85,16 @@ class _Trial:
         self.file = request.model.path / convert.FILE
         self.full = mil.load(self.file)
         self.operators = list(_operators(convert.program(self.file)))
-        self.count = len(self.operators)
-        reads = {_name(op): [var.name for var in _variables(op)] for op in self.operators}
-        makes = {_name(op): [var.name for var in op.outputs] for op in self.operators}
+        self.names = [_name(op) for op in self.operators]
         self.words = convert.names([s.name for s in request.model.inputs], [s.name for s in request.model.outputs])
-        self.graph = _half.Graph(reads, makes, self.words["outputs"])
-        self.in_fp16 = {ours: theirs for op in self.operators for ours, theirs in _renamed(op)}
 
     def chosen(self) -> set[str]:
         """The operators that stay in fp32 whatever the samples show."""
         return {_name(op) for op in self.operators if op.op_type in self.request.options.keep_ops}
+
+    def touching(self, tensors: set[str]) -> set[str]:
+        """The operators that read or make one of `tensors`."""
+        return {_name(op) for op in self.operators if tensors & {v.name for v in (*_variables(op), *op.outputs)}}
 
     def ranges(self) -> dict[str, _half.Tally]:
         """Every tensor of the fp32 program, and what rounding it would lose."""
@@ -113,14 +115,14 @@ class _Trial:
 
         return {_name(op) for op in self.operators if inside(op) > limit}
 
-    def judge(self, kept: set[str]) -> dict[str, _half.Tally]:
-        """Every tensor with only `kept` in fp32, against the fp32 program."""
+    def judge(self, kept: Sequence[str], limit: int | None) -> dict[str, _half.Tally]:
+        """What each output loses with only `kept` in fp32, on at most `limit` batches."""
         with tempfile.TemporaryDirectory(dir=self.request.out, prefix="work-") as folder:
             convert.save(self.halved(kept), Path(folder))
             half = mil.load(Path(folder) / convert.FILE)
-        return _half.tallied(self._pairs(half))
+        return _half.tallied(itertools.islice(self._pairs(half), limit))
 
-    def halved(self, kept: set[str]) -> Any:
+    def halved(self, kept: Collection[str]) -> Any:
         """coremltools' model with only `kept` in fp32. Raises StageFailed with its reason."""
         ct = convert.coremltools()
         program = convert.program(self.file)
@@ -138,9 +140,8 @@ class _Trial:
 
     def _pairs(self, half: Any) -> Iterator[Mapping[str, tuple[Array, Array]]]:
         for inputs in self._items():
-            full, other = self._traced(self.full, inputs), self._traced(half, inputs)
-            names = {name: next((n for n in (self.in_fp16[name], name) if n in other), "") for name in full}
-            yield {name: (full[name], other[same]) for name, same in names.items() if same}
+            full, other = _floats(self.full.run(inputs)), half.run(inputs)
+            yield {name: (values, other[name]) for name, values in full.items()}
 
     def _traced(self, program: mil.Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
         return _floats({name: values for name, _, values in program.trace(inputs)})
@@ -181,9 +182,3 @@ def _variables(op: Any) -> Iterator[Any]:
     """The tensors that an operator reads."""
     for value in op.inputs.values():
         yield from value if isinstance(value, (list, tuple)) else (value,)
-
-
-def _renamed(op: Any) -> Iterator[tuple[str, str]]:
-    """Each tensor that an operator makes, with its name in half precision."""
-    for index, var in enumerate(op.outputs):
-        yield var.name, f"{op.name}{IN_FP16}" + (f"_{index}" if len(op.outputs) > 1 else "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,15 @@ PROVIDES = "fp16"
 NEEDS_SAMPLES = True
 
 RECURRENT = ("LSTM", "GRU", "RNN")  # ONNX Runtime's CPU crashes when it opens one in half precision
-FLOATS = ("tensor(float)", "tensor(float16)")
-IN_FP32 = "_cast_to_fp16"  # what the converter adds to the name of a tensor that a kept node makes
+SQUARES = {  # what they read
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LpNormalization",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "RMSNormalization",
+}
 
 
 @dataclass(frozen=True)
@@ -59,20 +67,36 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     batches = spread(request, options.samples)
     model = _named(onnx.load_model(request.model.file(".onnx")))
+    nodes = model.graph.node
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        trial = _Trial(request, model, batches, Path(folder))
+        trial = _Trial(request, model, batches)
         ranges = trial.ranges()
-        kept = trial.chosen() | trial.graph.touching(_half.unfit(ranges, options.headroom) | set(_unfit(model.graph)))
-        request.progress(0.4, "half precision")
-        settled = _half.settle(trial.graph, kept, options.floor_db, trial.judge)
-    half = converted(model, settled.kept)
+        unfit = _half.unfit(ranges, options.headroom) | set(_unfit(model.graph))
+        fixed = _fixed(model, options, Path(folder)) | {n.name for n in nodes if unfit & {*n.input, *n.output}}
+        fixed |= {n.name for n in nodes if _inside(n, ranges) * options.headroom > _half.LARGEST}
+    request.progress(0.4, "half precision")
+    kept, others = ([n.name for n in nodes if (n.name in fixed) is side] for side in (True, False))
+    kept, outputs = _half.settle(trial.judge, kept, others, options.floor_db)
+    half = converted(model, kept)
     onnx.save_model(half, request.out / "model.onnx")
-    used = len({item for batch in batches for item in batch})
-    names = [node.name for node in model.graph.node if node.name in settled.kept]
-    facts: dict[str, Any] = {"kept": names, "largest": _half.largest(ranges), "samples": used}
-    if lost := settled.lost or _nothing(half):
-        facts["lost"] = lost
+    facts: dict[str, Any] = {
+        "kept": [node.name for node in nodes if node.name in kept],
+        "largest": _half.largest(ranges),
+        "samples": len({item for batch in batches for item in batch}),
+        **({"lost": lost} if (lost := _half.why_lost(outputs, options.floor_db) or _nothing(half)) else {}),
+    }
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _fixed(model: Any, options: Options, folder: Path) -> set[str]:
+    """The nodes that stay in fp32 whatever the samples show."""
+    import onnx
+    from onnxruntime.transformers import float16
+
+    types = {*float16.DEFAULT_OP_BLOCK_LIST, *options.keep_ops}
+    onnx.save_model(model, folder / "named.onnx")
+    named = matching(folder / "named.onnx", options.skip)
+    return {node.name for node in model.graph.node if node.op_type in types} | set(named)
 
 
 def _named(model: Any) -> Any:
@@ -80,6 +104,11 @@ def _named(model: Any) -> Any:
     for index, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{index}"
     return model
+
+
+def _inside(node: Any, ranges: _half.Tallies) -> float:
+    """The largest number that a node forms on the way to its output."""
+    return ranges[node.input[0]].largest ** 2 if node.op_type in SQUARES and node.input[0] in ranges else 0.0
 
 
 def _unfit(graph: Any) -> Iterator[str]:
@@ -105,7 +134,7 @@ def _nothing(half: Any) -> str:
 # --------------------------------------------------------------------------- the converter, and what it leaves to do
 
 
-def converted(model: Any, kept: set[str]) -> Any:
+def converted(model: Any, kept: Collection[str]) -> Any:
     """The model in half precision but for the nodes in `kept`. Raises StageFailed with the converter's reason."""
     import onnx
     from onnxruntime.transformers import float16
@@ -156,48 +185,35 @@ def _join(graph: Any, ours: set[str]) -> None:
 class _Trial:
     """The model on the samples, in fp32 and in half precision."""
 
-    def __init__(self, request: Request, model: Any, batches: Sequence[list[int]], folder: Path) -> None:
-        self.request, self.model, self.batches, self.folder = request, model, batches, folder
-        nodes = model.graph.node
-        reads, makes = ({n.name: [t for t in getattr(n, end) if t] for n in nodes} for end in ("input", "output"))
-        self.graph = _half.Graph(reads, makes, [value.name for value in model.graph.output])
-        self.full = self._session(_exposed(model))
-
-    def chosen(self) -> set[str]:
-        """The nodes that stay in fp32 whatever the samples show."""
-        import onnx
-        from onnxruntime.transformers import float16
-
-        options: Options = self.request.options
-        types = {*float16.DEFAULT_OP_BLOCK_LIST, *options.keep_ops}
-        onnx.save_model(self.model, self.folder / "named.onnx")
-        named = matching(self.folder / "named.onnx", options.skip)
-        return {node.name for node in self.model.graph.node if node.op_type in types} | set(named)
+    def __init__(self, request: Request, model: Any, batches: Sequence[list[int]]) -> None:
+        self.request, self.model, self.batches = request, model, batches
+        self.wanted: list[dict[str, Array]] = []  # of fp32: the outputs of each batch
 
     def ranges(self) -> dict[str, _half.Tally]:
         """Every tensor of the fp32 model, and what rounding it would lose."""
         import numpy as np
 
+        session = self._session(_exposed(self.model))
+        outputs = [spec.name for spec in self.request.model.outputs]
+
         def tensors(inputs: Mapping[str, Any]) -> dict[str, Array]:
-            given = {name: values for name, values in inputs.items() if values.dtype == np.float32}
-            return {**given, **self.run(self.full, inputs)}
+            found = self._run(session, inputs)
+            self.wanted.append({name: found[name] for name in outputs if name in found})
+            return {**{n: values for n, values in inputs.items() if values.dtype == np.float32}, **found}
 
         return _half.rounded(map(tensors, self._items()))
 
-    def judge(self, kept: set[str]) -> dict[str, _half.Tally]:
-        """Every tensor with only `kept` in fp32, against the fp32 model."""
-        half = self._session(_exposed(_stored(converted(self.model, kept))))
-        return _half.tallied(self._pairs(half))
+    def judge(self, kept: Sequence[str], limit: int | None) -> dict[str, _half.Tally]:
+        """What each output loses with only `kept` in fp32, on at most `limit` batches."""
+        session = self._session(_stored(converted(self.model, kept)))
+        found = (self._run(session, inputs) for inputs in itertools.islice(self._items(), limit))
+        return _half.tallied(
+            {n: (full[n], half[n]) for n in full} for full, half in zip(self.wanted, found, strict=False)
+        )
 
-    def _pairs(self, half: Any) -> Iterator[Mapping[str, tuple[Array, Array]]]:
-        for inputs in self._items():
-            full, other = self.run(self.full, inputs), self.run(half, inputs)
-            names = {name: next((n for n in (name + IN_FP32, name) if n in other), "") for name in full}
-            yield {name: (full[name], other[same]) for name, same in names.items() if same}
-
-    def run(self, session: Any, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """The floating-point tensors that a session answers."""
-        names = [value.name for value in session.get_outputs() if value.type in FLOATS]
+    def _run(self, session: Any, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """The fp32 tensors that a session answers."""
+        names = [value.name for value in session.get_outputs() if value.type == "tensor(float)"]
         return dict(zip(names, session.run(names, inputs), strict=True))
 
     def _items(self) -> Iterator[dict[str, Any]]:
