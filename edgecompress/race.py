@@ -17,6 +17,7 @@ START_S = 2.0  # of a fresh process: imports and load
 HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
 CROWD = 6  # of more variants than this the slower half goes after the first round already
 TIE = 1.02  # within 2 % the target's own order decides
+FIRST = "the first in the target's order that kept its promises"
 ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
 LOSERS = 6  # slow variants whose operators are looked at, so that the report can say why they are slow
 
@@ -225,7 +226,7 @@ class Race:
 
     def _why(self, outcomes: Outcomes, chosen: str) -> str:
         if self.unmeasured:
-            said = "the first in the target's order that kept its promises" if chosen else "no variant is left to ship"
+            said = FIRST if chosen else "no variant is left to ship"
             return f"{said}; not measured on the target: {self.unmeasured}"
         times = self._medians(outcomes)
         others = {v: median(t) / median(times[chosen]) for v, t in times.items() if v != chosen}
@@ -272,10 +273,8 @@ class Race:
 
     def _unranked(self, outcomes: Outcomes, entrant: Entrant, chosen: str) -> tuple[str, str]:
         """The verdict on a variant that kept its promises and was not measured."""
-        if entrant.name == chosen:
-            return "shipped", self._why(outcomes, chosen)
         if self.unmeasured:
-            return "passed", f"after {chosen} in the target's order; not measured on the target"
+            return ("shipped", FIRST) if entrant.name == chosen else ("passed", f"after {chosen} in the target's order")
         return "passed", f"not measured: {entrant.simulated} stands in for its runtime here"
 
     def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:
