@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgecompress import conformance, tensors
 from edgecompress.model import Artifact, Request, TensorSpec
 from edgecompress.runtimes import onnx as ort
-from edgecompress.techniques import _half, fp16
+from edgecompress.techniques import _half, onnx_fp16
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def halved(model: Artifact, folder: Path, **options: Any) -> Artifact:
     out = folder / "half"
     out.mkdir()
     inputs = {"model": model, "samples": conformance.samples(model, folder)}
-    return fp16.apply(Request(inputs, out, fp16.Options(**options)))
+    return onnx_fp16.apply(Request(inputs, out, onnx_fp16.Options(**options)))
 
 
 def answers(artifact: Artifact, folder: Path) -> Any:
@@ -73,7 +73,7 @@ def on_a_gpu(proto: Any, model: Artifact, folder: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    stored = fp16._stored(proto).SerializeToString()
+    stored = onnx_fp16._stored(proto).SerializeToString()
     session = onnxruntime.InferenceSession(stored, options, providers=["CPUExecutionProvider"])
     items = tensors.batches(conformance.samples(model, folder), "test", 1)
     return np.concatenate([session.run(None, item)[0] for item in items])
@@ -90,7 +90,7 @@ def stored_type(artifact: Artifact, name: str) -> int:
 
 def test_what_overflows_stays_in_fp32_and_the_rest_does_not(tmp_path: Path) -> None:
     model = huge(tmp_path / "net")
-    blind = on_a_gpu(fp16.converted(onnx.load_model(model.file(".onnx")), set()), model, tmp_path)
+    blind = on_a_gpu(onnx_fp16.converted(onnx.load_model(model.file(".onnx")), set()), model, tmp_path)
     assert not np.isfinite(blind).all(), "without the check it must break, else this test shows nothing"
     half = halved(model, tmp_path)
     checked = on_a_gpu(onnx.load_model(half.file(".onnx")), model, tmp_path)
@@ -185,7 +185,7 @@ def cancelling(folder: Path) -> Artifact:
 
 def test_more_stays_in_fp32_until_the_output_is_right(tmp_path: Path) -> None:
     model = cancelling(tmp_path / "net")
-    blind = on_a_gpu(fp16.converted(onnx.load_model(model.file(".onnx")), set()), model, tmp_path)
+    blind = on_a_gpu(onnx_fp16.converted(onnx.load_model(model.file(".onnx")), set()), model, tmp_path)
     wanted = answers(model, tmp_path)
     assert 10 * math.log10((wanted**2).sum() / ((wanted - blind) ** 2).sum()) < 30
     half = halved(model, tmp_path)
@@ -251,4 +251,4 @@ def test_infinity_that_fp32_has_too_is_a_mask_and_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"samples": 0}, {"headroom": 0.5}])
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        fp16.Options(**wrong)
+        onnx_fp16.Options(**wrong)

@@ -8,7 +8,7 @@ from pathlib import Path
 import nulls
 import pytest
 
-from edgecompress import plan, routes
+from edgecompress import plan, registry, routes
 from edgecompress.errors import ConfigError, InputError, MissingDependency, NotFound
 from edgecompress.job import Job, job
 
@@ -132,3 +132,9 @@ def test_the_bound_of_the_search_is_printed_and_covers_its_rounds(asked: dict[st
     race = planned(asked, profile="standard").race
     assert race.bound().startswith("at most 6 rounds, 6 sessions of 1 variants, about ")
     assert dataclasses.replace(race, profile=race.profile).estimate_s() == race.estimate_s() > 6 * 13
+
+
+def test_no_technique_is_called_like_a_precision_that_another_provides() -> None:
+    """`use = "fp16"` would mean the technique, whatever the format."""
+    every = dict(registry.every("techniques"))
+    assert not {name for name in every for other, m in every.items() if m.PROVIDES == name and other != name}

@@ -18,7 +18,7 @@ from edgecompress import conformance, registry, tensors
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.runtimes import onnx as ort
-from edgecompress.techniques import fp16, int8_dynamic, nncf_int8, ptq_int8
+from edgecompress.techniques import int8_dynamic, nncf_int8, onnx_fp16, ptq_int8
 
 pytestmark = pytest.mark.slow
 CALIBRATORS = ("minmax", "percentile", "entropy")
@@ -316,7 +316,7 @@ def test_static_int8_leaves_an_lstm_in_float(tmp_path: Path) -> None:
 
 def test_half_precision_halves_the_file_and_keeps_the_ends(tmp_path: Path) -> None:
     model = conv_net(tmp_path, True)
-    half = applied(fp16, model, tmp_path)
+    half = applied(onnx_fp16, model, tmp_path)
     assert half.facts["kept"] == []
     assert half.size_bytes < 0.65 * model.size_bytes
     assert sqnr_db(model, half, tmp_path) > 45
@@ -325,7 +325,7 @@ def test_half_precision_halves_the_file_and_keeps_the_ends(tmp_path: Path) -> No
 
 def test_half_precision_leaves_an_lstm_in_fp32_for_it_would_crash(tmp_path: Path) -> None:
     model = lstm_net(tmp_path)
-    half = applied(fp16, model, tmp_path)
+    half = applied(onnx_fp16, model, tmp_path)
     assert half.facts["kept"] == ["lstm"]
     assert half.size_bytes < model.size_bytes
     assert sqnr_db(model, half, tmp_path) > 45

@@ -149,7 +149,7 @@ def converted(model: Any, kept: Collection[str]) -> Any:
         OnnxModel(half).topological_sort()  # the converter appends its casts at the end
         onnx.checker.check_model(half)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise StageFailed(f"fp16: {type(error).__name__}: {first_line(error)}") from error
+        raise StageFailed(f"onnx_fp16: {type(error).__name__}: {first_line(error)}") from error
     return half
 
 
@@ -230,7 +230,7 @@ class _Trial:
         try:
             return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
-            raise StageFailed(f"fp16: ONNX Runtime cannot open a trial: {first_line(error)}") from error
+            raise StageFailed(f"onnx_fp16: ONNX Runtime cannot open a trial: {first_line(error)}") from error
 
 
 def _exposed(model: Any) -> Any:
