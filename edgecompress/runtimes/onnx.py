@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.runtimes._onnx_session import CPU, OnnxSession, options
 
 REQUIRES = ("onnx", "onnxruntime", "onnxscript")
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
@@ -22,7 +21,6 @@ SUFFIX = ".onnx"
 OPSET = 20
 FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
 NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
@@ -166,7 +164,7 @@ def _opened(copy: Path, file: Path) -> Any:
     import onnxruntime
 
     try:
-        return onnxruntime.InferenceSession(copy, _options(1), providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(copy, options(1), providers=[CPU])
     except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
         raise InputError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}; export it again") from error
 
@@ -215,74 +213,4 @@ def _first_line(error: Exception) -> str:
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession:
     """A session on `threads` threads of the CPU, fully optimised, whose threads do not spin when idle."""
-    return OnnxSession(artifact, threads, profile)
-
-
-def _options(threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning burns energy between runs
-    options.log_severity_level = 3
-    return options
-
-
-class OnnxSession:
-    """A model opened by ONNX Runtime."""
-
-    def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
-        self.file, self.threads, self.profile = artifact.file(".onnx"), threads, profile
-        self.names = [spec.name for spec in artifact.outputs]
-        self.session = self._session(_options(threads))
-
-    def _session(self, options: Any) -> Any:
-        import onnxruntime
-
-        return onnxruntime.InferenceSession(self.file, options, providers=["CPUExecutionProvider"])
-
-    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One inference."""
-        return dict(zip(self.names, self.session.run(self.names, inputs), strict=True))
-
-    def ops(self, inputs: Mapping[str, Any], runs: int) -> Mapping[str, Any]:
-        """Mean milliseconds of each node of the optimised graph over `runs` runs, from ONNX Runtime's own profile."""
-        if not self.profile:
-            return {"ops": [], "why": "the session was opened without its profile", "fallback": []}
-        with tempfile.TemporaryDirectory() as folder:
-            options = _options(self.threads)
-            options.enable_profiling = True
-            options.profile_file_prefix = f"{folder}/profile"
-            session = self._session(options)
-            for _ in range(WARM_RUNS + runs):
-                session.run(self.names, inputs)
-            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-        return {"ops": _operators(events, runs), "why": "", "fallback": []}
-
-    def close(self) -> None:
-        """Frees it."""
-        self.session = None
-
-
-def _operators(events: Sequence[Mapping[str, Any]], runs: int) -> list[dict[str, Any]]:
-    """Profile events (one per node and run, durations in microseconds) as one mean per node; first runs left out."""
-    durations: dict[str, list[float]] = {}
-    about: dict[str, Mapping[str, Any]] = {}
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            name = event["name"].removesuffix("_kernel_time")
-            durations.setdefault(name, []).append(event["dur"] / 1000)
-            about[name] = event["args"]
-    return [
-        {"name": n, "type": about[n]["op_name"], "ms": sum(d[-runs:]) / runs, "where": _where(about[n])}
-        for n, d in durations.items()
-    ]
-
-
-def _where(about: Mapping[str, Any]) -> str:
-    """The provider, and of which 8-bit numbers, activations first: its kernels for signed ones are others."""
-    given = (dtype for tensor in about.get("input_type_shape", ()) for dtype in tensor)
-    small = dict.fromkeys(dtype for dtype in given if dtype in ("int8", "uint8"))
-    return " ".join([about["provider"], *(["×".join(small)] if small else [])])
+    return OnnxSession(artifact, threads, profile, (CPU,))
