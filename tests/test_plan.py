@@ -137,4 +137,4 @@ def test_the_bound_of_the_search_is_printed_and_covers_its_rounds(asked: dict[st
 def test_no_technique_is_called_like_a_precision_that_another_provides() -> None:
     """`use = "fp16"` would mean the technique, whatever the format."""
     every = dict(registry.every("techniques"))
-    assert not {name for name in every for other, m in every.items() if m.PROVIDES == name and other != name}
+    assert not {name for name in every for other, m in every.items() if name == m.PROVIDES and other != name}
