@@ -20,7 +20,7 @@ LEVELS = (
     "errors lifeline openvino_ir statistic",
     "config settings mil",
     "model",
-    "registry sketch tensors",
+    "registry sketch tensors tflite_file",
     "agent",
     "preprocess usercode",
     "feeds metrics outputs shipped",
@@ -37,7 +37,7 @@ LEVELS = (
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
-PLUGINS_MAY = {"errors", "lifeline", "mil", "model", "openvino_ir", "tensors"}
+PLUGINS_MAY = {"errors", "lifeline", "mil", "model", "openvino_ir", "tensors", "tflite_file"}
 FOLDERS = {
     "edgecompress",
     "edgecompress.stages",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from edgecompress import tflite_file
 from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
 from edgecompress.runtimes import _tflite
@@ -33,9 +34,9 @@ def export(request: Request) -> Artifact:
         _check_fixed(spec)
     convert = _from_program if model.kind == "program" else _from_savedmodel
     data, inputs, outputs = convert(model, request.context.batch)
-    data = _tflite.renamed(data, inputs, outputs)
+    data = tflite_file.renamed(data, inputs, outputs)
     (request.out / FILE).write_bytes(data)
-    found = _tflite.ends(data, FILE)
+    found = tflite_file.ends(data, FILE)
     return Artifact(request.out, FORMAT, _like(model.inputs, found[0]), _like(model.outputs, found[1])).write()
 
 
@@ -112,8 +113,8 @@ def read(request: Request) -> Artifact:
         data = file.read_bytes()
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}; give the path of a .tflite file") from error
-    _tflite.check(data, str(file))
-    inputs, outputs = _tflite.ends(data, str(file))
+    tflite_file.check(data, str(file))
+    inputs, outputs = tflite_file.ends(data, str(file))
     _tflite.rehearse(file, str(file))
     (request.out / FILE).write_bytes(data)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
