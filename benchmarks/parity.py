@@ -1,0 +1,142 @@
+"""How near each format is to its source, on real nets and data: SQNR and the task's own metric, against our promises.
+
+    python benchmarks/parity.py [--only resnet20,...] [--store FOLDER] [--json FILE]
+
+Each variant of parity.toml is made by the stages of a deploy and verified by its own runtime (Core ML's by the
+interpreter). Exit 1 when a promise is not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import edgecompress
+from edgecompress import api, job, plan
+from edgecompress.model import Outcome
+
+HERE = Path(__file__).parent
+TARGET, EXAMPLES = HERE / "parity.toml", HERE.parent / "examples"
+MACHINE = ("cpu", "cores", "features", "os")
+FLOAT_DB = {"fp32": 100.0, "fp16": 50.0}  # the least SQNR of any output
+
+
+@dataclass(frozen=True)
+class Net:
+    """An example, and what is promised of it besides the SQNR of its float formats."""
+
+    name: str
+    skip: tuple[str, ...] = ()  # what is of no use for it: the ends of variants' names
+    int8_db: float | None = None  # static int8, at least
+    lost: int | None = None  # of the test items, net, at most
+    ratio: float | None = None  # of perplexity, at most
+
+
+NETS = (
+    Net("resnet20", ("-dynamic",), int8_db=28.0, lost=2),
+    Net("mobilenetv2", ("-dynamic",), int8_db=28.0, lost=5),
+    Net("squeezenet", ("-dynamic",), int8_db=28.0),
+    Net("textgenrnn", ("-int8",), ratio=1.01),
+    Net("lstm_lm"),
+    Net("bert"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One format of one net; `broken` are the promises that it does not keep, or what went wrong."""
+
+    net: str
+    variant: str
+    sqnr_db: float | None  # the lowest of its outputs; None: identical, or there is none
+    metric: Mapping[str, Any] | None
+    wall_s: float
+    broken: tuple[str, ...]
+
+
+def main() -> int:
+    """Prints the table of the nets that are asked for."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", default="", help="nets, separated by commas")
+    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
+    arguments.add_argument("--json", type=Path, help="also write the rows there")
+    asked = arguments.parse_args()
+    nets = [net for net in NETS if not asked.only or net.name in asked.only.split(",")]
+    found = [row for net in nets for row in rows(net, asked.store)]
+    show(found)
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(row) for row in found], indent=1) + "\n", encoding="utf-8")
+    return 1 if any(row.broken for row in found) else 0
+
+
+def rows(net: Net, store: Path, skip: Sequence[str] = ()) -> list[Row]:
+    """Every format of a net, but for those whose names begin with one of `skip`."""
+    names = [v.name for v in job.job(None, str(TARGET)).target.value.variant]
+    names = [n for n in names if not n.endswith(net.skip) and not n.startswith(tuple(skip))]
+    source = str(EXAMPLES / net.name / "source.toml")
+    wanted = job.job(source, str(TARGET), profile="quick", only=names)
+    steps = plan.deploy(wanted)
+    options = edgecompress.Options(store=store, until=steps.stages[-1].name)
+    outcomes = api.run(wanted, steps, options).outcomes
+    return [row(net, name, outcomes) for name in names]
+
+
+def row(net: Net, variant: str, outcomes: Mapping[str, Outcome]) -> Row:
+    """One format from the verdict on it."""
+    verdict = outcomes[f"{variant}/verify"]
+    wall_s = sum(o.wall_s for name, o in outcomes.items() if name.startswith(f"{variant}/"))
+    if verdict.artifact is None:
+        return Row(net.name, variant, None, None, wall_s, (verdict.reason,))
+    found = [o["sqnr_db"] for o in verdict.facts["outputs"] if o["sqnr_db"] is not None]
+    plain = Row(net.name, variant, min(found, default=None), verdict.facts["metric"], wall_s, ())
+    return replace(plain, broken=tuple(broken(net, plain)))
+
+
+def broken(net: Net, row: Row) -> list[str]:
+    """The promises that a format does not keep."""
+    precision = row.variant.partition("-")[2]
+    floor = net.int8_db if precision == "int8" else FLOAT_DB.get(precision)
+    metric = row.metric or {}
+    lost, ratio = metric.get("net_lost"), metric.get("ratio")
+    said = []
+    if floor is not None and row.sqnr_db is not None and row.sqnr_db < floor:
+        said.append(f"{row.sqnr_db:.1f} dB, promised {floor:g}")
+    if net.lost is not None and (lost is None or lost > net.lost):
+        said.append(f"{lost} items lost, promised {net.lost}")
+    if net.ratio is not None and (ratio is None or ratio > net.ratio):
+        said.append(f"ratio {ratio}, promised {net.ratio:g}")
+    return said
+
+
+def show(found: Sequence[Row]) -> None:
+    """The table, and the machine."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Parity with the source, on the test split")
+    for column in ("net", "variant", "SQNR dB", "metric", "made in s", "promises"):
+        table.add_column(column)
+    for r in found:
+        db = "" if r.sqnr_db is None else f"{r.sqnr_db:.1f}"
+        table.add_row(r.net, r.variant, db, words(r.metric), f"{r.wall_s:.0f}", "; ".join(r.broken) or "kept")
+    console = Console(width=160)
+    console.print(table)
+    device = job.job().context.device["fingerprint"]
+    console.print({key: device.get(key) for key in MACHINE})
+
+
+def words(metric: Mapping[str, Any] | None) -> str:
+    """A metric before and after."""
+    if not metric:
+        return "random weights"
+    net = f", net {metric['net_lost']} of {metric['n']} lost" if metric.get("net_lost") is not None else ""
+    return f"{metric['name']} {metric['before']:.4g} → {metric['after']:.4g}{net}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
