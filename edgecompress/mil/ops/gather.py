@@ -18,9 +18,9 @@ def gather(
     if batch_dims:
         pairs = zip(x.flatten(0, batch_dims - 1), indices.flatten(0, batch_dims - 1), strict=True)
         rows = [gather(one, index, axis - batch_dims, 0, validate_indices) for one, index in pairs]
-        return torch.stack(rows).reshape(*x.shape[:batch_dims], *rows[0].shape)
+        return torch.stack(rows).reshape([*x.shape[:batch_dims], *rows[0].shape])
     flat = _checked(indices, x.shape[axis], validate_indices).reshape(-1)
-    return x.index_select(axis, flat).reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return x.index_select(axis, flat).reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
 
 def gather_along_axis(x: Tensor, indices: Whole, axis: int = 0, validate_indices: bool | None = None) -> Result:
@@ -31,7 +31,7 @@ def gather_nd(x: Tensor, indices: Whole, batch_dims: int = 0, validate_indices: 
     if batch_dims:
         pairs = zip(x.flatten(0, batch_dims - 1), indices.flatten(0, batch_dims - 1), strict=True)
         rows = [gather_nd(one, index, 0, validate_indices) for one, index in pairs]
-        return torch.stack(rows).reshape(*x.shape[:batch_dims], *rows[0].shape)
+        return torch.stack(rows).reshape([*x.shape[:batch_dims], *rows[0].shape])
     return x[tuple(_places(indices, x.shape, validate_indices))]
 
 
