@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -81,12 +82,28 @@ def _limit(quantizer: Any, skip: Sequence[str]) -> None:
         for node in noted.graph.nodes:
             if NOTE in node.meta and (_holds_integers(node) or _named(node, skip)):
                 del node.meta[NOTE]
+        for node in noted.graph.nodes:
+            _fuse_clamp(node)
         while orphans := [node for node in noted.graph.nodes if _is_orphan(node)]:
             for node in orphans:
                 del node.meta[NOTE]
         return noted
 
     quantizer.annotate = limited
+
+
+def _fuse_clamp(node: Any) -> None:
+    """ReLU6 behind a convolution: what is quantized is its result, not what it is about to cut off."""
+    import torch
+
+    aten = torch.ops.aten
+    if node.target not in (aten.relu6.default, aten.relu6_.default, aten.hardtanh.default, aten.hardtanh_.default):
+        return
+    before = node.args[0]
+    note = before.meta.get(NOTE)
+    if note and note.output_qspec and len(before.users) == 1:
+        node.meta[NOTE] = dataclasses.replace(note, input_qspec_map={})
+        note.output_qspec = None
 
 
 def _holds_integers(node: Any) -> bool:
