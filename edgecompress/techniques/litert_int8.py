@@ -19,6 +19,8 @@ PROVIDES = "int8"
 NEEDS_SAMPLES = True
 
 HUGE = 3e38  # of a value: NaN, infinity, and masks of the smallest float
+MASK = -1000.0  # what goes so far below, and not above, is a mask: on its scale nothing else is left
+MASKING = {"ADD", "MUL", "SUB", "SELECT_V2", "SOFTMAX"}  # what makes one, lays it on, and takes what is masked
 # The axis of a weight along which its outputs lie
 OUTPUTS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 
@@ -56,6 +58,9 @@ def apply(request: Request) -> Artifact:
     batches = spread(request, options.samples)
     ranges = calibrate(data, (inputs_of(request, items) for items in batches), recipe)
     request.progress(0.8, "quantizing")
+    masking = [scope for scope in _masking(data, ranges) if scope not in skipped]
+    _litert.keep(recipe, masking)
+    skipped += masking
     facts = {"samples": len({item for batch in batches for item in batch}), "skipped": skipped}
     return _litert.artifact(request, _litert.quantized(lifted(data, ranges), recipe, ranges), facts)
 
@@ -89,6 +94,24 @@ def calibrate(data: bytes, items: Iterator[Mapping[str, Any]], recipe: Any) -> R
                 "keep its operators in float with the option skip"
             )
     return found
+
+
+def _masking(data: bytes, ranges: Ranges) -> Iterator[str]:
+    """The operators around attention masks: these stay in float."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model = files.read_model(data)
+    for graph in model.subgraphs:
+        masks = {i for i, tensor in enumerate(graph.tensors) if _is_mask(ranges.get(tensor.name.decode()))}
+        for op in graph.operators:
+            kind = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
+            if kind is not None and kind.value in MASKING and not masks.isdisjoint({*op.inputs, *op.outputs}):
+                yield files.get_op_scope(op, graph.tensors)
+
+
+def _is_mask(extremes: Mapping[str, Any] | None) -> bool:
+    low, high = (float(extremes[end].flat[0]) for end in ("min", "max")) if extremes else (0.0, 0.0)
+    return low < MASK and -low > 100 * high
 
 
 def lifted(data: bytes, ranges: Ranges) -> bytes:
