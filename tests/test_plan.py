@@ -125,7 +125,7 @@ def test_threads_are_hidden_from_stages_whose_result_they_do_not_change() -> Non
 def test_the_extras_of_x86_are_those_of_its_plug_ins() -> None:
     from edgecompress import catalog, envs
 
-    assert envs.extras(routes.plugins(catalog.target("x86").value)) == ["onnx", "openvino", "torch"]
+    assert envs.extras(routes.plugins(catalog.target("x86").value)) == ["executorch", "litert", "onnx", "openvino", "torch"]
 
 
 def test_the_bound_of_the_search_is_printed_and_covers_its_rounds(asked: dict[str, str]) -> None:

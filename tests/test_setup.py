@@ -61,8 +61,8 @@ def test_each_way_to_bring_an_accelerator_is_seen(package: str) -> None:
     assert "brings" in setup.cuda_in(report)
 
 
-def test_extras_of_the_x86_target_are_its_two_runtimes_and_torch() -> None:
-    assert setup.target_extras("x86", sys.executable) == ("onnx", "openvino", "torch")
+def test_extras_of_the_x86_target_are_its_runtimes_and_torch() -> None:
+    assert setup.target_extras("x86", sys.executable) == ("executorch", "litert", "onnx", "openvino", "torch")
 
 
 def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
