@@ -25,7 +25,7 @@ class Options:
     quantizer: _pt2e.Quantizer = "xnnpack"  # whose kernels it is for: ExecuTorch's XNNPACK delegate, or LiteRT
     per_channel: bool = True  # of weights
     ranges: Literal["histogram", "minmax"] = "histogram"  # the range of the least error, or the extremes
-    samples: int | None = 100  # calibration items at most, evenly spread over the split; None is all
+    samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
     skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names
 
     def __post_init__(self) -> None:
