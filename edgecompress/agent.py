@@ -410,7 +410,7 @@ def ask(shell: Shell, asked: Asked, out: Path, deadline_s: float) -> Answer:
         log = Path(scratch) / "agent.log"
         (out / "request.json").write_text(json.dumps({**asked, **there, "out": ""}), encoding="utf-8")
         place = shell.push(out)
-        argv = [str(shell.facts()["python"]), "-m", "edgecompress.agent", f"{place}/request.json"]
+        argv = [_python(shell, asked), "-m", "edgecompress.agent", f"{place}/request.json"]
         code = shell.run(argv, deadline_s, log)
         shell.pull(place, out)
         said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -423,6 +423,19 @@ def ask(shell: Shell, asked: Asked, out: Path, deadline_s: float) -> Answer:
     if "error" in answer:
         raise kind_of(answer["class"])(answer["error"])
     return answer
+
+
+def _python(shell: Shell, asked: Asked) -> str:
+    """The Python there; on this machine that of the runtime's own environment, where it has one."""
+    there = str(shell.facts()["python"])
+    if there != sys.executable or "runtime" not in asked:
+        return there
+    from edgecompress import envs
+
+    try:
+        return envs.python(importlib.import_module(asked["runtime"]["module"]))
+    except ImportError:  # a plug-in that only its agent can see
+        return there
 
 
 def ending(code: int, deadline_s: float) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import agent, catalog, config, lifeline, registry, routes, tensors, zoo
+from edgecompress import agent, catalog, config, envs, lifeline, registry, routes, tensors, zoo
 from edgecompress.errors import EdgeError, InputError
 from edgecompress.model import CARD, Artifact, Context, Dim, Measured, Request, Status, TensorSpec
 from edgecompress.settings import Target, Variant
@@ -101,7 +101,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
     artifact = found[0] if found else net(module.FORMAT, folder / "own")
     data = samples(artifact, folder)
     for profile in (False, True):
-        session = module.open(artifact, 1, profile=profile)
+        session = _opened(module, artifact, profile)
         answers = _check_answers(session, artifact, data, says)
         _check_ops(session.ops(_item(data), 3), says, profile)
         again = _check_answers(session, artifact, data, says)
@@ -109,6 +109,46 @@ def check_runtime(name: str, tmp_path: Path) -> None:
         session.close()
     if module.SUFFIX:
         _check_read(module, artifact, folder, says)
+
+
+def _opened(module: ModuleType, artifact: Artifact, profile: bool) -> Any:
+    """A session, in this process or where the plug-in's libraries are."""
+    return _Apart(module, artifact) if envs.environment(module) else module.open(artifact, 1, profile=profile)
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """A session in the environment that a plug-in has of its own: an agent for each call."""
+
+    module: ModuleType
+    artifact: Artifact
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as scratch:
+            self._ask("outputs", inputs, Path(scratch))
+            answered = Artifact(Path(scratch), "golden")
+            return {s.name: tensors.load(answered, "test", s.name).copy() for s in self.artifact.outputs}
+
+    def ops(self, inputs: Mapping[str, Any], runs: int) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = self._ask("ops", inputs, Path(scratch))
+        return {key: value for key, value in found.items() if key != "environment"}
+
+    def close(self) -> None: ...
+
+    def _ask(self, mode: str, inputs: Mapping[str, Any], out: Path) -> dict[str, Any]:
+        tensors.write_split(out / "samples" / "test", inputs)
+        data = Artifact(out / "samples", "samples", self.artifact.inputs, (), {"splits": {"test": 1}}).write()
+        asked = {
+            "mode": mode,
+            "runtime": {"name": "apart", "module": self.module.__name__},
+            "artifact": str(self.artifact.path),
+            "samples": str(data.path),
+            "threads": 1,
+            "batch": len(next(iter(inputs.values()))),
+            "profile": {"ops_runs": 3},
+        }
+        return agent.ask(registry.load("transports", "host").connect({}), asked, out, ZOO_S)
 
 
 def _exported(module: ModuleType, kind: str, folder: Path, options: Any) -> Artifact:
@@ -308,7 +348,10 @@ def _answered(runtime: str, samples: Artifact, model: Artifact, how: tuple[Path,
         "threads": 1,
         "batch": batch,
     }
-    agent.outputs(asked, folder)
+    if envs.environment(registry.load("runtimes", runtime)):
+        agent.ask(registry.load("transports", "host").connect({}), asked, folder, ZOO_S)
+    else:
+        agent.outputs(asked, folder)
     return Artifact(folder, "golden")
 
 

@@ -66,6 +66,13 @@ def target_extras(target: str, python: str) -> tuple[str, ...]:
     return tuple(extra for extra in told.stdout.strip().split(",") if extra)
 
 
+def make_environments(target: str, python: str) -> None:
+    """Makes the environments that plug-ins of a target have of their own; those that are there stay."""
+    code = subprocess.run([python, "-m", "edgecompress.envs", "make", target]).returncode
+    if code:
+        sys.exit(code)
+
+
 def requirements(project: Mapping[str, Any], extras: tuple[str, ...]) -> set[str]:
     """The requirements behind some extras, `edgecompress[other]` followed."""
     found: set[str] = set(project["dependencies"])
@@ -217,6 +224,8 @@ def main() -> int:
     wanted = State(files_digest(), args.torch or found.torch or "cpu", tuple(sorted(extras)))
     if not found.covers(wanted):
         install(venv, found.joined(wanted))
+    for target in args.target:
+        make_environments(target, venv.python)
     return 0
 
 

@@ -1,0 +1,170 @@
+"""Which Python runs a plug-in; environments of their own: made once, whole or not at all, nothing of ours inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import edgecompress
+from edgecompress import agent, envs, registry
+from edgecompress.errors import MissingDependency, StageFailed
+from edgecompress.runtimes import null
+from edgecompress.transports import host
+
+PINS = ("tiny==1.0",)
+
+
+def plugin(pins: tuple[str, ...] = PINS, name: str = "edgecompress.runtimes.elder") -> ModuleType:
+    """A plug-in with an environment of its own, as far as envs looks at it."""
+    return SimpleNamespace(__name__=name, ENVIRONMENT=pins, REQUIRES=("tiny",))  # type: ignore[return-value]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place for environments."""
+    monkeypatch.setattr(envs, "root", lambda: tmp_path / "envs")
+    return tmp_path / "envs"
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that pip installs from, and nothing else: it holds the package tiny 1.0."""
+    import zipfile
+
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    info = "tiny-1.0.dist-info"
+    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "ANSWER = 42\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    yield folder
+
+
+def said_by(python: str, code: str) -> str:
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, cwd="/", env={"PATH": os.environ["PATH"]}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_plugin_without_pins_runs_in_this_python() -> None:
+    assert envs.environment(null) is None
+    assert envs.python(null) == sys.executable
+
+
+def test_an_environment_that_is_not_made_is_missing_and_says_how_to_make_it(root: Path) -> None:
+    assert envs.missing(plugin()) == ["tiny==1.0"]
+    with pytest.raises(MissingDependency) as error:
+        envs.require(plugin(), "runtime 'elder'")
+    assert str(error.value) == (
+        "runtime 'elder' needs tiny==1.0 in an environment of its own, not installed; "
+        "run: python -m edgecompress.envs make elder"
+    )
+
+
+def test_other_pins_and_another_place_of_the_package_are_another_environment(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = envs.environment(plugin()), envs.environment(plugin(("tiny==2.0",)))
+    monkeypatch.setattr(envs, "PACKAGE", Path("/elsewhere/edgecompress"))
+    assert len({one, other, envs.environment(plugin())}) == 3
+
+
+@pytest.mark.slow
+def test_an_environment_has_its_pins_and_this_package_and_nothing_else_of_ours(root: Path, wheels: Path) -> None:
+    place = envs.make(plugin())
+    assert place is not None and envs.missing(plugin()) == []
+    python = envs.python(plugin())
+    assert said_by(python, "import tiny; print(tiny.ANSWER)") == "42"
+    where = said_by(python, "import edgecompress; print(edgecompress.__file__)")
+    assert Path(where).resolve() == Path(str(edgecompress.__file__)).resolve()
+    lookup = "import importlib.util as u; print([n for n in ('numpy', 'rich', 'pytest') if u.find_spec(n)])"
+    assert said_by(python, lookup) == "[]"
+    assert envs.versions(plugin()) == {"tiny": "1.0"}
+    made = (place / envs.COMPLETE).stat().st_mtime_ns
+    assert envs.make(plugin()) == place
+    assert (place / envs.COMPLETE).stat().st_mtime_ns == made, "a whole environment is left alone"
+
+
+@pytest.mark.slow
+def test_an_environment_that_broke_off_is_made_anew(root: Path, wheels: Path) -> None:
+    place = envs.environment(plugin())
+    assert place is not None
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "python").write_text("torn")
+    assert envs.missing(plugin()) == ["tiny==1.0"]
+    envs.make(plugin())
+    assert said_by(envs.python(plugin()), "print('whole')") == "whole"
+
+
+@pytest.mark.slow
+def test_what_pip_cannot_find_is_one_line_and_leaves_nothing_that_looks_whole(root: Path, wheels: Path) -> None:
+    absent = plugin(("no-such-package==9.9",))
+    with pytest.raises(StageFailed, match="No matching distribution found for no-such-package") as error:
+        envs.make(absent)
+    assert "\n" not in str(error.value)
+    assert envs.missing(absent) == ["no-such-package==9.9"]
+
+
+@pytest.mark.slow
+def test_an_agent_runs_in_the_environment_of_its_runtime(
+    root: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The null runtime, pinned: its agent answers from the other Python."""
+    monkeypatch.setattr(null, "ENVIRONMENT", PINS, raising=False)
+    asked = {"mode": "facts", "runtime": {"name": "null", "module": null.__name__}, "device": {}}
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(MissingDependency, match=r"python -m edgecompress\.envs make null"):
+        agent.ask(host.connect({}), asked, out, 60)
+    place = envs.make(null)
+    seen: list[str] = []
+    real = host.Host.run
+    monkeypatch.setattr(host.Host, "run", lambda self, argv, *rest: (seen.append(argv[0]), real(self, argv, *rest))[1])
+    assert agent.ask(host.connect({}), asked, out, 60)["machine"]
+    assert seen == [str(place / "bin" / "python")]
+
+
+def test_a_device_that_is_not_this_machine_keeps_its_own_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(null, "ENVIRONMENT", PINS, raising=False)
+    there = SimpleNamespace(facts=lambda: {"python": "/opt/device/python3"})
+    assert agent._python(there, {"runtime": {"name": "null", "module": null.__name__}}) == "/opt/device/python3"
+
+
+def test_making_the_environments_of_a_target_without_any_does_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "edgecompress.envs", "make", "x86"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_name_that_is_neither_runtime_nor_target_is_told(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "edgecompress.envs", "make", "tfilte"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("edgecompress: error: no target 'tfilte'")
+
+
+def test_tflite_is_pinned_to_versions_that_fit_each_other() -> None:
+    pins = dict(pin.split("==") for pin in registry.load("runtimes", "tflite").ENVIRONMENT)
+    assert pins["tflite-runtime"] == "2.14.0"
+    assert pins["numpy"].startswith("1."), "with numpy 2 it imports, and breaks when an interpreter is made"
+
+
+def test_a_stage_s_key_holds_the_pins() -> None:
+    assert json.dumps(envs.versions(registry.load("runtimes", "tflite"))) == (
+        '{"tflite-runtime": "2.14.0", "numpy": "1.26.4"}'
+    )
