@@ -1,0 +1,211 @@
+"""Each op of the interpreter over random shapes and attributes, against torch, NumPy, and coremltools' own semantics."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import mil_program
+import numpy as np
+import pytest
+from mil_cases import CASES, Given
+
+from edgecompress import mil
+from edgecompress.errors import StageFailed
+from edgecompress.mil import ops
+
+pytestmark = pytest.mark.slow
+ROUNDS = 6
+FIXED = {"weight_ih", "weight_hh", "weight_ih_back", "weight_hh_back", "scale", "zero_point", "resized_dims", "begins"}
+ELSEWHERE = {"while_loop", "cond", *(name for name in ops.REGISTRY if name.startswith("constexpr_"))}  # below
+
+
+def as_type(given: Any, dtype: Any) -> Any:
+    """Its floats in another type."""
+    if isinstance(given, list):
+        return [as_type(one, dtype) for one in given]
+    return given.astype(dtype) if isinstance(given, np.ndarray) and given.dtype.kind == "f" else given
+
+
+def expected(wanted: Any, dtype: Any) -> list[np.ndarray]:
+    """The reference's results in the types that the program declares: floats rounded once."""
+    arrays = [np.asarray(one) for one in (wanted if isinstance(wanted, tuple) else (wanted,))]
+    return [a.astype(dtype) if a.dtype.kind == "f" else a.astype("int32") if a.dtype == "int64" else a for a in arrays]
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, exact: np.ndarray) -> None:
+    """Integers alike; floats but for one rounding, and the error of a sum in fp32."""
+    assert got.dtype == want.dtype and got.shape == want.shape
+    if want.dtype.kind != "f" or not want.size:
+        np.testing.assert_array_equal(got, want)
+        return
+    scale = float(np.max(np.abs(exact), initial=0.0, where=np.isfinite(exact)))
+    room = (np.spacing(np.abs(want)) if want.dtype == np.float16 else 0) + 4e-6 * (scale + np.abs(exact))
+    same = (got == want) | (np.abs(got.astype(np.float64) - exact) <= room)
+    assert same.all(), f"{got[~same][:3]} for {exact[~same][:3]}"
+
+
+def test_every_op_has_a_case() -> None:
+    assert ops.REGISTRY.keys() == CASES.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_op_computes_what_its_reference_does(name: str, dtype: Any, tmp_path: Path) -> None:
+    for index, (round_, make) in enumerate(itertools.product(range(ROUNDS), CASES[name])):
+        rng = np.random.default_rng([round_, len(name), index])
+        kind, given, reference = make(rng)
+        given = {key: as_type(one, dtype) for key, one in given.items()}
+        if dtype == np.float16 and given.get("dtype") == "fp32":
+            continue  # the op says itself what it gives
+        wanted = reference(**{key: as_type(one, np.float64) for key, one in given.items()})
+        results = expected(wanted, dtype if name != "fill" else np.float32)
+        if dtype == np.float16 and name == "one_hot":
+            results = expected(wanted, np.float32)
+        got = mil_program.single(tmp_path / str(index), kind, given, results, tuple(FIXED))
+        exact = wanted if isinstance(wanted, tuple) else (wanted,)
+        for value, want, true in zip(got.values(), results, exact, strict=True):
+            assert_close(value, want, np.asarray(true))
+
+
+# What coremltools computes itself, when it folds constants. Left out: ops it computes for some cases only, `cumsum`
+# (an exclusive one raises TypeError), `scatter_along_axis` (ignores its mode) and `topk` (takes k = -1 as an end).
+COREMLTOOLS = """
+abs acos add argsort asin atan atanh band_part cast ceil clamped_relu clip cos cosh einsum elu equal erf exp exp2
+expand_dims fill fill_like floor floor_div gather gather_along_axis gelu greater greater_equal identity inverse l2_norm
+layer_norm leaky_relu less less_equal linear linear_activation log logical_and logical_not logical_or logical_xor
+matmul maximum minimum mod mul non_zero not_equal pad pow quantize range_1d real_div reduce_argmax reduce_argmin
+reduce_l1_norm reduce_l2_norm reduce_log_sum reduce_log_sum_exp reduce_max reduce_mean reduce_min reduce_prod
+reduce_sum reduce_sum_square relu relu6 reshape reverse round rsqrt scaled_dot_product_attention scaled_tanh select
+shape sigmoid sigmoid_hard sign sin sinh slice_by_index slice_by_size softmax softplus softplus_parametric softsign
+split sqrt square squeeze stack sub tan tanh threshold thresholded_relu tile transpose
+"""
+
+
+@pytest.fixture(scope="module")
+def coreml() -> Any:
+    sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
+    return pytest.importorskip("coremltools")
+
+
+def folded(coreml: Any, kind: str, given: Given) -> list[np.ndarray]:
+    """The op's results as coremltools folds them, in a program of constants."""
+    from coremltools.converters.mil.mil import Builder
+
+    found: list[Any] = []
+
+    @Builder.program(input_specs=[Builder.TensorSpec(shape=(1,))], opset_version=coreml.target.iOS18)  # type: ignore[untyped-decorator]
+    def program(unused: Any) -> Any:
+        result = getattr(Builder, kind)(**given)
+        found.extend(result if isinstance(result, tuple | list) else [result])
+        return Builder.identity(x=unused)
+
+    return [np.asarray(variable.val) for variable in found]
+
+
+@pytest.mark.parametrize("name", COREMLTOOLS.split())
+def test_op_computes_what_coremltools_folds(name: str, coreml: Any, tmp_path: Path) -> None:
+    for round_, make in itertools.product(range(2), CASES[name]):
+        kind, given, reference = make(np.random.default_rng([round_, len(name), 7]))
+        results = expected(reference(**given), np.float32)
+        got = mil_program.single(tmp_path / f"{round_}", kind, given, results, tuple(FIXED))
+        for value, want in zip(got.values(), folded(coreml, kind, given), strict=True):
+            np.testing.assert_allclose(value, want, rtol=1e-4, atol=1e-5, strict=False)
+            assert value.shape == want.shape
+
+
+# --------------------------------------------------------------------------- rounding
+
+
+@pytest.mark.parametrize(("name", "function"), [("add", np.add), ("mul", np.multiply), ("real_div", np.divide)])
+def test_an_fp16_result_is_the_fp32_one_rounded_to_nearest_even(name: str, function: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 2**15, 20000).astype(np.uint16).view(np.float16) for _ in range(2))
+    x, y = np.nan_to_num(x, posinf=1.0), np.nan_to_num(y, posinf=1.0)
+    with np.errstate(all="ignore"):
+        want = function(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
+    got = mil_program.single(tmp_path, name, {"x": x, "y": y}, [want])["out_0"]
+    np.testing.assert_array_equal(got, want)
+    assert np.isinf(want).any() and (np.abs(want) < 6e-5).any(), "overflow and subnormals are part of it"
+
+
+def test_a_sum_in_fp16_is_accumulated_in_fp32(tmp_path: Path) -> None:
+    """Accumulated in fp16 it would stop at 2048, where adding 1 changes nothing."""
+    ones = np.ones((1, 5000), np.float16)
+    want = np.array([[5000]], np.float16)
+    got = mil_program.single(tmp_path, "matmul", {"x": ones, "y": ones, "transpose_y": True}, [want])["out_0"]
+    np.testing.assert_array_equal(got, want)
+
+
+def test_whole_numbers_beyond_what_a_float_holds_are_exact(tmp_path: Path) -> None:
+    x = np.array([2**24 + 1, -(2**30) - 7], np.int32)
+    got = mil_program.single(tmp_path, "add", {"x": x, "y": np.array([2, 3], np.int32)}, [x])["out_0"]
+    np.testing.assert_array_equal(got, [2**24 + 3, -(2**30) - 4])
+
+
+# --------------------------------------------------------------------------- indices that Core ML does not define
+
+
+def test_an_index_below_zero_counts_from_the_end_only_where_the_program_cannot_validate(tmp_path: Path) -> None:
+    x, index = np.arange(4, dtype=np.float32), np.array([-1, 0], np.int32)
+    given = {"x": x, "indices": index}
+    got = mil_program.single(tmp_path / "old", "gather", given, [x[index]])["out_0"]
+    np.testing.assert_array_equal(got, [3, 0])
+    with pytest.raises(
+        StageFailed, match=r"op 'gather' \('out_0'\) cannot be computed: an index is outside an axis of 4"
+    ):
+        mil_program.single(tmp_path / "new", "gather", {**given, "validate_indices": False}, [x[index]])
+
+
+# --------------------------------------------------------------------------- blocks
+
+
+def test_a_loop_runs_its_body_while_its_condition_holds(tmp_path: Path) -> None:
+    """n, total = 0, x; while n < limit: n, total = n + 1, total * 2."""
+    writer, x = mil_program.Writer(), np.array([1.5, -2], np.float32)
+    count = np.array([0], np.int32)
+    writer.input("x", x)
+    writer.input("limit", count)
+    writer.const("zero", count)
+    loop = writer.op("while_loop", {"loop_vars": ["zero", "x"]}, {"n": count, "total": x})
+    outer = writer.block
+    for inside in range(2):
+        writer.block = loop.blocks.add()
+        for name, array in (("i", count), ("t", x)):
+            message = writer.block.inputs.add()
+            message.name = name
+            mil_program.describe(message.type, mil_program.NUMBERS[array.dtype.name], array.shape)
+        if inside == 0:
+            writer.op("less", {"x": "i", "y": "limit"}, {"more": count < 1})
+            writer.block.outputs[:] = ["more"]
+        else:
+            writer.const("one", np.array([1], np.int32))
+            writer.const("two", np.array(2, np.float32))
+            writer.op("add", {"x": "i", "y": "one"}, {"next": count})
+            writer.op("mul", {"x": "t", "y": "two"}, {"twice": x})
+            writer.block.outputs[:] = ["next", "twice"]
+    writer.block = outer
+    program = mil.load(writer.save(tmp_path, ["total"]))
+    for limit in (0, 1, 5):
+        got = program.run({"x": x, "limit": np.array([limit], np.int32)})["total"]
+        np.testing.assert_array_equal(got, x * 2**limit)
+
+
+def test_a_branch_runs_one_of_its_blocks(tmp_path: Path) -> None:
+    """The same name may stand for another constant in each block."""
+    writer, x = mil_program.Writer(), np.array([1.5, -2], np.float32)
+    writer.input("x", x)
+    writer.input("choose", np.array(True))
+    branch = writer.op("cond", {"pred": "choose"}, {"y": x})
+    outer = writer.block
+    for factor in (3, 5):
+        writer.block = branch.blocks.add()
+        writer.const("factor", np.array(factor, np.float32))
+        writer.op("mul", {"x": "x", "y": "factor"}, {"scaled": x})
+        writer.block.outputs[:] = ["scaled"]
+    writer.block = outer
+    program = mil.load(writer.save(tmp_path, ["y"]))
+    for choose, factor in ((True, 3), (False, 5)):
+        np.testing.assert_array_equal(program.run({"x": x, "choose": np.array(choose)})["y"], x * factor)
