@@ -68,7 +68,7 @@ def test_extras_of_the_x86_target_are_its_runtimes_and_torch() -> None:
 def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; sys.exit(envs.main())"
     told = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT), "x86"], capture_output=True, text=True)
-    assert (told.returncode, told.stdout.strip()) == (0, "onnx,openvino,torch"), told.stderr
+    assert (told.returncode, told.stdout.strip()) == (0, "executorch,litert,onnx,openvino,torch"), told.stderr
 
 
 def test_an_unknown_target_ends_the_setup_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_an_unknown_target_ends_the_setup_with_a_suggestion(capfd: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("extras", "torch"), [(("onnx",), True), (("openvino", "dev"), False), ((), False), (("prune",), True)]
+    ("extras", "torch"), [(("onnx",), True), (("openvino", "images"), False), ((), False), (("prune",), True)]
 )
 def test_torch_is_installed_only_where_an_extra_needs_it(extras: tuple[str, ...], torch: bool) -> None:
     assert setup.needs_torch(extras) is torch
