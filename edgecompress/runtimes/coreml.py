@@ -90,7 +90,7 @@ def _flat(program: Any, model: Artifact) -> Any:
     import torch
     from torch.utils import _pytree as pytree
 
-    inner = program.module(check_guards=False)
+    inner = _unshared(_folded(program.module(check_guards=False)))
     takes = [getattr(torch, spec.dtype) for spec in model.inputs]
     gives = [getattr(torch, _dtype(spec.dtype)) for spec in model.outputs]
 
@@ -106,6 +106,42 @@ def _flat(program: Any, model: Artifact) -> Any:
             return tuple(_cast(tensor, dtype) for tensor, dtype in zip(found, gives, strict=True))
 
     return Flat()
+
+
+def _folded(net: Any) -> Any:
+    """The graph module with what depends on no input and no weight computed: masks of `arange`, `new_ones` and the like.
+
+    coremltools would compute it as well, but does not know all operators that such parts are made of.
+    """
+    import torch
+
+    calls = [node for node in net.graph.nodes if node.op == "call_function"]
+    if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
+        return net  # what is written into is no constant
+    known: dict[Any, Any] = {}
+    for node in calls:
+        if all(read in known for read in node.all_input_nodes):
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*args, **kwargs)
+    for index, node in enumerate(n for n, value in known.items() if isinstance(value, torch.Tensor)):
+        net.register_buffer(f"folded_{index}", known[node].clone())
+        with net.graph.inserting_before(node):
+            node.replace_all_uses_with(net.graph.get_attr(f"folded_{index}"))
+    net.graph.eliminate_dead_code()
+    net.recompile()
+    return net
+
+
+def _unshared(net: Any) -> Any:
+    """The module with a copy wherever a weight has a second name: TorchScript takes none, and coremltools joins them."""
+    seen: set[int] = set()
+    for module in net.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if id(tensor) in seen:
+                    held[name] = type(tensor)(tensor.detach().clone())
+                seen.add(id(tensor))
+    return net
 
 
 def _cast(tensor: Any, dtype: Any) -> Any:

@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Options:
 
     keep_ops: tuple[str, ...] = ()  # operator types
     samples: int | None = 16  # calibration items at most, evenly spread over the split; None is all
-    headroom: float = 4.0  # how many times larger than on the samples a number may get
+    headroom: float = 2.0  # how many times larger than on the samples a number may get; masks are often -30,000
     floor_db: float = 50.0  # of each output against fp32; more operators stay in fp32 until it is reached
 
     def __post_init__(self) -> None:
@@ -87,6 +88,11 @@ class _Trial:
         self.operators = list(_operators(convert.program(self.file)))
         self.names = [_name(op) for op in self.operators]
         self.words = convert.names([s.name for s in request.model.inputs], [s.name for s in request.model.outputs])
+
+    @cached_property
+    def answers(self) -> list[dict[str, Array]]:
+        """The outputs of the fp32 program for each batch."""
+        return [_floats(self.full.run(inputs)) for inputs in self._items()]
 
     def chosen(self) -> set[str]:
         """The operators that stay in fp32 whatever the samples show."""
@@ -139,8 +145,8 @@ class _Trial:
             raise StageFailed(f"coreml_fp16: coremltools: {first_line(error)}") from error
 
     def _pairs(self, half: Any) -> Iterator[Mapping[str, tuple[Array, Array]]]:
-        for inputs in self._items():
-            full, other = _floats(self.full.run(inputs)), half.run(inputs)
+        for inputs, full in zip(self._items(), self.answers, strict=True):
+            other = half.run(inputs)
             yield {name: (values, other[name]) for name, values in full.items()}
 
     def _traced(self, program: mil.Program, inputs: Mapping[str, Any]) -> dict[str, Array]:

@@ -38,5 +38,21 @@ def _pruned(model: Any, options: Options) -> Any:
     convert.coremltools()
     import coremltools.optimize as cto
 
-    how = cto.coreml.OpMagnitudePrunerConfig(target_sparsity=options.sparsity, weight_threshold=options.min_size)
-    return cto.coreml.prune_weights(model, cto.coreml.OptimizationConfig(how))
+    # a threshold for each weight: coremltools' own, from a share, is wrong for fp16 weights of over 65,504 numbers
+    how = {
+        name: cto.coreml.OpThresholdPrunerConfig(
+            threshold=_threshold(weight.val, options.sparsity),
+            minimum_sparsity_percentile=0.0,
+            weight_threshold=options.min_size,
+        )
+        for name, weight in cto.coreml.get_weights_metadata(model, weight_threshold=options.min_size).items()
+    }
+    return cto.coreml.prune_weights(model, cto.coreml.OptimizationConfig(op_name_configs=how))
+
+
+def _threshold(weight: Any, sparsity: float) -> float:
+    """The largest magnitude of the share of numbers that goes."""
+    import numpy
+
+    count = max(int(weight.size * sparsity), 1)
+    return float(numpy.partition(numpy.abs(weight).ravel(), count - 1)[count - 1])
