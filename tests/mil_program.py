@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ def describe(message: Any, number: int, shape: Sequence[int | None]) -> None:
             dimension.constant.size = size
 
 
-def value(given: Any, dtype: str = "") -> Any:
-    """A Value written in the program: a string, or an array; `dtype` names a type below 8 bits, already packed."""
+def value(given: Any) -> Any:
+    """A Value written in the program: a string, or an array."""
     message = messages().Value()
     tensor = message.immediateValue.tensor
     if isinstance(given, str):
@@ -47,6 +48,25 @@ def value(given: Any, dtype: str = "") -> Any:
         getattr(tensor, field).SetInParent()
     else:
         tensor.bytes.values = array.tobytes()
+    return message
+
+
+def weights(entries: Sequence[tuple[str, np.ndarray]]) -> tuple[bytes, list[int]]:
+    """A weight.bin of arrays, 8 bits or wider, and the offsets by which a program finds them."""
+    data, offsets = bytearray(struct.pack("<II", len(entries), 2).ljust(64, b"\0")), []
+    for dtype, array in entries:
+        offsets.append(len(data))
+        begin = len(data) + 64
+        data += struct.pack("<IIQQ", 0xDEADBEEF, BY_NAME[dtype].blob, array.nbytes, begin).ljust(64, b"\0")
+        data += array.tobytes().ljust(-(-array.nbytes // 64) * 64, b"\0")
+    return bytes(data), offsets
+
+
+def stored(array: np.ndarray, offset: int, file: str = "@model_path/weights/weight.bin") -> Any:
+    """A Value in weight.bin."""
+    message = messages().Value()
+    describe(message.type, NUMBERS[array.dtype.name], array.shape)
+    message.blobFileValue.fileName, message.blobFileValue.offset = file, offset
     return message
 
 
@@ -66,7 +86,7 @@ class Writer:
         describe(message.type, NUMBERS[array.dtype.name], array.shape if shape is None else shape)
 
     def const(self, name: str, given: Any) -> None:
-        message = given if hasattr(given, "immediateValue") else value(given)
+        message = given if hasattr(given, "blobFileValue") else value(given)
         op = self.op("const", {}, {})
         out = op.outputs.add()
         out.name = name

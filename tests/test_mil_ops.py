@@ -1,4 +1,4 @@
-"""Each op of the interpreter over random shapes and attributes, against torch, NumPy, and coremltools' own semantics."""
+"""Each op over random shapes and attributes: what torch, NumPy and coremltools' own semantics say of it."""
 
 from __future__ import annotations
 

@@ -63,17 +63,19 @@ def constexpr_sparse_blockwise_shift_scale(
 
 
 def _looked_up(indices: Any, lut: Any, vector_axis: int | None) -> Any:
+    """Each index by its vector in the table of its block."""
     *blocks, palettes, wide = lut.shape
-    if wide > 1 and vector_axis is None:
-        raise ValueError("a table of vectors without an axis")
-    tables = lut
-    for axis, (size, count) in enumerate(zip(indices.shape, blocks, strict=True)):
-        tables = tables.repeat_interleave(size // count, axis)
-    chosen = indices.to(torch.int64).reshape(*indices.shape, 1, 1).expand(*indices.shape, 1, wide)
-    vectors = torch.gather(tables.expand(*indices.shape, palettes, wide), -2, chosen).squeeze(-2)
+    if indices.numel() and int(indices.max()) >= palettes:
+        raise IndexError(f"an index of {int(indices.max())} into tables of {palettes}")
+    table = torch.zeros((), dtype=torch.int64)
+    for size, count in zip(indices.shape, blocks, strict=True):
+        table = table.unsqueeze(-1) * count + torch.arange(size) // (size // count)
+    vectors = lut.reshape(-1, wide)[table * palettes + indices]
     if wide == 1:
         return vectors.squeeze(-1)
-    axis = (vector_axis or 0) % indices.ndim
+    if vector_axis is None:
+        raise ValueError("a table of vectors without an axis")
+    axis = vector_axis % indices.ndim
     return vectors.movedim(-1, axis + 1).flatten(axis, axis + 1)
 
 
