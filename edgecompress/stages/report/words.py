@@ -94,11 +94,11 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
     crashed = [s for s in variant["sessions"] if s["crashed"]]
     if crashed:
         yield f"{variant['name']} crashed in {plural(len(crashed), 'session')}: {crashed[0]['crashed']}"
-    if variant["name"] != subject:
-        return
     for runtime, says in variant["also"].items():
         if says != "ok":
-            yield f"{variant['name']} does not do in {runtime}: {says}"
+            yield f"{variant['name']} is not what it should be in {runtime}: {says}."
+    if variant["name"] != subject:
+        return
     cold = [s for s in variant["sessions"] if s["warm"] is False]
     if cold:
         yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
