@@ -51,7 +51,9 @@ def _legal(name: str, end: str, taken: set[str]) -> str:
 
 def opened(file: Path) -> Any:
     """A saved package as coremltools' model, which cannot be run but can be compressed."""
-    return coremltools().models.MLModel(str(file), skip_model_load=True)
+    ct = coremltools()
+    # not from the package's own path: coremltools would write its manifest anew
+    return ct.models.MLModel(_spec(file), weights_dir=str(_weights(file)), skip_model_load=True)
 
 
 def program(file: Path) -> Any:
@@ -59,9 +61,17 @@ def program(file: Path) -> Any:
     coremltools()
     from coremltools.converters.mil.frontend.milproto import load
 
-    model = opened(file)
-    spec = model.get_spec()
-    return load.load(spec, spec.specificationVersion, model.weights_dir)
+    spec = _spec(file)
+    return load.load(spec, spec.specificationVersion, str(_weights(file)))
+
+
+def _spec(file: Path) -> Any:
+    return coremltools().proto.Model_pb2.Model.FromString((file / package.MODEL).read_bytes())
+
+
+def _weights(file: Path) -> Path:
+    """The folder of a package's weights, which need not exist."""
+    return file / package.MODEL.parent / package.WEIGHTS.parent
 
 
 def save(model: Any, folder: Path) -> None:
@@ -77,9 +87,9 @@ def save(model: Any, folder: Path) -> None:
 
 
 def _settle(manifest: Path) -> None:
-    """Identifiers made from the names of what they identify."""
+    """Identifiers made from the names of what they identify; the rest as coremltools writes it."""
     text = manifest.read_text(encoding="utf-8")
     known = json.loads(text)["itemInfoEntries"]
     for identifier, entry in known.items():
         text = text.replace(identifier, str(uuid.uuid5(uuid.NAMESPACE_OID, entry["name"])))
-    manifest.write_text(json.dumps(json.loads(text), indent=4, sort_keys=True), encoding="utf-8")
+    manifest.write_text(json.dumps(json.loads(text), indent=4, sort_keys=True) + "\n", encoding="utf-8")

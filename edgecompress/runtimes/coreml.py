@@ -109,7 +109,7 @@ def _flat(program: Any, model: Artifact) -> Any:
 
 
 def _folded(net: Any) -> Any:
-    """The graph module with what depends on no input and no weight computed: masks of `arange`, `new_ones` and the like.
+    """The graph module with what depends on no input and no weight computed: masks made of `arange` and the like.
 
     coremltools would compute it as well, but does not know all operators that such parts are made of.
     """
@@ -133,7 +133,7 @@ def _folded(net: Any) -> Any:
 
 
 def _unshared(net: Any) -> Any:
-    """The module with a copy wherever a weight has a second name: TorchScript takes none, and coremltools joins them."""
+    """The module with a copy wherever a weight has a second name: TorchScript takes none, coremltools joins them."""
     seen: set[int] = set()
     for module in net.modules():
         for held in (module._parameters, module._buffers):
