@@ -29,7 +29,10 @@ class Options:
 
 
 def apply(request: Request) -> Artifact:
-    """The TFLite model with int8 weights; inputs: "model". facts: {"skipped": [operator]}; "lost": none has weights."""
+    """The TFLite model with int8 weights; inputs: "model".
+
+    facts: {"quantized", "skipped": [operator]}; "lost" when no operator has weights.
+    """
     from ai_edge_quantizer import qtyping
 
     options: Options = request.options
@@ -40,7 +43,9 @@ def apply(request: Request) -> Artifact:
     recipe.add_dynamic_config(".*", qtyping.TFLOperationName.ALL_SUPPORTED, num_bits=8)
     _litert.keep(recipe, skipped, () if options.depthwise else ("DEPTHWISE_CONV_2D",))
     after = _litert.quantized(data, recipe)
-    facts: dict[str, Any] = {"skipped": skipped}
-    if len(after) >= len(data):
-        facts["lost"] = "nothing for dynamic int8 to shrink: no operator with weights of some size"
+    floats = {op.scope for op in _litert.operators(after) if op.weights}
+    chosen = [op.scope for op in found if op.weights and op.scope not in floats]
+    facts: dict[str, Any] = {"quantized": chosen, "skipped": skipped}
+    if not chosen:
+        facts["lost"] = "nothing for dynamic int8 to shrink: no operator with weights"
     return _litert.artifact(request, after, facts)

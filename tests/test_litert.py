@@ -1,0 +1,407 @@
+"""LiteRT and its elder: what a file computes, its names and dtypes, strangers' files, each compression, real nets."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgecompress import agent, config, conformance, envs, registry, settings, tensors, tflite_file
+from edgecompress.errors import CheckFailed, InputError
+from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.runtimes import _tflite, litert, tflite
+from edgecompress.stages import data, trace
+from edgecompress.transports import host
+
+pytestmark = pytest.mark.slow
+torch = pytest.importorskip("torch")
+pytest.importorskip("ai_edge_quantizer")
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+elder = pytest.mark.skipif(bool(envs.missing(tflite)), reason=f"run: {envs.install_command(tflite)}")
+
+
+class Reader(torch.nn.Module):
+    """Ids, features and a state in; scores, the next state and the highest id out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 8)
+        self.lstm = torch.nn.LSTM(8, 16, batch_first=True)
+        self.head = torch.nn.Linear(16, 5)
+
+    def forward(self, ids: torch.Tensor, x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Three tensors of different meaning; two of them could be taken for each other."""
+        y, _ = self.lstm(self.embed(ids))
+        return self.head(y[:, -1]), (y + x).sum(1) + h, ids.max(1).values
+
+
+def artifact_of(net: torch.nn.Module, inputs: tuple[torch.Tensor, ...], folder: Path, ends: Any) -> Artifact:
+    """The net as a program with any batch from 1 to 8."""
+    batch = torch.export.Dim("batch", min=1, max=8)
+    program = torch.export.export(net.eval(), inputs, dynamic_shapes=tuple({0: batch} for _ in inputs))
+    folder.mkdir(parents=True)
+    torch.export.save(program, folder / "program.pt2")
+    return Artifact(folder, "program", *ends).write()
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reader, Artifact, Artifact]:
+    """The net, its program, and its file; names that sort otherwise than they stand."""
+    folder = tmp_path_factory.mktemp("reader")
+    torch.manual_seed(0)
+    net = Reader()
+    example = (torch.randint(0, 50, (2, 7)), torch.randn(2, 7, 16), torch.randn(2, 16))
+    batch = Dim("batch", 1, 8)
+    inputs = (
+        TensorSpec("z.ids", (batch, 7), "int64"),
+        TensorSpec("a", (batch, 7, 16)),
+        TensorSpec("h", (batch, 16)),
+    )
+    outputs = (
+        TensorSpec("z", (batch, 5)),
+        TensorSpec("y.0", (batch, 16), feeds="h"),
+        TensorSpec("b", (batch,), "int64"),
+    )
+    program = artifact_of(net, example, folder / "program", (inputs, outputs))
+    (folder / "file").mkdir()
+    return net, program, litert.export(Request({"model": program}, folder / "file", None, Context(batch=2)))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Artifact, Artifact]]:
+    """A net of convolutions as a file, and data for it."""
+    folder = tmp_path_factory.mktemp("small")
+    out = folder / "file"
+    out.mkdir()
+    model = litert.export(Request({"model": conformance.net("program", folder)}, out))
+    yield model, conformance.samples(model, folder)
+
+
+def compressed(name: str, model: Artifact, samples: Artifact, out: Path, **options: Any) -> Artifact:
+    module = registry.load("techniques", name)
+    out.mkdir(parents=True, exist_ok=True)
+    return module.apply(  # type: ignore[no-any-return]
+        Request({"model": model, "samples": samples}, out, config.build(module.Options, options, name))
+    )
+
+
+def answers(model: Artifact, samples: Artifact) -> np.ndarray:
+    """What the first output means, for each item of the test split."""
+    session, spec = litert.open(model, 1), model.outputs[0]
+    given = tensors.batches(samples, "test", 1, None, model)
+    return np.concatenate([tensors.real(session.run(inputs)[spec.name], spec) for inputs in given])
+
+
+def sqnr_db(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(10 * np.log10((ours.astype(float) ** 2).sum() / ((ours - theirs.astype(float)) ** 2).sum()))
+
+
+# --------------------------------------------------------------------------- export
+
+
+def test_each_output_has_the_value_that_its_name_says(reader: tuple[Reader, Artifact, Artifact]) -> None:
+    net, _, model = reader
+    ids, x, h = torch.randint(0, 50, (2, 7)), torch.randn(2, 7, 16), torch.randn(2, 16)
+    given = {"z.ids": ids.numpy().astype(np.int32), "a": x.numpy(), "h": h.numpy()}
+    found = litert.open(model, 1).run(given)
+    with torch.no_grad():
+        wanted = dict(zip(("z", "y.0", "b"), net(ids, x, h), strict=True))
+    assert list(found) == list(wanted)
+    for name, value in wanted.items():
+        assert np.allclose(found[name], value.numpy(), atol=1e-5), name
+
+
+def test_the_file_s_own_tensors_and_signature_have_the_source_s_names_in_its_order(
+    reader: tuple[Reader, Artifact, Artifact],
+) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    opened = Interpreter(str(reader[2].file(".tflite")))
+    assert [d["name"] for d in opened.get_input_details()] == ["z.ids", "a", "h"]
+    assert [d["name"] for d in opened.get_output_details()] == ["z", "y.0", "b"]
+    (signature,) = opened.get_signature_list().values()
+    assert set(signature["inputs"]) == {"z.ids", "a", "h"}
+    assert set(signature["outputs"]) == {"z", "y.0", "b"}
+
+
+def test_the_specs_tell_the_file_s_batch_and_dtypes_and_keep_the_state(
+    reader: tuple[Reader, Artifact, Artifact],
+) -> None:
+    model = reader[2]
+    assert [(s.shape, s.dtype) for s in model.inputs] == [
+        ((2, 7), "int32"),
+        ((2, 7, 16), "float32"),
+        ((2, 16), "float32"),
+    ]
+    assert [(s.dtype, s.feeds) for s in model.outputs] == [("float32", ""), ("float32", "h"), ("int32", "")]
+
+
+def test_the_same_program_gives_the_same_bytes(reader: tuple[Reader, Artifact, Artifact], tmp_path: Path) -> None:
+    _, program, model = reader
+    assert litert.export(Request({"model": program}, tmp_path, None, Context(batch=2))).sha256 == model.sha256
+
+
+def test_a_dynamic_axis_that_is_not_the_batch_is_refused(tmp_path: Path) -> None:
+    program = Artifact(tmp_path, "program", (TensorSpec("ids", (1, Dim("steps", 1, 9)), "int64"),))
+    with pytest.raises(InputError, match="the axis 'steps' of input 'ids' is dynamic"):
+        litert.export(Request({"model": program}, tmp_path))
+
+
+def test_operators_that_stay_off_xnnpack_are_named(reader: tuple[Reader, Artifact, Artifact]) -> None:
+    table = litert.open(reader[2], 1, profile=True).ops({}, 1)
+    types = {name.split(":")[0] for name in table["fallback"]}
+    assert "EMBEDDING_LOOKUP" in types and "REDUCE_MAX" in types
+    assert not types & {"FULLY_CONNECTED", "LOGISTIC", "TANH"}
+    assert (table["ops"], table["why"]) == ([], _tflite.NO_TIMES)
+
+
+# --------------------------------------------------------------------------- strangers' files
+
+
+def read(file: Path, out: Path) -> Artifact:
+    out.mkdir(parents=True, exist_ok=True)
+    return litert.read(Request({}, out, {"path": str(file)}))
+
+
+def test_a_file_of_a_user_keeps_its_bytes_and_gets_its_specs(
+    reader: tuple[Reader, Artifact, Artifact], tmp_path: Path
+) -> None:
+    model = reader[2]
+    found = read(model.file(".tflite"), tmp_path)
+    assert found.file(".tflite").read_bytes() == model.file(".tflite").read_bytes()
+    assert [(s.name, s.shape, s.dtype) for s in found.outputs] == [(s.name, s.shape, s.dtype) for s in model.outputs]
+
+
+def test_damaged_bytes_are_refused_in_one_line_or_harmless(small: tuple[Artifact, Artifact], tmp_path: Path) -> None:
+    """Cuts, and noise at seeded places: Python reads every table before anything native does."""
+    whole = small[0].file(".tflite").read_bytes()
+    seeded = np.random.default_rng(0)
+    refused = 0
+    for trial in range(300):
+        torn = bytearray(whole if trial % 2 else whole[: seeded.integers(len(whole))])
+        for _ in range(3 if trial % 2 else 0):
+            torn[seeded.integers(len(torn))] = seeded.integers(256)
+        try:
+            tflite_file.check(bytes(torn), "torn.tflite")
+            tflite_file.ends(bytes(torn), "torn.tflite")
+        except InputError as error:
+            refused += 1
+            assert str(error).startswith("torn.tflite: ") and "\n" not in str(error)
+    assert refused >= 150, "at least every cut"
+
+
+def broken_version(model: Artifact, folder: Path) -> Artifact:
+    """The file, its first operator said to be of a version that no runtime has."""
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    whole = flatbuffer_utils.read_model(model.file(".tflite"))
+    whole.operatorCodes[0].version = 99
+    folder.mkdir()
+    flatbuffer_utils.write_model(whole, folder / "model.tflite")
+    return dataclasses.replace(model, path=folder).write()
+
+
+def test_a_file_that_litert_cannot_run_is_refused_by_a_trial_elsewhere(
+    small: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
+    file = broken_version(small[0], tmp_path / "new").file(".tflite")
+    with pytest.raises(
+        InputError, match="LiteRT cannot run it: ValueError: Didn't find op for builtin opcode"
+    ) as error:
+        read(file, tmp_path / "out")
+    assert "\n" not in str(error.value)
+
+
+def test_a_trial_that_crashes_its_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crashing.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(_tflite, "__name__", "crashing")
+    with pytest.raises(InputError, match=re.escape("x.tflite: LiteRT crashes on it (SIGSEGV)")):
+        _tflite.rehearse(tmp_path / "x.tflite", "x.tflite")
+
+
+# --------------------------------------------------------------------------- compression
+
+
+def test_int8_inputs_and_outputs_say_their_scale_and_mean_the_same(
+    small: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
+    model, samples = small
+    floats = compressed("litert_int8", model, samples, tmp_path / "float")
+    whole = compressed("litert_int8", model, samples, tmp_path / "int8", io="int8")
+    assert {s.dtype for s in (*floats.inputs, *floats.outputs)} == {"float32"}
+    assert {s.dtype for s in (*whole.inputs, *whole.outputs)} == {"int8"}
+    assert all(s.quantization is not None for s in (*whole.inputs, *whole.outputs))
+    assert np.allclose(answers(floats, samples), answers(whole, samples), atol=1e-6)
+    assert sqnr_db(answers(model, samples), answers(whole, samples)) > 25
+
+
+def test_an_operator_that_is_skipped_stays_in_float(small: tuple[Artifact, Artifact], tmp_path: Path) -> None:
+    model, samples = small
+    all_int8 = compressed("litert_int8", model, samples, tmp_path / "all")
+    without = compressed("litert_int8", model, samples, tmp_path / "without", skip=("Conv2d_0",))
+    assert without.facts["skipped"] and all("Conv2d_0" in name for name in without.facts["skipped"])
+    kinds = ["int8", "float32"]
+    assert [first_convolution(a) for a in (all_int8, without)] == kinds
+    with pytest.raises(InputError, match="skip: no operator's name matches 'absent'"):
+        compressed("litert_int8", model, samples, tmp_path / "absent", skip=("absent",))
+
+
+def first_convolution(model: Artifact) -> str:
+    """The dtype of its weights."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    opened = Interpreter(str(model.file(".tflite")))
+    node = next(n for n in opened._get_ops_details() if n["op_name"] == "CONV_2D")
+    return str(node["operand_types"][1].__name__)
+
+
+class Dead(torch.nn.Module):
+    """A convolution with a channel whose weights are all but zero and whose bias is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        with torch.no_grad():
+            self.conv.weight[1] *= 1e-9
+            self.conv.bias[1] = 5.0
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """The channels' means."""
+        return self.conv(image).mean((2, 3))
+
+
+def test_the_bias_of_a_dead_channel_survives_int8(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    ends = ((TensorSpec("image", (Dim("batch", 1, 8), 3, 8, 8)),), (TensorSpec("means", (Dim("batch", 1, 8), 4)),))
+    program = artifact_of(Dead(), (torch.randn(2, 3, 8, 8),), tmp_path / "program", ends)
+    (tmp_path / "file").mkdir()
+    model = litert.export(Request({"model": program}, tmp_path / "file"))
+    samples = conformance.samples(model, tmp_path)
+    found = answers(compressed("litert_int8", model, samples, tmp_path / "int8"), samples)
+    assert found[:, 1] == pytest.approx(5.0, abs=0.05)
+
+
+def test_fp16_halves_the_weights_and_keeps_the_small_operators(
+    small: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
+    model, samples = small
+    halved = compressed("litert_fp16", model, samples, tmp_path / "half", small=0.0)
+    kept = compressed("litert_fp16", model, samples, tmp_path / "kept", small=0.2)
+    assert halved.size_bytes < kept.size_bytes < model.size_bytes
+    assert halved.facts["kept"] == [] and kept.facts["kept"]
+    assert sqnr_db(answers(model, samples), answers(halved, samples)) > 50
+
+
+def test_weights_beyond_half_precision_stay_in_fp32(tmp_path: Path) -> None:
+    class Large(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(8, 64), torch.nn.Linear(64, 64)
+            torch.nn.init.constant_(self.one.weight, 1e6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(torch.tanh(self.one(x)))  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    ends = ((TensorSpec("x", (Dim("batch", 1, 8), 8)),), (TensorSpec("y", (Dim("batch", 1, 8), 64)),))
+    program = artifact_of(Large(), (torch.randn(2, 8),), tmp_path / "program", ends)
+    (tmp_path / "file").mkdir()
+    model = litert.export(Request({"model": program}, tmp_path / "file"))
+    samples = conformance.samples(model, tmp_path)
+    half = compressed("litert_fp16", model, samples, tmp_path / "half", small=0.0)
+    assert len(half.facts["kept"]) == 1
+    assert sqnr_db(answers(model, samples), answers(half, samples)) > 50
+
+
+def test_dynamic_int8_of_a_net_without_weights_is_lost(tmp_path: Path) -> None:
+    class Plain(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x) + 1
+
+    ends = ((TensorSpec("x", (Dim("batch", 1, 8), 8)),), (TensorSpec("y", (Dim("batch", 1, 8), 8)),))
+    program = artifact_of(Plain(), (torch.randn(2, 8),), tmp_path / "program", ends)
+    (tmp_path / "file").mkdir()
+    model = litert.export(Request({"model": program}, tmp_path / "file"))
+    found = compressed("litert_dynamic", model, model, tmp_path / "dynamic")
+    assert "nothing for dynamic int8 to shrink: no operator with weights" in found.facts["lost"]
+
+
+# --------------------------------------------------------------------------- the elder
+
+
+def asked(runtime: str, model: Artifact, samples: Artifact, out: Path) -> Mapping[str, Any]:
+    out.mkdir(parents=True, exist_ok=True)
+    plugin = {"name": runtime, "module": f"edgecompress.runtimes.{runtime}"}
+    request = {"mode": "outputs", "runtime": plugin, "artifact": str(model.path), "samples": str(samples.path)}
+    return agent.ask(host.connect({}), {**request, "threads": 1, "batch": 1}, out, 120)
+
+
+@elder
+def test_the_same_file_answers_the_same_in_tflite_runtime(small: tuple[Artifact, Artifact], tmp_path: Path) -> None:
+    model, samples = small
+    told = asked("tflite", model, samples, tmp_path)
+    assert told["environment"]["versions"] == {"tflite-runtime": "2.14.0"}
+    found = np.load(tmp_path / "test" / f"{model.outputs[0].name}.npy")
+    assert np.allclose(found, answers(model, samples), atol=1e-5)
+
+
+@elder
+def test_an_operator_that_tflite_runtime_has_not_is_named_with_its_version(
+    small: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
+    new = broken_version(small[0], tmp_path / "new")
+    with pytest.raises(CheckFailed, match=r"tflite-runtime 2\.14 knows no [A-Z_0-9]+ of version 99: the file needs"):
+        asked("tflite", new, small[1], tmp_path / "out")
+
+
+# --------------------------------------------------------------------------- a real net
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact, np.ndarray]:
+    """ResNet-20 as a file, its data, and what torch answers to the 500 test images."""
+    from edgecompress.stages import golden
+
+    folder = tmp_path_factory.mktemp("resnet20")
+    sys.path.insert(0, str(EXAMPLES / "resnet20"))
+    file = EXAMPLES / "resnet20" / "source.toml"
+    source = config.build(settings.Source, config.read_toml(file), str(file))
+    request = {"source": dataclasses.asdict(source), "samples": source.samples}
+    made: dict[str, Artifact] = {}
+    for name, stage, inputs, options in (
+        ("data", data.run, {}, request),
+        ("module", trace.load, {"samples": "data"}, {"model": source.model, "dynamic": {}}),
+        ("program", trace.run, {"model": "module", "samples": "data"}, {"dynamic": {}}),
+        ("golden", golden.run, {"model": "module", "samples": "data"}, {"splits": ["test"], "metric": "top1"}),
+        ("file", litert.export, {"model": "program"}, None),
+    ):
+        (folder / name).mkdir()
+        given = {role: made[which] for role, which in inputs.items()}  # type: ignore[attr-defined]
+        made[name] = stage(Request(given, folder / name, options))  # type: ignore[operator]
+    sys.path.remove(str(EXAMPLES / "resnet20"))
+    wanted = made["golden"]
+    return made["file"], made["data"], np.array(tensors.load(wanted, "test", wanted.outputs[0].name))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("technique", "least_db", "most_lost"),
+    [("", 100, 0), ("litert_fp16", 50, 0), ("litert_int8", 28, 2), ("litert_dynamic", 28, 2)],
+)
+def test_resnet20_keeps_its_answers_in_each_precision(
+    resnet: tuple[Artifact, Artifact, np.ndarray], technique: str, least_db: float, most_lost: int, tmp_path: Path
+) -> None:
+    model, samples, wanted = resnet
+    found = answers(compressed(technique, model, samples, tmp_path) if technique else model, samples)
+    labels = tensors.labels(samples, "test")
+    assert labels is not None
+    assert sqnr_db(wanted, found) >= least_db
+    assert (wanted.argmax(1) == labels).sum() - (found.argmax(1) == labels).sum() <= most_lost
