@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,13 @@ def shape(rng: Rng, low: int = 1, high: int = 4, rank: int | None = None) -> tup
     return tuple(int(n) for n in rng.integers(low, high + 1, rank or int(rng.integers(1, 5))))
 
 
-def case(*names: str) -> Callable[[Callable[..., Case]], Callable[..., Case]]:
-    """Registers a generator for an op, or for several that differ in their function only."""
+def case(*names: str, each: Iterable[Any] = ()) -> Callable[[Callable[..., Case]], Callable[..., Case]]:
+    """Registers a generator for an op: once for `each` of its modes; or for several that differ in their function."""
 
     def register(make: Callable[..., Case]) -> Callable[..., Case]:
         for name in names:
-            CASES.setdefault(name, []).append(lambda rng, name=name: make(rng, name) if len(names) > 1 else make(rng))
+            given = [(name,)] if len(names) > 1 else [(mode,) for mode in each] or [()]
+            CASES.setdefault(name, []).extend(lambda rng, args=args: make(rng, *args) for args in given)
         return make
 
     return register
@@ -105,9 +106,8 @@ def sloped(rng: Rng, name: str) -> Case:
     return name, given, lambda x, **_: function(t(x), *values)
 
 
-@case("gelu")
-def gelu(rng: Rng) -> Case:
-    mode = str(rng.choice(["EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"]))
+@case("gelu", each=("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"))
+def gelu(rng: Rng, mode: str) -> Case:
     wanted = {
         "EXACT": lambda x: F.gelu(x),
         "TANH_APPROXIMATION": lambda x: F.gelu(x, approximate="tanh"),
@@ -221,9 +221,8 @@ CASTS = {
 }
 
 
-@case("cast")
-def cast(rng: Rng) -> Case:
-    dtype = str(rng.choice(list(CASTS)))
+@case("cast", each=CASTS)
+def cast(rng: Rng, dtype: str) -> Case:
     low = 0 if dtype.startswith("u") else -100
     x = rng.uniform(low, 100, shape(rng)).astype(np.float32)
     return "cast", {"x": x, "dtype": dtype}, lambda x, dtype: x.astype(CASTS[dtype])
@@ -278,6 +277,9 @@ def einsum(rng: Rng) -> Case:
     return "einsum", {"values": values, "equation": equation}, lambda values, equation: np.einsum(equation, *values)
 
 
+PAD_TYPES = ("valid", "custom", "same", "same_lower")
+
+
 def pads(rng: Rng, axes: int, high: int = 2) -> list[int]:
     return [int(n) for n in rng.integers(0, high + 1, 2 * axes)]
 
@@ -297,14 +299,14 @@ def padded(x: torch.Tensor, pad: list[int], fill: float = 0.0) -> torch.Tensor:
     return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=fill)
 
 
-@case("conv")
-def conv(rng: Rng) -> Case:
+@case("conv", each=PAD_TYPES)
+def conv(rng: Rng, pad_type: str) -> Case:
     axes = int(rng.integers(1, 4))
     groups = int(rng.choice([1, 2]))
     strides, dilations, kernel = (shape(rng, high=h, rank=axes) for h in (3, 2, 3))
     x = normal(rng, 2, 2 * groups, *shape(rng, 6, 9, axes))
     given: Given = {"x": x, "weight": normal(rng, 2 * groups, 2, *kernel), "strides": strides, "dilations": dilations}
-    given |= {"groups": groups, "pad_type": str(rng.choice(["valid", "custom", "same", "same_lower"]))}
+    given |= {"groups": groups, "pad_type": pad_type}
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pad = {"valid": [0] * 2 * axes, "custom": pads(rng, axes)}.get(given["pad_type"])
     if given["pad_type"] == "custom":
@@ -345,10 +347,10 @@ def conv_transpose(rng: Rng) -> Case:
     return "conv_transpose", given, wanted
 
 
-@case("conv_transpose")
-def conv_transpose_same(rng: Rng) -> Case:
+@case("conv_transpose", each=(0, 1, 2, 3))
+def conv_transpose_same(rng: Rng, extra: int) -> Case:
     stride = int(rng.integers(1, 4))
-    x, weight = normal(rng, 1, 2, int(rng.integers(2, 6))), normal(rng, 2, 3, stride + 2)
+    x, weight = normal(rng, 1, 2, int(rng.integers(2, 6))), normal(rng, 2, 3, stride + extra)
 
     def wanted(x: Any, weight: Any, **_: Any) -> torch.Tensor:
         """The gradient of a convolution padded `same`, whose input has the size of this output."""
@@ -365,8 +367,7 @@ def pool_given(rng: Rng, axes: int) -> Given:
     return {"x": normal(rng, 2, 3, *shape(rng, 5, 9, axes)), "kernel_sizes": kernel, "strides": strides}
 
 
-def pool_pads(rng: Rng, given: Given, axes: int) -> list[int]:
-    kind = str(rng.choice(["valid", "custom", "same", "same_lower"]))
+def pool_pads(rng: Rng, given: Given, axes: int, kind: str) -> list[int]:
     given["pad_type"] = kind
     if kind == "valid":
         return [0] * 2 * axes
@@ -376,11 +377,11 @@ def pool_pads(rng: Rng, given: Given, axes: int) -> list[int]:
     return tf_same(given["x"].shape[2:], given["kernel_sizes"], given["strides"], kind == "same_lower")
 
 
-@case("max_pool")
-def max_pool(rng: Rng) -> Case:
+@case("max_pool", each=PAD_TYPES)
+def max_pool(rng: Rng, pad_type: str) -> Case:
     axes = int(rng.integers(1, 4))
     given = pool_given(rng, axes)
-    sides = pool_pads(rng, given, axes)
+    sides = pool_pads(rng, given, axes, pad_type)
     run = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1]
     return (
         "max_pool",
@@ -389,11 +390,11 @@ def max_pool(rng: Rng) -> Case:
     )
 
 
-@case("avg_pool")
-def avg_pool(rng: Rng) -> Case:
+@case("avg_pool", each=PAD_TYPES)
+def avg_pool(rng: Rng, pad_type: str) -> Case:
     axes, exclude = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
     given = pool_given(rng, axes)
-    sides = pool_pads(rng, given, axes)
+    sides = pool_pads(rng, given, axes, pad_type)
     given["exclude_padding_from_average"] = exclude
     run = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
 
@@ -419,11 +420,11 @@ def ceil_pool(rng: Rng, name: str) -> Case:
     return name, given, lambda x, **_: F.avg_pool2d(t(x), kernel, stride, side, True, not exclude)
 
 
-@case("l2_pool")
-def l2_pool(rng: Rng) -> Case:
+@case("l2_pool", each=PAD_TYPES)
+def l2_pool(rng: Rng, pad_type: str) -> Case:
     axes = int(rng.integers(1, 3))
     given = pool_given(rng, axes)
-    sides = pool_pads(rng, given, axes)
+    sides = pool_pads(rng, given, axes, pad_type)
     run = (F.lp_pool1d, F.lp_pool2d)[axes - 1]
 
     def wanted(x: Any, kernel_sizes: Any, strides: Any, **_: Any) -> torch.Tensor:
@@ -609,9 +610,9 @@ def transpose(rng: Rng) -> Case:
     return "transpose", {"x": x, "perm": perm}, lambda x, perm: np.transpose(x, perm)
 
 
-@case("concat")
-def concat(rng: Rng) -> Case:
-    size, interleave = list(shape(rng)), bool(rng.random() < 0.4)
+@case("concat", each=(False, True))
+def concat(rng: Rng, interleave: bool) -> Case:
+    size = list(shape(rng, 2, 4))
     axis = int(rng.integers(-len(size), len(size)))
     values = []
     for _ in range(3):
@@ -854,10 +855,10 @@ def band_part(rng: Rng) -> Case:
     return "band_part", {"x": x, "lower": lower, "upper": upper}, wanted
 
 
-@case("cumsum")
-def cumsum(rng: Rng) -> Case:
-    x = normal(rng, *shape(rng))
-    axis, exclusive, reverse = int(rng.integers(0, x.ndim)), bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+@case("cumsum", each=itertools.product((False, True), repeat=2))
+def cumsum(rng: Rng, kind: tuple[bool, bool]) -> Case:
+    x, (exclusive, reverse) = normal(rng, *shape(rng, 2, 4)), kind
+    axis = int(rng.integers(0, x.ndim))
 
     def wanted(x: Any, **_: Any) -> Any:
         whole = np.flip(x, axis) if reverse else x
@@ -893,9 +894,9 @@ def topk(rng: Rng) -> Case:
     return "topk", {"x": x, "k": k, "axis": axis, "ascending": ascending, "output_indices_dtype": dtype}, wanted
 
 
-@case("pad")
-def pad(rng: Rng) -> Case:
-    x, mode = normal(rng, *shape(rng, 3, 5)), str(rng.choice(["constant", "reflect", "replicate"]))
+@case("pad", each=("constant", "reflect", "replicate"))
+def pad(rng: Rng, mode: str) -> Case:
+    x = normal(rng, *shape(rng, 3, 5))
     axes = int(rng.integers(1, x.ndim + 1))
     sides = pads(rng, axes)
     width = [(0, 0)] * (x.ndim - axes) + list(zip(sides[::2], sides[1::2], strict=True))
@@ -958,11 +959,10 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@case("scatter")
-def scatter(rng: Rng) -> Case:
+@case("scatter", each=MODES)
+def scatter(rng: Rng, mode: str) -> Case:
     data = normal(rng, *shape(rng, 2, 4))
     axis = int(rng.integers(-data.ndim, data.ndim))
-    mode = str(rng.choice(list(MODES)))
     n = data.shape[axis]
     indices = rng.permutation(n).astype(np.int32)[:2] if mode == "update" else rng.integers(0, n, 3).astype(np.int32)
     size = list(data.shape)
@@ -979,9 +979,9 @@ def scatter(rng: Rng) -> Case:
     return "scatter", {"data": data, "indices": indices, "updates": updates, "axis": axis, "mode": mode}, wanted
 
 
-@case("scatter_along_axis")
-def scatter_along_axis(rng: Rng) -> Case:
-    data, mode = normal(rng, 3, 4), str(rng.choice([m for m in MODES if m != "update"]))
+@case("scatter_along_axis", each=[mode for mode in MODES if mode != "update"])
+def scatter_along_axis(rng: Rng, mode: str) -> Case:
+    data = normal(rng, 3, 4)
     indices, updates = rng.integers(0, 4, (3, 5)).astype(np.int32), np.abs(normal(rng, 3, 5)) + 0.5
 
     def wanted(data: Any, indices: Any, updates: Any, **_: Any) -> Any:
@@ -993,9 +993,9 @@ def scatter_along_axis(rng: Rng) -> Case:
     return "scatter_along_axis", {"data": data, "indices": indices, "updates": updates, "axis": 1, "mode": mode}, wanted
 
 
-@case("scatter_nd")
-def scatter_nd(rng: Rng) -> Case:
-    data, mode = normal(rng, 3, 4, 2), str(rng.choice(list(MODES)))
+@case("scatter_nd", each=MODES)
+def scatter_nd(rng: Rng, mode: str) -> Case:
+    data = normal(rng, 3, 4, 2)
     depth = int(rng.integers(1, 4))
     places = list(itertools.product(*(range(n) for n in data.shape[:depth])))
     indices = np.array([places[i] for i in rng.permutation(len(places))[:3]], np.int32)
@@ -1027,9 +1027,9 @@ def resize_nearest(rng: Rng) -> Case:
     return "resize_nearest_neighbor", given, lambda x, **_: F.interpolate(t(x), size=size, mode="nearest")
 
 
-@case("upsample_bilinear")
-def upsample_bilinear(rng: Rng) -> Case:
-    align, (h, w) = bool(rng.random() < 0.5), (int(n) for n in rng.integers(1, 4, 2))
+@case("upsample_bilinear", each=(False, True))
+def upsample_bilinear(rng: Rng, align: bool) -> Case:
+    h, w = (int(n) for n in rng.integers(1, 4, 2))
     given = {"x": normal(rng, 2, 3, 4, 5), "scale_factor_height": h, "scale_factor_width": w, "align_corners": align}
     return (
         "upsample_bilinear",
@@ -1066,16 +1066,18 @@ def sampled(x: Any, size: tuple[int, int], mode: str) -> Any:
 SAMPLING = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "UNALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS")
 
 
-@case("resize_bilinear")
-def resize_bilinear(rng: Rng) -> Case:
-    mode, (h, w) = str(rng.choice(SAMPLING)), shape(rng, 1, 9, 2)
+@case("resize_bilinear", each=[(mode, one) for mode in SAMPLING for one in (False, True)])
+def resize_bilinear(rng: Rng, kind: tuple[str, bool]) -> Case:
+    """Also to a single element, which the modes differ about."""
+    (mode, one), (h, w) = kind, shape(rng, 1, 9, 2)
+    h = 1 if one else h
     given = {"x": normal(rng, 2, 4, 5), "target_size_height": h, "target_size_width": w, "sampling_mode": mode}
     return "resize_bilinear", given, lambda x, **_: sampled(x, (h, w), mode)
 
 
-@case("resize")
-def resize(rng: Rng) -> Case:
-    mode, (h, w) = str(rng.choice(SAMPLING)), shape(rng, 0, 9, 2)
+@case("resize", each=SAMPLING)
+def resize(rng: Rng, mode: str) -> Case:
+    h, w = shape(rng, 0, 9, 2)
     given: Given = {"x": normal(rng, 2, 4, 5), "shape": [1, h, w], "resized_dims": np.array(2, np.uint32)}
     given |= {"interpolation_mode": "LINEAR", "sampling_mode": mode}
     return "resize", given, lambda x, **_: sampled(x, (h or 4, w or 5), mode)
@@ -1090,10 +1092,9 @@ def reordered(weight: Any, order: str) -> torch.Tensor:
     return torch.cat([parts[gate] for gate in ("ifzo" if len(order) == 4 else "rzo")])
 
 
-@case("lstm")
-def lstm(rng: Rng) -> Case:
-    s, b, i, h = shape(rng, rank=4)
-    direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
+@case("lstm", each=("forward", "reverse", "bidirectional"))
+def lstm(rng: Rng, direction: str) -> Case:
+    s, b, i, h = shape(rng, 2, 5, 4)
     both, whole = direction == "bidirectional", bool(rng.random() < 0.5)
     given: Given = {"x": normal(rng, s, b, i), "direction": direction, "output_sequence": whole}
     given |= {name: normal(rng, b, h * (1 + both)) for name in ("initial_h", "initial_c")}
@@ -1151,10 +1152,10 @@ def gru(rng: Rng) -> Case:
     return "gru", given, wanted
 
 
-@case("rnn")
-def rnn(rng: Rng) -> Case:
-    s, b, i, h = shape(rng, rank=4)
-    act, direction = str(rng.choice(["tanh", "relu"])), str(rng.choice(["forward", "reverse"]))
+@case("rnn", each=("forward", "reverse"))
+def rnn(rng: Rng, direction: str) -> Case:
+    s, b, i, h = shape(rng, 2, 5, 4)
+    act = str(rng.choice(["tanh", "relu"]))
     given = {"x": normal(rng, s, b, i), "initial_h": normal(rng, b, h), "activation": act, "direction": direction}
     given |= {"weight_ih": normal(rng, h, i), "weight_hh": normal(rng, h, h), "bias": normal(rng, h)}
     given["output_sequence"] = True
@@ -1169,11 +1170,10 @@ def rnn(rng: Rng) -> Case:
     return "rnn", given, wanted
 
 
-@case("scaled_dot_product_attention")
-def attention(rng: Rng) -> Case:
+@case("scaled_dot_product_attention", each=(0, 1, 2))
+def attention(rng: Rng, kind: int) -> Case:
     b, n, s, m, e = shape(rng, rank=5)
     given = {"query": normal(rng, b, n, s, e), "key": normal(rng, b, n, m, e), "value": normal(rng, b, n, m, e)}
-    kind = int(rng.integers(0, 3))
     if kind:
         mask = rng.random((s, m)) < 0.7
         mask[:, 0] = True
@@ -1199,10 +1199,10 @@ def quantizer(rng: Rng, size: int, per_axis: bool) -> tuple[Given, np.ndarray, n
     return {**given, "scale": np.array(scale), "zero_point": np.array(zero)}, scale, zero
 
 
-@case("quantize")
-def quantize(rng: Rng) -> Case:
+@case("quantize", each=(False, True))
+def quantize(rng: Rng, per_axis: bool) -> Case:
     x = normal(rng, 2, 3, 4) * 9
-    given, scale, zero = quantizer(rng, 3, bool(rng.random() < 0.5))
+    given, scale, zero = quantizer(rng, 3, per_axis)
     dtype = zero.dtype.name
     limits = np.iinfo(dtype)
     given |= {"input": x, "output_dtype": dtype}
@@ -1215,9 +1215,9 @@ def quantize(rng: Rng) -> Case:
     )
 
 
-@case("dequantize")
-def dequantize(rng: Rng) -> Case:
-    given, scale, zero = quantizer(rng, 3, bool(rng.random() < 0.5))
+@case("dequantize", each=(False, True))
+def dequantize(rng: Rng, per_axis: bool) -> Case:
+    given, scale, zero = quantizer(rng, 3, per_axis)
     limits = np.iinfo(zero.dtype)
     x = rng.integers(limits.min, limits.max + 1, (2, 3, 4)).astype(zero.dtype)
     return (
