@@ -214,7 +214,7 @@ class Cell:
 
     error: str = ""
     sqnr_db: float | None = None  # the lowest of its outputs; None: identical, or it broke
-    fixed: bool = False  # the batch is part of the file: one is made for each batch that is asked for
+    fixed: bool = False  # the net takes any batch, a file only its own: one was made for each that was asked for
 
 
 def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Cell]:
@@ -274,7 +274,7 @@ def zoo_cell(runtime: str, name: str, precision: str, folder: Path) -> Cell:
         with tempfile.TemporaryDirectory() as scratch:
             answered = _answered(runtime, source.samples, model, (Path(scratch), batch))
             sqnr_db = _nearness(source.golden, answered, ZOO_DB[precision])
-        found.append(Cell(sqnr_db=sqnr_db, fixed=_fixed(model)))
+        found.append(Cell(sqnr_db=sqnr_db, fixed=_fixed(model) and bool(source.net.dynamic)))
     return min(found, key=lambda cell: math.inf if cell.sqnr_db is None else cell.sqnr_db)
 
 

@@ -6,9 +6,11 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ NOTE = "<!-- Written by scripts/docs.py from the code; change the code and run `
 os.environ["COLUMNS"] = "100"  # help texts are wrapped to the terminal, which CI does not have
 os.chdir(ROOT / "docs")  # where there are no targets of one's own
 
-from edgecompress import catalog, cli, errors, listing, registry, routes, settings  # noqa: E402
+from edgecompress import catalog, cli, errors, listing, registry, routes, settings, zoo  # noqa: E402
 
 HEADINGS = {
     "techniques": "Techniques",
@@ -174,12 +176,64 @@ def error_page() -> str:
     return f"# Errors and exit codes\n\n```text\n{inspect.cleandoc(errors.__doc__ or '')}\n```\n"
 
 
+ZOO = """# What every runtime was tried on
+
+Small nets with random weights, one of each shape that people bring, taken from torch to each runtime on the planner's
+own road and held against torch: at least 100 dB in fp32, 20 dB in int8. Written from the results of
+`tests/test_zoo.py`, which fails when a cell changes, for the better too. "fixed batch": the net takes any number of
+items, a file of this runtime only one; one was made and run for each batch that was asked for. All of it ran on a CPU,
+`onnx_gpu` too; `coreml` by the interpreter of its programs.
+"""
+
+
+def zoo_page() -> str:
+    """How each net of the zoo fared in each runtime, and what one can do where it failed."""
+    stored = json.loads((ROOT / "tests" / "golden" / "zoo.json").read_text(encoding="utf-8"))
+    rows = [
+        [f"`{name}`", net.says, ", ".join(f"{k} {list(i.shape)}" for k, i in net.inputs.items())]
+        for name, net in zoo.NETS.items()
+    ]
+    parts = [ZOO, table(["net", "what it has", "inputs, of one item"], rows), ""]
+    notes: list[str] = []
+    for precision in ("fp32", "int8"):
+        lines = [[runtime, *zoo_row(runtime, cells[precision], notes)] for runtime, cells in stored.items()]
+        parts += [f"## {precision}\n", table(["runtime", *zoo.NETS], lines), ""]
+    parts += ["## Where not, and what to do\n", *(f"{i}. {note}" for i, note in enumerate(notes, 1))]
+    return "\n".join(parts)
+
+
+def zoo_row(runtime: str, cells: dict[str, str] | str, notes: list[str]) -> list[str]:
+    """The cells of a runtime; what is wrong goes to the notes, and its number into the cell."""
+    if isinstance(cells, str):
+        return ["not reachable" + noted(f"{runtime}: {cells}.", notes)] + [""] * (len(zoo.NETS) - 1)
+    return [
+        f"no{noted(f'{runtime}: {known(runtime, cells[net])}', notes)}" if cells[net].startswith("no: ") else cells[net]
+        for net in zoo.NETS
+    ]
+
+
+def noted(note: str, notes: list[str]) -> str:
+    """The number of a note, which is added where it is new."""
+    if note not in notes:
+        notes.append(note)
+    return f" ({notes.index(note) + 1})"
+
+
+def known(runtime: str, said: str) -> str:
+    """An expected failure in upstream's words and ours."""
+    table = tomllib.loads((ROOT / "tests" / "zoo_expected.toml").read_text(encoding="utf-8"))
+    error = said.removeprefix("no: ")
+    do = next(f["do"] for f in table["failure"] if f["runtime"] == runtime and re.search(f["error"], error))
+    return f"`{error}` {do}"
+
+
 PAGES = {
     "commands.md": commands,
     "plugins.md": plugins,
     "targets.md": targets,
     "files.md": files,
     "errors.md": error_page,
+    "zoo.md": zoo_page,
 }
 
 
