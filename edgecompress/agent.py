@@ -39,6 +39,7 @@ from edgecompress.model import Artifact, Meter, Session, Shell, TensorSpec
 
 RESULT = "result.json"
 TRACE = "trace.json"  # mode outputs: what is kept of each operator's output, where the runtime tells them
+TRACED = 16  # items
 LATENCIES = "latencies.ns"  # nanoseconds per run, 64-bit whole numbers of this machine, in run order
 ITEMS = 32  # batches of samples held in memory and rotated through
 BLOCKS = 4  # the shortest warm-up is so many blocks long
@@ -128,7 +129,7 @@ def _preloaded(asked: Asked, model: Artifact) -> list[dict[str, Any]]:
 def outputs(asked: Asked, out: Path) -> Answer:
     """The artifact's outputs for a whole split, as SPLIT/OUTPUT.npy: item i is the split's item i.
 
-    Where the session can be traced, TRACE holds a sketch of each operator's output for the first batch.
+    Where the session can be traced, TRACE holds a sketch of each operator's output for the first items.
     """
     runtime = _runtime(asked)
     model = Artifact.read(Path(asked["artifact"]))
@@ -137,11 +138,11 @@ def outputs(asked: Asked, out: Path) -> Answer:
     opened = runtime.open(model, asked["threads"])
     writer = tensors.Appender(out / split)
     batch = _batch(model, asked["batch"])
+    if hasattr(opened, "trace"):
+        lines = sketch.trace(opened.trace(inputs) for inputs in _feed(asked, model, TRACED))
+        (out / TRACE).write_text(json.dumps(lines, allow_nan=False), encoding="utf-8")
     for inputs in _feed(asked, model, None):
         kept = min(batch, total - writer.count)
-        if not writer.count and hasattr(opened, "trace"):
-            lines = list(sketch.trace(opened.trace(inputs)))
-            (out / TRACE).write_text(json.dumps(lines, allow_nan=False), encoding="utf-8")
         result = opened.run(inputs)
         writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
     writer.close()

@@ -1,13 +1,14 @@
 """Sketches: a few numbers of an array from which the distance of two arrays is told. Runs on Python 3.9: devices do it.
 
-A sketch is WIDTH projections on random signs, each divided by the square root of the array's size; the root mean square
-of the difference of two sketches estimates that of the arrays, within a third or so (Johnson and Lindenstrauss, 1984).
+Each element is added, with a random sign, to one of WIDTH random sums: the square of the distance of two such sketches
+estimates that of the arrays, within a third or so (Charikar, Chen, Farach-Colton: Finding Frequent Items, 2002).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,41 +16,56 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-WIDTH = 16
-BLOCK = 1 << 16  # elements projected at once
+WIDTH = 16  # a power of two, at most 128: sum and sign are drawn as one byte
 
-Line = Mapping[str, Any]  # of a trace: name, type, size, rms, sketch
+Step = tuple[str, str, Any]  # of an inference: the operator's name, its type, its output
+Line = Mapping[str, Any]  # of a trace: name, type, size, norm (None where it is not finite), sketch
 
 
-def trace(steps: Iterable[tuple[str, str, Any]]) -> Iterator[dict[str, Any]]:
-    """(name, type, array) of each operator's output -> what is kept of it, as JSON; whole numbers count as numbers."""
-    import numpy as np
+@dataclass
+class _Operator:
+    """What is kept of an operator's outputs over the inferences so far."""
 
-    for name, kind, array in steps:
-        values = np.asarray(array)
-        if values.dtype.kind not in "fiub":
-            continue
+    name: str
+    type: str
+    size: int = 0
+    square: float = 0.0
+    sums: list[float] = field(default_factory=lambda: [0.0] * WIDTH)
+
+    def add(self, values: Array, seed: int) -> None:
+        """One more output; each inference has other signs, so that no two can cancel each other."""
+        import numpy as np
+
         flat = values.reshape(-1).astype(np.float64)
-        sound = bool(np.isfinite(flat).all())
-        rms = math.sqrt(float(np.square(flat).mean())) if sound and flat.size else 0.0 if sound else None
-        yield {"name": name, "type": kind, "size": flat.size, "rms": rms, "sketch": of(flat) if sound else []}
+        drawn = np.frombuffer(np.random.RandomState(seed).bytes(flat.size), np.uint8)  # a stream fixed for all time
+        signed = np.where(drawn & 128, flat, -flat)
+        found = np.bincount(drawn % WIDTH, signed, WIDTH)
+        self.size += flat.size
+        self.square += float(np.dot(flat, flat))
+        self.sums = [a + float(b) for a, b in zip(self.sums, found)]  # noqa: B905 (Python 3.9)
+
+    def line(self) -> Line:
+        """As JSON."""
+        sound = math.isfinite(self.square)
+        norm, sketch = (math.sqrt(self.square), self.sums) if sound else (None, [])
+        return {"name": self.name, "type": self.type, "size": self.size, "norm": norm, "sketch": sketch}
 
 
-def of(flat: Array) -> list[float]:
-    """The sketch of a vector; the signs are always the same."""
+def trace(inferences: Iterable[Iterable[Step]]) -> list[Line]:
+    """A line per operator over some inferences, in the order in which they are computed; only numbers count."""
     import numpy as np
 
-    found = np.zeros(WIDTH)
-    draw = np.random.RandomState(0)  # its stream is fixed for all versions of numpy
-    for begin in range(0, flat.size, BLOCK):
-        block = flat[begin : begin + BLOCK]
-        bits = np.unpackbits(np.frombuffer(draw.bytes(BLOCK * WIDTH // 8), np.uint8)).reshape(WIDTH, BLOCK)
-        found += np.where(bits[:, : block.size], block, -block).sum(axis=1)
-    return [float(x) for x in found / math.sqrt(flat.size or 1)]
+    found: dict[str, _Operator] = {}
+    for seed, steps in enumerate(inferences):
+        for name, kind, output in steps:
+            values = np.asarray(output)
+            if values.dtype.kind in "fiub":
+                found.setdefault(name, _Operator(name, kind)).add(values, seed)
+    return [operator.line() for operator in found.values()]
 
 
 def parted(before: Sequence[Line], after: Sequence[Line], limit: float) -> Line | None:
-    """The first operator whose output moved by more than `limit` (relative RMS) between two traces of one net.
+    """The first operator whose output moved by more than `limit`, relative to its size, between traces of one net.
 
     Operators are compared by name; None where no two are there that can be compared, or none moved so far.
     """
@@ -59,8 +75,8 @@ def parted(before: Sequence[Line], after: Sequence[Line], limit: float) -> Line 
 
 
 def _moved(old: Line, new: Line) -> float:
-    """Relative RMS of the change, estimated."""
-    if old["rms"] is None or new["rms"] is None:
-        return 0.0 if old["rms"] == new["rms"] else math.inf
-    change = math.sqrt(sum((a - b) ** 2 for a, b in zip(old["sketch"], new["sketch"])) / WIDTH)  # noqa: B905 (3.9)
-    return change / old["rms"] if old["rms"] else math.inf if change else 0.0
+    """The norm of the change over the norm, estimated."""
+    if old["norm"] is None or new["norm"] is None:
+        return 0.0 if old["norm"] == new["norm"] else math.inf
+    change = math.dist(old["sketch"], new["sketch"])
+    return change / old["norm"] if old["norm"] else math.inf if change else 0.0

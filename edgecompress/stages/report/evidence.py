@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edgecompress.stages.report.numbers import known, plural, significant
+from edgecompress.stages.report.numbers import known, significant
 from edgecompress.statistic import CHANGE
 
 Variant = Mapping[str, Any]
 Op = Mapping[str, Any]
 SHOWN = 0.15  # of the time: a type of operators that takes less is not named
 
-SIGNED = re.compile(r"^(QuantizeLinear|QLinear\w+)$")  # ONNX Runtime's: what they make, or take, are activations
+SIGNED = re.compile(r"^(QuantizeLinear|QLinear\w+)$")  # ONNX Runtime's: what they make or take are activations
 AT_RUN_TIME = re.compile(r"^ConvInteger$")
 
 
@@ -45,7 +45,7 @@ def _left(variant: Variant, table: Mapping[str, Any]) -> Iterator[str]:
     of = f"{len(names)} of {len(table['ops'])}" if len(table["ops"]) >= len(names) else f"{len(names)}"
     total = sum(op["ms"] for op in table["ops"])
     share = sum(op["ms"] for op in table["ops"] if op["name"] in names) / total if total else 0.0
-    taken = f", {share:.0%} of its time" if share else f" ({', '.join(names[:3])})"
+    taken = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])})"
     yield f"{of} operators left the accelerator{taken}"
 
 
@@ -57,7 +57,7 @@ def _largest(ops: Sequence[Op]) -> Iterator[str]:
         own = [op for op in ops if op["type"] == kind]
         if _time(ops, kind) >= SHOWN * total:
             where = max(own, key=lambda op: float(op["ms"]))["where"]
-            yield f"{kind} takes {_time(ops, kind) / total:.0%} of its time ({where})"
+            yield f"{kind} takes {_percent(_time(ops, kind) / total)} of its time ({where})"
 
 
 def _time(ops: Sequence[Op], kind: str) -> float:
@@ -70,4 +70,10 @@ def _advice(ops: Sequence[Op]) -> Iterator[str]:
         yield "no fast kernel convolves with ranges found at run time: quantize convolutions statically, or not at all"
     signed = [op for op in ops if SIGNED.match(op["type"]) and re.search(r" int8(×|$)", op["where"])]
     if signed:
-        yield f"{plural(len(signed), 'operator')} on signed (int8) activations: use activation = 'uint8'"
+        left = sum(op["type"] == "Conv" for op in ops)  # what such activations keep from becoming a QLinearConv
+        float_ = f" and {left} Conv stay in float" if left else ""
+        yield f"{len(signed)} operators make signed (int8) activations{float_}: use activation = 'uint8'"
+
+
+def _percent(share: float) -> str:
+    return f"{significant(100 * share, 2)} %"

@@ -1,0 +1,152 @@
+"""Faults planted into artifacts: verify finds those that matter, names the output, and passes what is sound."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mutators import FAULTS, plant
+
+import edgecompress
+from edgecompress import agent, api, registry, tensors
+from edgecompress.errors import kind_of
+from edgecompress.model import Artifact, Context, Request
+from edgecompress.settings import Limits
+from edgecompress.stages import verify
+
+pytestmark = pytest.mark.slow
+
+TARGET = """
+description = "an artifact to plant faults in"
+platforms = ["elsewhere"] # nothing is measured
+runtime = "{runtime}"
+[limits]
+items_lost = 5
+cosine = 0.95
+[[variant]]
+name = "int8"
+compress = [{compress}]
+"""
+FORMATS = {
+    "onnx": '{ use = "int8" }',
+    "openvino": '{ use = "int8" }',
+    "executorch": '{ use = "int8" }',
+    "coreml": '{ use = "coreml_fp16" }, { use = "int8-weights" }',
+}
+SEEDS = 4  # of each fault
+MATTERS = 0.01  # relative RMS of the output's change
+ITEMS = 64
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What a deploy of the demo's net shipped, and what verify is given with it."""
+
+    folder: Path
+    runtime: str
+    inputs: Mapping[str, Artifact]  # "golden", "samples"
+
+    def artifact(self, copy: Path) -> Artifact:
+        """A copy to damage."""
+        return Artifact.read(Path(shutil.copytree(self.folder / "artifact", copy)))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all formats: they share the source's stages."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module", params=list(FORMATS))
+def deployed(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+    """The demo's net in one format."""
+    folder = tmp_path_factory.mktemp(request.param)
+    target = folder / f"{request.param}.toml"
+    target.write_text(TARGET.format(runtime=request.param, compress=FORMATS[request.param]), encoding="utf-8")
+    options = api.Options(store=store, out=folder / "dist")
+    result = edgecompress.deploy(target=str(target), samples=ITEMS, options=options)
+    assert result.exit_code == 0, result.message
+    found = {"golden": result.outcomes["golden"].artifact, "samples": result.outcomes["data"].artifact}
+    return Deployed(folder / "dist", request.param, {role: a for role, a in found.items() if a})
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents answer in this process: hundreds of them in seconds. (A process each is what the last test has.)"""
+
+    def ask(shell: Any, asked: agent.Asked, out: Path, deadline_s: float) -> agent.Answer:
+        answer = agent._answer(asked, out)
+        if "error" in answer:
+            raise kind_of(answer["class"])(answer["error"])
+        return answer
+
+    monkeypatch.setattr(agent, "ask", ask)
+
+
+def judged(deployed: Deployed, artifact: Artifact, out: Path) -> Mapping[str, Any]:
+    """The facts of the verdict that `edgecompress verify` comes to."""
+    out.mkdir()
+    along = {role: Artifact.read(deployed.folder / role) for role in ("excerpt", "verdict")}
+    limits = dataclasses.asdict(Limits(items_lost=5, cosine=0.95))
+    options = {"runtime": deployed.runtime, "metric": "top1", "limits": limits}
+    return verify.run(Request({"model": artifact, **deployed.inputs, **along}, out, options, Context())).facts
+
+
+def answers(deployed: Deployed, artifact: Artifact) -> np.ndarray:
+    """What an artifact computes, asked of its runtime directly, on items that it did not ship with."""
+    session = registry.load("runtimes", deployed.runtime).open(artifact, 1)
+    batches = list(tensors.batches(deployed.inputs["samples"], "test", model=artifact))[ITEMS // 2 :]
+    name = artifact.outputs[0].name
+    found = np.concatenate([np.array(session.run(batch)[name], np.float64) for batch in batches])
+    session.close()
+    return found
+
+
+def moved(before: np.ndarray, after: np.ndarray) -> float:
+    """Relative RMS."""
+    return float(np.linalg.norm(after - before) / np.linalg.norm(before)) if np.isfinite(after).all() else np.inf
+
+
+@pytest.mark.usefixtures("here")
+def test_planted_faults_that_move_the_output_are_found_and_named(deployed: Deployed, tmp_path: Path) -> None:
+    sound = answers(deployed, deployed.artifact(tmp_path / "sound"))
+    found, missed = [], []
+    for fault in FAULTS:
+        for seed in range(SEEDS):
+            folder = tmp_path / f"{fault}-{seed}"
+            artifact, says = plant(deployed.artifact(folder), fault, seed)
+            facts = judged(deployed, artifact, tmp_path / f"{fault}-{seed}-verdict")
+            change, lost = moved(sound, answers(deployed, artifact)), facts.get("lost", "")
+            named = "output 'output'" in lost and ("operator" in lost or deployed.runtime != "coreml")
+            print(f"{deployed.runtime}: {says}: moved {change:.2%}: {lost or 'passed'}")
+            if change > MATTERS:
+                (found if named else missed).append(says)
+    assert len(found) + len(missed) >= len(FAULTS) * SEEDS // 2, "too few of the faults matter"
+    assert len(found) >= 0.95 * (len(found) + len(missed)), missed
+
+
+@pytest.mark.usefixtures("here")
+def test_a_sound_artifact_passes_every_time(deployed: Deployed, tmp_path: Path) -> None:
+    for attempt in range(20):
+        artifact = deployed.artifact(tmp_path / f"{attempt}").write()
+        facts = judged(deployed, artifact, tmp_path / f"{attempt}-verdict")
+        assert "lost" not in facts
+        assert all(check["ok"] for check in facts["checks"]), facts["checks"]
+
+
+def test_verify_exits_with_1_for_a_planted_fault_and_with_0_without(
+    deployed: Deployed, store: Path, tmp_path: Path
+) -> None:
+    options = api.Options(store=store)
+    assert edgecompress.verify(deployed.folder, options=options).exit_code == 0
+    dist = Path(shutil.copytree(deployed.folder, tmp_path / "dist"))
+    plant(Artifact.read(dist / "artifact"), "transpose", 0)
+    result = edgecompress.verify(dist, options=options)
+    assert result.exit_code == 1
+    assert "output 'output' moved by" in result.message
