@@ -1,0 +1,79 @@
+"""Real nets on real data keep what is promised of them in every format: the function behind benchmarks/parity.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import test_examples
+
+ROOT = Path(__file__).parents[1]
+SKIP = {  # what takes minutes is left to the benchmark: interpreted and lowered nets, those without accuracy
+    "resnet20": (),
+    "mobilenetv2": ("coreml", "executorch-int8", "torchinductor", "tflite"),
+    "squeezenet": ("coreml", "executorch-int8", "torchinductor", "tflite", "onnx-fp16"),
+    "textgenrnn": ("executorch", "coreml", "torchinductor", "tflite"),
+    "bert": ("tflite",),
+}
+
+
+def parity() -> ModuleType:
+    """The script of the benchmark."""
+    spec = importlib.util.spec_from_file_location("parity", ROOT / "benchmarks" / "parity.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SKIP)
+def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> None:
+    script = parity()
+    net = next(net for net in script.NETS if net.name == name)
+    found = script.rows(net, store, SKIP[name])
+    script.show(found)
+    assert {row.variant: row.broken for row in found if row.broken} == {}
+    assert len(found) >= 4
+
+
+@pytest.mark.parametrize(
+    ("variant", "sqnr_db", "metric", "says"),
+    [
+        ("onnx-fp32", 99.9, {"net_lost": 0}, ["99.9 dB, promised 100"]),
+        ("onnx-fp32", None, {"net_lost": 0}, []),  # identical
+        ("coreml-fp16", 49.0, {"net_lost": 0}, ["49.0 dB, promised 50"]),
+        ("litert-int8", 27.9, {"net_lost": 3}, ["27.9 dB, promised 28", "3 items lost, promised 2"]),
+        ("litert-int8", 28.0, {"net_lost": -3}, []),
+        ("litert-int8", 40.0, None, ["None items lost, promised 2"]),
+    ],
+)
+def test_a_promise_that_is_not_kept_is_named(
+    variant: str, sqnr_db: float | None, metric: dict[str, int] | None, says: list[str]
+) -> None:
+    script = parity()
+    assert script.broken(script.NETS[0], script.Row("resnet20", variant, sqnr_db, metric, 0.0, ())) == says
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_squeezenet_is_right_on_the_published_share_of_its_images() -> None:
+    import numpy as np
+    import torch
+
+    module = test_examples.net("squeezenet")
+    net, right = module.build(), 0
+    items = [*module.data("calibrate"), *module.data("test")]
+    for begin in range(0, 500, 50):
+        images, labels = zip(*items[begin : begin + 50], strict=True)
+        x = np.stack(images).astype(np.float32)[..., ::-1] - np.array([104, 117, 123], np.float32)
+        with torch.no_grad():
+            logits = net(torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))))
+        right += int((logits.argmax(1).numpy() == np.array(labels)).sum())
+    assert right == 303  # .606 of 500
