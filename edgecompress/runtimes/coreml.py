@@ -152,6 +152,7 @@ def _converted(traced: Any, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     import numpy
 
     ct = convert.coremltools()
+    _teach()
     words = convert.names([s.name for s in inputs], [s.name for s in outputs])
     takes = [
         ct.TensorType(name=word, shape=spec.shape, dtype=numpy.dtype(spec.dtype).type)
@@ -173,6 +174,17 @@ def _converted(traced: Any, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
         )
     except Exception as error:  # coremltools' errors have no base of their own
         raise StageFailed(f"runtime coreml: coremltools: {_first_line(error)}") from error
+
+
+def _teach() -> None:
+    """Shows coremltools how to convert what an LSTM's cell consists of."""
+    from coremltools.converters.mil import Builder, register_torch_op
+
+    def unsafe_chunk(context: Any, node: Any) -> None:
+        tensor, count, axis = (context[name] for name in node.inputs)
+        context.add(Builder.split(x=tensor, num_splits=count.val, axis=axis.val), node.name)
+
+    register_torch_op(unsafe_chunk, override=True)
 
 
 def _first_line(error: Exception) -> str:
