@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import itertools
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -183,6 +185,38 @@ DATA: dict[str, Arrays] = {
 }
 
 
+def example(name: str) -> Any:
+    """The module of an example."""
+    file = Path(__file__).parents[1] / "examples" / name / "net.py"
+    spec = importlib.util.spec_from_file_location(f"coreml_{name}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def resnet20() -> nn.Module:
+    return example("resnet20").build()
+
+
+def textgenrnn() -> nn.Module:
+    return example("textgenrnn").build()
+
+
+def images() -> Arrays:
+    """As the example's preprocessing makes them."""
+    raw = np.stack([image for image, _ in itertools.islice(example("resnet20").data("test"), ITEMS)])
+    scaled = (raw / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    return {"image": np.ascontiguousarray(scaled.transpose(0, 3, 1, 2), "float32")}
+
+
+def texts() -> Arrays:
+    return {"text": np.stack([text for text, _ in itertools.islice(example("textgenrnn").data("test"), ITEMS)])}
+
+
+REAL = {"resnet20": images, "textgenrnn": texts}
+
+
 # --------------------------------------------------------------------------- ways through the plug-ins
 
 
@@ -198,10 +232,11 @@ class Road:
 
     def __init__(self, name: str, folder: Path, **options: Any) -> None:
         self.folder = folder
+        arrays = DATA[name] if name in DATA else REAL[name]()
         for split in ("calibrate", "test"):
-            tensors.write_split(folder / "samples" / split, DATA[name])
+            tensors.write_split(folder / "samples" / split, arrays)
         batch = Dim("batch", 1, ITEMS)
-        specs = tuple(TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype)) for n, a in DATA[name].items())
+        specs = tuple(TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype)) for n, a in arrays.items())
         facts = {"splits": {"calibrate": ITEMS, "test": ITEMS}}
         self.samples = Artifact(folder / "samples", "samples", specs, (), facts).write()
         asked = {"model": f"{__name__}:{name}", "dynamic": {}}
@@ -263,6 +298,16 @@ def test_tensorflow_is_neither_loaded_nor_lost() -> None:
 def test_a_package_computes_what_torch_does(name: str, tmp_path: Path) -> None:
     road = Road(name, tmp_path)
     assert road.db(road.full) >= 100
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", REAL)
+def test_trained_nets_keep_their_numbers(name: str, tmp_path: Path) -> None:
+    road = Road(name, tmp_path)
+    half = road.after("coreml_fp16")
+    assert road.db(road.full) >= 100
+    assert road.db(half) >= 50 and not half.facts["kept"]
+    assert road.db(road.after("coreml_int8", half)) >= 28
 
 
 def test_types_that_core_ml_has_not_become_those_it_has(tmp_path: Path) -> None:
