@@ -1,4 +1,4 @@
-"""Half precision in ONNX: what stays in fp32 is what the samples break, and nothing that is not finite ships."""
+"""Half precision in ONNX and of programs: what stays in fp32 is what the samples break; no NaN ships."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
 
-from edgecompress import conformance, tensors
-from edgecompress.model import Artifact, Request, TensorSpec
+from edgecompress import conformance, routes, tensors
+from edgecompress.config import build
+from edgecompress.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.runtimes import onnx as ort
-from edgecompress.techniques import _half, onnx_fp16
+from edgecompress.settings import Target
+from edgecompress.stages import trace
+from edgecompress.techniques import _half, onnx_fp16, torch_fp16
 
 pytestmark = pytest.mark.slow
 
@@ -252,3 +257,97 @@ def test_infinity_that_fp32_has_too_is_a_mask_and_stays(tmp_path: Path) -> None:
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         onnx_fp16.Options(**wrong)
+
+
+# --------------------------------------------------------------------------- programs
+
+
+class Huge(nn.Module):
+    """Between two products the numbers are too large for half precision, and come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.first(x) * 3e5)
+        return self.last(y / 3e5)
+
+
+class Recurrent(nn.Module):
+    """An LSTM, its last state, a product; positions of a sequence made on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(x.shape[1], dtype=torch.float32)[None, :, None] / 8
+        return self.last(self.lstm(x + place)[0][:, -1])
+
+
+def program(folder: Path, net: nn.Module, shape: tuple[int, ...]) -> Artifact:
+    """A net with a batch of 1 to 8 as a program."""
+    folder.mkdir()
+    torch.manual_seed(0)
+    dims = ({0: torch.export.Dim("batch", min=1, max=8)},)
+    exported = torch.export.export(net.eval(), (torch.randn(2, *shape),), dynamic_shapes=dims)
+    torch.export.save(exported, folder / "program.pt2")
+    specs = (TensorSpec("x", (Dim("batch", 1, 8), *shape)),), (TensorSpec("y", (Dim("batch", 1, 8), 16)),)
+    return Artifact(folder, "program", *specs).write()
+
+
+def halved_program(model: Artifact, folder: Path, **options: Any) -> Artifact:
+    out = folder / "half"
+    out.mkdir()
+    inputs = {"model": model, "samples": conformance.samples(model, folder)}
+    return torch_fp16.apply(Request(inputs, out, torch_fp16.Options(**options)))
+
+
+def program_db(model: Artifact, half: Artifact) -> float:
+    x = {
+        "x": torch.from_numpy(np.random.default_rng(3).normal(size=(5, *model.inputs[0].shape[1:])).astype(np.float32))
+    }
+    a, b = (trace.outputs(trace.rebuild(each), each, x)["y"] for each in (model, half))
+    assert b.dtype == torch.float32
+    return float(10 * torch.log10((a**2).sum() / ((a - b) ** 2).sum()))
+
+
+def test_what_overflows_in_a_program_stays_in_fp32(tmp_path: Path) -> None:
+    model = program(tmp_path / "net", Huge(), (16,))
+    half = halved_program(model, tmp_path)
+    assert [name.split("_")[0] for name in half.facts["kept"]] == ["mul", "relu", "div"]
+    assert half.facts["largest"]["value"] > _half.LARGEST
+    assert "lost" not in half.facts
+    assert program_db(model, half) >= 50
+    state = torch.export.load(half.file(".pt2")).state_dict
+    assert {tensor.dtype for tensor in state.values()} == {torch.float16}
+
+
+def test_a_program_keeps_its_lstm_in_fp32_and_its_dynamic_batch(tmp_path: Path) -> None:
+    model = program(tmp_path / "net", Recurrent(), (6, 16))
+    half = halved_program(model, tmp_path)
+    assert any(name.startswith("lstm") for name in half.facts["kept"])
+    assert not any(name.startswith("linear") for name in half.facts["kept"])
+    assert half.inputs == model.inputs
+    assert program_db(model, half) >= 50
+
+
+def test_a_program_with_nothing_left_in_half_precision_is_lost(tmp_path: Path) -> None:
+    class Vast(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 1e9
+
+    half = halved_program(program(tmp_path / "net", Vast(), (16,)), tmp_path)
+    assert half.facts["lost"] == "every operator would have to stay in fp32"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "technique"),
+    [("onnx", "onnx_fp16"), ("onnx_gpu", "onnx_fp16"), ("openvino", "onnx_fp16"), ("torchinductor", "torch_fp16")],
+)
+def test_fp16_means_the_technique_nearest_to_the_runtime(runtime: str, technique: str) -> None:
+    table = {"description": "x", "runtime": runtime, "variant": [{"name": "v", "compress": [{"use": "fp16"}]}]}
+    target = build(Target, table, "target")
+    calls = [call for call, _ in routes.steps(target, target.variant[0], "module", "target")]
+    assert f"techniques.{technique}:apply" in calls

@@ -13,6 +13,7 @@ from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Dim, Request
 from edgecompress.runtimes import torchinductor
 from edgecompress.stages import trace
+from edgecompress.techniques import torch_fp16
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,19 @@ def test_a_package_is_the_same_wherever_it_is_made_and_holds_no_path(
     for path in (tmp_path.parent, Path(torch.__file__).parent, Path(conformance.__file__).parent):
         assert str(path).encode() not in text
     assert sorted(p.name for p in again.path.iterdir()) == ["artifact.json", "model.pt2"]
+
+
+def test_a_package_in_half_precision_is_near_the_program(pair: tuple[Artifact, Artifact], tmp_path: Path) -> None:
+    model, _ = pair
+    out = tmp_path / "half"
+    out.mkdir()
+    inputs = {"model": model, "samples": conformance._image_samples(tmp_path)}
+    half = compiled(torch_fp16.apply(Request(inputs, out, torch_fp16.Options())), tmp_path / "package")
+    image = np.random.default_rng(0).normal(size=(3, 3, 8, 8)).astype(np.float32)
+    found = torchinductor.open(half, 1).run({"input": image})["output"]
+    wanted = trace.outputs(trace.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    assert found.dtype == np.float32
+    assert 50 <= 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) < 90
 
 
 def test_the_kernels_are_named_with_what_made_them(pair: tuple[Artifact, Artifact], tmp_path: Path) -> None:

@@ -1,0 +1,258 @@
+"""A program in half precision, inputs and outputs as they were; what it cannot hold on real data stays in fp32."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.errors import StageFailed
+from edgecompress.model import Artifact, Dim, Request
+from edgecompress.techniques import _half
+from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._onnx_graph import first_line
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+REQUIRES = ("torch",)
+EXTRA = "torch"
+READS: tuple[str, ...] = ("program",)
+WRITES = "program"
+PROVIDES = "fp16"
+NEEDS_SAMPLES = True
+
+FILE = "program.pt2"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stays in fp32, beside what the samples show."""
+
+    keep_ops: tuple[str, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # PyTorch's operators, without their overloads
+    samples: int | None = 16  # calibration items at most, evenly spread over the split; None is all
+    headroom: float = 4.0  # how many times larger than on the samples a number may get
+    floor_db: float = 50.0  # of each output against fp32; more nodes stay in fp32 until it is reached
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples is at least 1")
+        if self.headroom < 1:
+            raise ValueError("headroom is at least 1")
+
+
+def apply(request: Request) -> Artifact:
+    """The program in half precision; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"kept": nodes in fp32, "largest": {"tensor", "value"}, "samples"}; "lost" where that does not mend it.
+    """
+    import torch
+
+    options: Options = request.options
+    batches = spread(request, options.samples)
+    program = torch.export.load(request.model.file(".pt2"))
+    trial = _Trial(request, program, batches)
+    ranges = trial.ranges()
+    fixed = trial.fixed(_half.unfit(ranges, options.headroom))
+    request.progress(0.4, "half precision")
+    kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
+    kept, outputs = _half.settle(trial.judge, kept, others, options.floor_db)
+    _save(_module(trial.net, kept, [spec.dtype for spec in request.model.outputs]), program, request)
+    facts: dict[str, Any] = {
+        "kept": [name for name in trial.names if name in kept],
+        "largest": _half.largest(ranges),
+        "samples": len({item for batch in batches for item in batch}),
+    }
+    none = "every operator would have to stay in fp32" if len(kept) == len(trial.names) else ""
+    if lost := _half.why_lost(outputs, options.floor_db) or none:
+        facts["lost"] = lost
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _save(net: Any, program: Any, request: Request) -> None:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    arguments = tuple(pytree.tree_leaves(program.example_inputs))
+    try:
+        halved = torch.export.export(net, arguments, dynamic_shapes=_dynamic(request.model))
+    except Exception as error:  # torch.export has no error of its own
+        raise StageFailed(f"torch_fp16: torch.export: {type(error).__name__}: {first_line(error)}") from error
+    torch.export.save(halved, request.out / FILE)
+
+
+def _dynamic(model: Artifact) -> Any:
+    """torch.export's dynamic shapes of a forward(*inputs)."""
+    import torch
+
+    known: dict[str, Any] = {}
+
+    def of(dim: Dim) -> Any:
+        return known.setdefault(dim.name, torch.export.Dim(dim.name, min=dim.min, max=dim.max))
+
+    return {"inputs": tuple({i: of(d) for i, d in enumerate(s.shape) if isinstance(d, Dim)} for s in model.inputs)}
+
+
+# --------------------------------------------------------------------------- trials on samples
+
+
+class _Trial:
+    """The program on the samples, in fp32 and in half precision."""
+
+    def __init__(self, request: Request, program: Any, batches: Sequence[list[int]]) -> None:
+        self.request, self.batches = request, batches
+        self.net = program.run_decompositions({}).module(check_guards=False)  # no operator works in place
+        self.nodes = [node for node in self.net.graph.nodes if _computes(node.target)]
+        self.names = [node.name for node in self.nodes]
+        self.weights = {node.name for node in self.net.graph.nodes if node.op == "get_attr"}
+        self.wanted: list[Sequence[Any]] = []  # of fp32: the outputs of each batch
+
+    def ranges(self) -> dict[str, _half.Tally]:
+        """Every tensor of the fp32 program, and what rounding it would lose."""
+        return _half.rounded(self._seen(inputs) for inputs in self._items())
+
+    def _seen(self, inputs: Sequence[Any]) -> dict[str, Array]:
+        full = _mixed(self.net, None)
+        self.wanted.append(_run(full, inputs))
+        known = self.weights if len(self.wanted) > 1 else set()
+        return {name: value.numpy() for name, value in full.seen.items() if name not in known}
+
+    def fixed(self, unfit: set[str]) -> set[str]:
+        """The nodes that stay in fp32: by their type, by what they read or make, or for want of a kernel."""
+        import torch
+
+        types = {f"aten.{name}" for name in self.request.options.keep_ops}
+        found = {
+            node.name
+            for node in self.nodes
+            if isinstance(node.target, torch._ops.HigherOrderOperator)
+            or str(node.target).rpartition(".")[0] in types
+            or unfit & {node.name, *(given.name for given in node.all_input_nodes)}
+        }
+        half = _mixed(self.net, found)
+        _run(half, next(self._items()))
+        return set(half.kept)
+
+    def judge(self, kept: Sequence[str], limit: int | None) -> dict[str, _half.Tally]:
+        """What each output loses with only `kept` in fp32, on at most `limit` batches."""
+
+        def pair(wanted: Sequence[Any], inputs: Sequence[Any]) -> dict[str, tuple[Array, Array]]:
+            half = _run(_mixed(self.net, set(kept)), inputs)
+            each = zip(self.request.model.outputs, wanted, half, strict=True)
+            return {spec.name: (a.numpy(), b.float().numpy()) for spec, a, b in each if _is_fp32(a)}
+
+        return _half.tallied(map(pair, self.wanted, itertools.islice(self._items(), limit)))
+
+    def _items(self) -> Iterator[list[Any]]:
+        import torch
+
+        for batch in self.batches:
+            given = inputs_of(self.request, batch)
+            yield [torch.from_numpy(given[spec.name]) for spec in self.request.model.inputs]
+
+
+def _is_fp32(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _computes(target: Any) -> bool:
+    """Whether a node calls an operator, rather than Python's for sizes and the parts of a tuple."""
+    import torch
+
+    return isinstance(target, torch._ops.OperatorBase)
+
+
+def _run(interpreter: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+    import torch
+
+    try:
+        with torch.inference_mode():
+            return list(interpreter.run(*inputs, enable_io_processing=False))
+    except RuntimeError as error:
+        raise StageFailed(f"torch_fp16: {type(error).__name__}: {first_line(error)}") from error
+
+
+# --------------------------------------------------------------------------- a program in two precisions
+
+
+def _mixed(net: Any, kept: set[str] | None) -> Any:
+    """Runs `net` in half precision but for the nodes in `kept`; with None as it is, its fp32 tensors in `seen`.
+
+    A node that PyTorch cannot compute in half precision (no kernel, a constant that does not fit) is added to `kept`.
+    """
+    import torch
+    from torch.fx import Interpreter
+    from torch.fx.node import map_aggregate
+
+    floats = (torch.float16, torch.float32)
+
+    def cast(value: Any, to: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return to if value == torch.float32 else value
+        return value.to(to) if isinstance(value, torch.Tensor) and value.dtype in floats else value
+
+    class Mixed(Interpreter):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(net)
+            self.seen: dict[str, Any] = {}
+            self.kept, self.name = kept, ""
+
+        def run_node(self, node: Any) -> Any:
+            self.name = node.name
+            value = super().run_node(node)
+            if kept is None and _is_fp32(value):
+                self.seen[node.name] = value.detach()
+            return value
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if kept is None or not _computes(target):
+                return super().call_function(target, args, kwargs)
+            if self.name not in kept:
+                try:
+                    return self._cast(target, (args, kwargs), torch.float16)
+                except RuntimeError as error:
+                    if "half" not in str(error).lower():
+                        raise
+                    kept.add(self.name)
+            return self._cast(target, (args, kwargs), torch.float32)
+
+        def _cast(self, target: Any, given: Any, to: Any) -> Any:
+            args, kwargs = map_aggregate(given, lambda value: cast(value, to))
+            return super().call_function(target, args, kwargs)
+
+    return Mixed()
+
+
+def _module(net: Any, kept: Sequence[str], dtypes: Sequence[str]) -> Any:
+    """The same as a module: flat inputs, outputs of `dtypes`, weights halved where all that reads them is."""
+    import torch
+
+    class Half(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            answers = _mixed(self.net, set(kept)).run(*inputs, enable_io_processing=False)
+            return tuple(a.to(getattr(torch, dtype)) for a, dtype in zip(answers, dtypes, strict=True))
+
+    for node in net.graph.nodes:
+        if node.op == "get_attr" and all(_computes(u.target) and u.name not in kept for u in node.users):
+            _shrink(net, node.target)
+    return Half()
+
+
+def _shrink(net: Any, path: str) -> None:
+    import torch
+
+    place, _, name = path.rpartition(".")
+    owner = net.get_submodule(place)
+    value = getattr(owner, name)
+    if _is_fp32(value):
+        half = value.detach().half()
+        setattr(owner, name, torch.nn.Parameter(half, False) if isinstance(value, torch.nn.Parameter) else half)
