@@ -64,7 +64,7 @@ class Limits:
     peak_rss_bytes: int | None = None  # over baseline, at most
     fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
     fallback_share: float | None = None  # of the operators' time, spent off the accelerator, at most
-    as_shipped: float | None = 0.01  # how far an output may have moved since it shipped, relative RMS (`verify`)
+    as_shipped: float | None = 0.005  # how far an output may have moved since it shipped, relative RMS (`verify`)
 
 
 @dataclass(frozen=True)
