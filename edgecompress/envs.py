@@ -156,7 +156,8 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()] or [f"code {done.returncode}"]
-        raise StageFailed(f"{' '.join(command[1:5])} ...: {said[-1].strip()[:300]}")
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise StageFailed(f"{' '.join(command[1:4])} with Python {version}: {said[-1].strip()[:300]}")
 
 
 def _show_package(place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from edgecompress.errors import MissingDependency, StageFailed
 from edgecompress.runtimes import null
 from edgecompress.transports import host
 
+ROOT = Path(__file__).parents[1]
 PINS = ("tiny==1.0",)
 
 
@@ -150,6 +152,18 @@ def test_a_device_that_is_not_this_machine_keeps_its_own_python(
 def test_making_the_environments_of_a_target_without_any_does_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "edgecompress.envs", "make", "x86"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_set_up_ends_with_the_code_of_an_environment_that_cannot_be_made(capfd: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "scripts" / "setup.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules["setup_script"] = setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    setup.make_environments("x86", sys.executable)
+    with pytest.raises(SystemExit) as ended:
+        setup.make_environments("x68", sys.executable)
+    assert ended.value.code == 2
+    assert "did you mean 'x86'?" in capfd.readouterr().err
 
 
 def test_a_name_that_is_neither_runtime_nor_target_is_told(tmp_path: Path) -> None:
