@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edgecompress import tflite_file
 from edgecompress.errors import InputError, MissingDependency, StageFailed
@@ -53,8 +54,9 @@ def _check_fixed(spec: TensorSpec) -> None:
 
 
 def _like(specs: Sequence[TensorSpec], found: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The specs with the shapes and dtypes that the file has."""
-    return tuple(replace(s, shape=f.shape, dtype=f.dtype) for s, f in zip(specs, found, strict=True))
+    """The specs with the shapes, dtypes and quantization that the file has."""
+    pairs = zip(specs, found, strict=True)
+    return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)
 
 
 def _from_program(model: Artifact, batch: int) -> Converted:
@@ -64,11 +66,24 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     program = torch.export.load(model.file(".pt2"))
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
-        data = litert_torch.convert(program.module(check_guards=False), example).model_content()
+        net, how = program.module(check_guards=False), _quantization(program)
+        data = litert_torch.convert(net, example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {_first_line(error)}") from error
     names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
     return data, *names
+
+
+def _quantization(program: Any) -> Any:
+    """What the converter must be told of a program that was quantized (PT2E): else its weights become float again."""
+    from litert_torch.quantize import pt2e_quantizer, quant_config
+
+    used = {str(node.target) for node in program.graph.nodes}
+    if not any(name.startswith("quantized_decomposed.") for name in used):
+        return None
+    dynamic = not any(name.startswith("quantized_decomposed.quantize_per_tensor") for name in used)
+    config = pt2e_quantizer.get_symmetric_quantization_config(is_dynamic=dynamic)
+    return quant_config.QuantConfig(pt2e_quantizer=pt2e_quantizer.PT2EQuantizer().set_global(config))
 
 
 def _ends(model: Artifact) -> tuple[tuple[str, Sequence[TensorSpec]], ...]:

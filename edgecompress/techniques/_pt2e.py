@@ -58,7 +58,10 @@ def quantized(request: Request, quantizer: Any, batches: Sequence[list[int]], sk
                 request.progress(0.9 * count / len(batches), "calibrating")
                 args, kwargs = _call(program, request, items)
                 prepared(*args, **kwargs)
-            again = _exported(convert_pt2e(prepared), program, request)
+            folded = (
+                request.options.quantizer != "litert"
+            )  # its converter folds the weights itself, and reads no others
+            again = _exported(convert_pt2e(prepared, fold_quantize=folded), program, request)
     except InputError:
         raise
     except Exception as error:  # torchao's and torch's errors have no base of their own
