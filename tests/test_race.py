@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgecompress.model import Artifact, Choice, Outcome, Stage
-from edgecompress.race import Entrant, Race
+from edgecompress.race import LOSERS, Entrant, Race
 from edgecompress.settings import Limits, Profile
 
 PROFILE = Profile(
@@ -135,6 +135,14 @@ def test_energy_and_operators_are_measured_for_the_winner_and_the_fastest_refere
     _, stages = play(it := race(speeds, references=("ref", "slowref")), speeds, passed(it))
     finals = {s.name: set(s.options["runtimes"]) for s in stages if not s.name.startswith("race/")}
     assert finals == {"energy": {"a", "ref"}, "ops": {"a", "ref"}}
+
+
+def test_operators_of_what_is_slower_than_the_reference_are_looked_at_the_slowest_where_there_are_many() -> None:
+    slow = {f"slow{k}": 10.0 + k for k in range(LOSERS + 2)}
+    speeds = {"a": 1.0, "b": 1.5, "ref": 2.0, **slow}
+    _, stages = play(it := race(speeds, references=("ref",)), speeds, passed(it))
+    ops = next(set(s.options["runtimes"]) for s in stages if s.name == "ops")
+    assert ops == {"a", "ref", *list(slow)[2:]}
 
 
 def test_no_variant_left_is_a_choice_of_nothing() -> None:
