@@ -51,22 +51,24 @@ def _scaled(array: Array, random: np.random.Generator) -> Array:
 
 
 def _shifted(array: Array, random: np.random.Generator) -> Array:
-    """An integer goes up or down by 8 to 40, within its type; a real one by some tenths of the largest."""
+    """An integer goes up or down by 8 to 40, within eight bits; a real one by some tenths of the largest."""
     found, place = array.copy(), random.integers(array.size)
     if array.dtype.kind == "f":
         found.flat[place] += random.choice([-1, 1]) * random.uniform(0.2, 0.6) * (np.abs(array).max() or 1.0)
         return found
-    limits, step = np.iinfo(array.dtype), int(random.integers(8, 40))
+    limits, step = np.iinfo(array.dtype if array.itemsize == 1 else np.int8), int(random.integers(8, 40))
     value = int(array.flat[place])
     found.flat[place] = value + step if value + step <= limits.max else value - step
     return found
 
 
 def _swapped(array: Array, random: np.random.Generator) -> Array:
-    first, second = random.choice(len(array), 2, replace=False)
-    found = array.copy()
-    found[[first, second]] = array[[second, first]]
-    return found
+    """Output channels: the first axis, or the last of a depthwise kernel."""
+    channels = np.moveaxis(array, 0 if len(array) > 1 else -1, 0)
+    order = np.arange(len(channels))
+    pair = random.choice(len(channels), 2, replace=False)
+    order[pair] = order[pair[::-1]]
+    return np.moveaxis(channels[order], 0, 0 if len(array) > 1 else -1)
 
 
 def _transposed(array: Array, random: np.random.Generator) -> Array:
@@ -247,9 +249,36 @@ def mlpackage(folder: Path) -> Iterator[Constant]:
             yield Constant(f"{name}.{key}", roles[key], array, _patch(place / "weights" / "weight.bin", offset))
 
 
+def tflite(folder: Path) -> Iterator[Constant]:
+    """Weights and biases of each operator, scales and zero points of each tensor, as they lie in the flatbuffer."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    file = folder / "model.tflite"
+    data = bytearray(file.read_bytes())
+    model = schema.Model.GetRootAs(data, 0)
+    graph = model.Subgraphs(0)
+    begin = _address(np.frombuffer(data, np.uint8))
+    for index in range(graph.TensorsLength()):
+        tensor = graph.Tensors(index)
+        name, buffer, quant = tensor.Name().decode(), model.Buffers(tensor.Buffer()), tensor.Quantization()
+        found = [("scale", quant.ScaleAsNumpy()), ("zero point", quant.ZeroPointAsNumpy())] if quant else []
+        if buffer.DataLength() and tensor.Type() in (schema.TensorType.INT8, schema.TensorType.INT32) and quant:
+            array = buffer.DataAsNumpy().view(np.int8 if tensor.Type() == schema.TensorType.INT8 else np.int32)
+            shape = tuple(tensor.ShapeAsNumpy())
+            found = [("bias" if len(shape) == 1 else "weight", array.reshape(shape)), *found[:1]]
+        for role, array in found:
+            if isinstance(array, np.ndarray) and array.size:
+                yield Constant(name[-40:], role, array.copy(), _patch(file, _address(array) - begin))
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 CONSTANTS: dict[str, Callable[[Path], Iterator[Constant]]] = {
     "onnx": onnx,
     "openvino": openvino,
     "pte": pte,
+    "tflite": tflite,
     "mlpackage": mlpackage,
 }

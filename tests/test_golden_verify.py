@@ -8,6 +8,7 @@ import json
 import math
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from edgecompress import tensors
+from edgecompress import registry, sketch, tensors
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.runtimes import null
 from edgecompress.settings import Limits
-from edgecompress.stages import golden, outputs
+from edgecompress.stages import excerpt, golden, outputs
 
 verify = importlib.import_module("edgecompress.stages.verify")
 
@@ -60,9 +61,11 @@ def ask_golden(folder: Path, model: Artifact, samples: Artifact, **options: Any)
     return golden.run(Request({"model": model, "samples": samples}, folder, {"splits": ["test"], **options}))
 
 
-def ask_verdict(folder: Path, parts: dict[str, Artifact], metric: str = "top1", **limits: Any) -> Artifact:
+def ask_verdict(
+    folder: Path, parts: dict[str, Artifact], metric: str = "top1", runtime: str = "null", **limits: Any
+) -> Artifact:
     folder.mkdir()
-    options = {"runtime": "null", "metric": metric, "limits": dataclasses.asdict(Limits(**limits))}
+    options = {"runtime": runtime, "metric": metric, "limits": dataclasses.asdict(Limits(**limits))}
     found = verify.run(Request(parts, folder, options, Context(batch=8)))
     assert isinstance(found, Artifact)
     json.loads((folder / "artifact.json").read_text(), parse_constant=pytest.fail)
@@ -262,3 +265,140 @@ def test_a_damaged_artifact_fails_and_does_not_pass(tmp_path: Path, parts: dict[
     (broken.path / "model.null").write_text("{")
     with pytest.raises(InputError, match=r"model\.null: not a null net"):
         ask_verdict(tmp_path / "verdict", {**parts, "model": broken})
+
+
+# --------------------------------------------------------------------------- what left the accelerator
+
+ENGINE = """
+from edgecompress.runtimes.null import *
+from edgecompress.runtimes import null
+
+def open(artifact, threads, profile=False):
+    return Session(null.parse(artifact.file(".null")))
+
+class Session(null.NullSession):
+    def ops(self, inputs, runs):
+        {ops}
+
+    def trace(self, inputs):
+        mean = inputs[self.net.inputs[0].name].mean(axis=1, keepdims=True)
+        yield "mean", "Mean", mean
+        yield "scaled", "Mul", self.net.scale * mean
+        yield from [("words", "Text", "no number"), *((n, "Out", y) for n, y in self.run(inputs).items())]
+"""
+TIMES = {"a1": 6.0, "a2": 1.0, "b1": 2.0, "b2": 1.0}
+FOUR = str([{"name": name, "type": name[0], "ms": ms, "where": ""} for name, ms in TIMES.items()])
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """A runtime like null whose `ops` has the given body, and which can be traced."""
+
+    def make(ops: str) -> str:
+        (tmp_path / "engine").mkdir(exist_ok=True)
+        (tmp_path / "engine" / "engine_of_the_test.py").write_text(ENGINE.format(ops=ops))
+        monkeypatch.syspath_prepend(tmp_path / "engine")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "engine"))
+        load = registry.load
+        found = importlib.import_module("engine_of_the_test")
+        monkeypatch.setattr(registry, "load", lambda kind, name: found if name == "engine" else load(kind, name))
+        return "engine"
+
+    yield make
+    sys.modules.pop("engine_of_the_test", None)
+
+
+def test_operators_that_left_are_told_with_their_share_of_the_time(
+    tmp_path: Path, parts: dict[str, Artifact], engine: Callable[[str], str]
+) -> None:
+    runtime = engine(f"return {{'ops': {FOUR}, 'why': '', 'fallback': ['a2', 'b1']}}")
+    found = ask_verdict(tmp_path / "a", parts, runtime=runtime, fallback_share=0.25, fallback_ops=2)
+    assert found.facts["fallback"] == [
+        {"name": "a2", "type": "a", "ms": 1.0, "share": 0.1},
+        {"name": "b1", "type": "b", "ms": 2.0, "share": 0.2},
+    ]
+    share = "operators that fell back take 30 % of the operators' time, limit 25 %"
+    assert found.facts["lost"] == check(found, "fallback_share")["says"] == share
+    assert check(found, "fallback_ops")["ok"] is True
+
+
+def test_without_times_they_are_named_and_a_limit_on_the_share_is_not_judged(
+    tmp_path: Path, parts: dict[str, Artifact], engine: Callable[[str], str]
+) -> None:
+    runtime = engine("return {'ops': [], 'why': 'it tells no times', 'fallback': ['conv', 'conv']}")
+    found = ask_verdict(tmp_path / "a", parts, runtime=runtime, fallback_share=0.25, fallback_ops=1)
+    assert found.facts["fallback"] == [{"name": "conv", "type": "", "ms": None, "share": None}] * 2
+    assert check(found, "fallback_share")["says"] == "fallback_share is not judged: it tells no times"
+    assert found.facts["lost"] == "2 operators fell back (conv, conv), limit 1"
+
+
+def test_a_profile_that_breaks_is_a_reason_unless_a_limit_needs_it(
+    tmp_path: Path, parts: dict[str, Artifact], engine: Callable[[str], str]
+) -> None:
+    runtime = engine("raise RuntimeError('no profile today')")
+    found = ask_verdict(tmp_path / "a", parts, runtime=runtime)
+    assert "fallback" not in found.facts and "lost" not in found.facts
+    assert found.facts["reasons"]["fallback"].startswith("the per-operator pass broke: RuntimeError: no profile today")
+    with pytest.raises(StageFailed, match="no profile today"):
+        ask_verdict(tmp_path / "b", parts, runtime=runtime, fallback_ops=0)
+
+
+# --------------------------------------------------------------------------- as it shipped
+
+
+def shipped(tmp_path: Path, parts: dict[str, Artifact], **asked: Any) -> dict[str, Artifact]:
+    """What ships beside an artifact: the first items, and the verdict with its answers to them."""
+    (tmp_path / "excerpt").mkdir()
+    first = Request({"samples": parts["samples"], "golden": parts["golden"]}, tmp_path / "excerpt", {"items": 16})
+    return {"excerpt": excerpt.run(first), "verdict": ask_verdict(tmp_path / "shipped", parts, **asked)}
+
+
+def test_the_same_artifact_answers_as_it_shipped(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    along = shipped(tmp_path, parts)
+    assert tensors.load(along["verdict"], "answers", "y").shape == (16, 4)
+    found = ask_verdict(tmp_path / "again", {**parts, **along})
+    assert check(found, "as_shipped")["says"] == "output 'y' moved by 0 % since it shipped, limit 0.5 %"
+    assert "lost" not in found.facts
+
+
+@pytest.mark.parametrize(("scale", "says"), [(1.004, ""), (1.006, "0.6 %"), (-1.0, "200 %")])
+def test_an_output_that_moved_is_named(tmp_path: Path, parts: dict[str, Artifact], scale: float, says: str) -> None:
+    along = shipped(tmp_path, parts)
+    found = ask_verdict(tmp_path / "again", {**parts, **along, "model": net(tmp_path / "net", scale=scale)})
+    wanted = f"output 'y' moved by {says} since it shipped, limit 0.5 %" if says else None
+    assert found.facts.get("lost") == wanted
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_an_output_that_is_infinite_now_is_named(tmp_path: Path, parts: dict[str, Artifact]) -> None:
+    along = shipped(tmp_path, parts)
+    found = ask_verdict(tmp_path / "again", {**parts, **along, "model": net(tmp_path / "net", scale=1e39)})
+    assert found.facts["lost"] == "output 'y' holds NaN or infinite values, limit 0.5 %"
+
+
+def test_a_traced_net_names_the_first_operator_that_moved(
+    tmp_path: Path, parts: dict[str, Artifact], engine: Callable[[str], str]
+) -> None:
+    runtime = engine("return {'ops': [], 'why': 'none', 'fallback': []}")
+    along = shipped(tmp_path, parts, runtime=runtime)
+    changed = {**parts, **along, "model": net(tmp_path / "net", scale=1.1)}
+    found = ask_verdict(tmp_path / "again", changed, runtime=runtime)
+    operator = "first at operator scaled (Mul)"
+    assert found.facts["lost"] == f"output 'y' moved by 10 % since it shipped, {operator}, limit 0.5 %"
+    lines = json.loads((found.path / "trace.json").read_text())
+    assert [(line["name"], line["size"]) for line in lines] == [("mean", 16), ("scaled", 16), ("y", 64)]
+
+
+VECTOR = npst.arrays(np.float64, st.integers(1, 300), elements=st.floats(-100, 100))
+
+
+@given(VECTOR, st.integers(0, 9))
+def test_a_sketch_parts_what_differs_and_only_that(vector: np.ndarray, seed: int) -> None:
+    def line(values: np.ndarray) -> Any:
+        return sketch.trace([[("op", "Op", values)]])
+
+    noise = np.random.default_rng(seed).normal(size=vector.shape) * 0.5 * (np.sqrt(np.square(vector).mean()) or 1.0)
+    assert sketch.parted(line(vector), line(vector.copy()), 1e-9) is None
+    assert sketch.parted(line(vector), line(vector + noise), 0.01 if len(vector) > 4 else 0.0) is not None
+    assert sketch.parted(line(vector), line(np.append(vector, 1.0)), 0.01) is None  # of another size
+    assert sketch.parted(line(vector), line(np.full_like(vector, np.nan)), 0.01) is not None

@@ -123,6 +123,18 @@ def test_operators_add_up_and_a_crash_is_a_reason(tmp_path, dying):
     assert found["bad"]["total_ms"] is None and "SIGABRT" in found["bad"]["why"]
 
 
+def test_a_slow_variant_runs_fewer_times_in_its_per_operator_pass(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGECOMPRESS_NULL_LOG", str(tmp_path / "runs"))
+    latency_ms = {"slow": 1e3 * measure.OPS_S / 2, "fast": 1.0}
+    variants = {name: bench_inputs.net(tmp_path / name) for name in latency_ms}
+    for name, net in variants.items():
+        (tmp_path / "runs").write_text("")
+        asked = bench_inputs.request(tmp_path / f"{name}-asked", {name: net}, latency_ms=latency_ms)
+        measure.ops(asked)
+        runs = len((tmp_path / "runs").read_text().splitlines())
+        assert runs == (3 if name == "slow" else asked.options["profile"]["ops_runs"])
+
+
 # --------------------------------------------------------------------------- energy: which sensor
 
 

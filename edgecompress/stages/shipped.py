@@ -1,9 +1,10 @@
 """What an artifact answered when it was verified: it ships along, and a later verify holds the answers against it.
 
-Only the bytes, the machine and the runtime's version can differ, so the tolerance (`limits.as_shipped`, 1 % of an
-output's RMS) is that of one artifact on two machines: float sums in another order move an output by far less, int8
-kernels may round to the other neighbour; those that saturate (x86 without VNNI, of unsigned activations and large
-weights) can move it by more: then the machine computes something else than was shipped, and this is where it is told.
+Only the bytes, the machine and the runtime's version can differ, so the tolerance (`limits.as_shipped`, half a percent
+of an output's RMS: a fault of one percent is found whatever items it is looked for on) is that of one artifact on two
+machines. Float sums in another order move an output by far less, int8 kernels may round to the other neighbour; those
+that saturate (x86 without VNNI, of unsigned activations and large weights) can move it by more: then the machine
+computes something else than was shipped, and this is where it is told.
 """
 
 from __future__ import annotations

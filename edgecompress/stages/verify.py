@@ -206,9 +206,11 @@ def _checks(found: Found, limits: Limits) -> Iterator[Check]:
 def _as_shipped(moved: shipped.Moved, limit: float) -> Check:
     """The same answers as when it shipped, to within the tolerance."""
     value, output = moved["moved"], f"output '{moved['name']}'"
-    says = f"{output} {moved['reason']}" if value is None else f"{output} moved by {value:.2%} since it shipped"
+    says = f"{output} {moved['reason']}" if value is None else f"{output} moved by {100 * value:.3g} % since it shipped"
     first = f", first at operator {moved['operator']}" if moved["operator"] else ""
-    return Check("as_shipped", value is not None and value <= limit, value, limit, f"{says}{first}, limit {limit:.2%}")
+    return Check(
+        "as_shipped", value is not None and value <= limit, value, limit, f"{says}{first}, limit {100 * limit:g} %"
+    )
 
 
 def _finite(found: Found) -> Check:
@@ -261,8 +263,9 @@ def _share_check(found: Found, limit: float) -> Check:
     shares = [op["share"] for op in found.fallback or ()]
     if found.fallback is None or None in shares:
         return _not_judged("fallback_share", found, limit)
-    says = f"operators that fell back take {sum(shares):.1%} of the operators' time, limit {limit:.1%}"
-    return Check("fallback_share", sum(shares) <= limit, sum(shares), limit, says)
+    share = sum(shares)
+    says = f"operators that fell back take {100 * share:.3g} % of the operators' time, limit {100 * limit:g} %"
+    return Check("fallback_share", share <= limit, share, limit, says)
 
 
 def _not_judged(name: str, found: Found, limit: float) -> Check:

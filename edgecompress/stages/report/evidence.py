@@ -72,7 +72,7 @@ def _advice(ops: Sequence[Op]) -> Iterator[str]:
     if signed:
         left = sum(op["type"] == "Conv" for op in ops)  # what such activations keep from becoming a QLinearConv
         float_ = f" and {left} Conv stay in float" if left else ""
-        yield f"{len(signed)} operators make signed (int8) activations{float_}: use activation = 'uint8'"
+        yield f"{len(signed)} operators on signed (int8) activations{float_}: on x86, use activation = 'uint8'"
 
 
 def _percent(share: float) -> str:
