@@ -169,6 +169,26 @@ def test_an_index_below_zero_counts_from_the_end_only_where_the_program_cannot_v
         mil_program.single(tmp_path / "new", "gather", {**given, "validate_indices": False}, [x[index]])
 
 
+# --------------------------------------------------------------------------- compressed weights, by hand
+
+
+def test_each_block_has_its_table_of_vectors(tmp_path: Path) -> None:
+    """As coremltools documents it, with blocks along two axes; its own tools make them along one."""
+    rng = np.random.default_rng(0)
+    indices, lut = rng.integers(0, 4, (4, 6)).astype(np.uint8), rng.standard_normal((2, 3, 4, 2)).astype(np.float32)
+    want = np.empty((8, 6), np.float32)
+    for i, j in np.ndindex(4, 6):
+        want[2 * i : 2 * i + 2, j] = lut[i // 2, j // 2, indices[i, j]]
+    given = {"indices": indices, "lut": lut, "vector_axis": 0}
+    np.testing.assert_array_equal(mil_program.single(tmp_path, "constexpr_lut_to_dense", given, [want])["out_0"], want)
+
+
+def test_an_index_beyond_its_table_is_refused(tmp_path: Path) -> None:
+    given = {"indices": np.array([[4]], np.uint8), "lut": np.zeros((1, 1, 4, 1), np.float32)}
+    with pytest.raises(StageFailed, match="an index of 4 into tables of 4"):
+        mil_program.single(tmp_path, "constexpr_lut_to_dense", given, [np.zeros((1, 1), np.float32)])
+
+
 # --------------------------------------------------------------------------- blocks
 
 
