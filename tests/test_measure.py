@@ -150,7 +150,10 @@ def test_the_first_sensor_that_reads_is_used_and_the_others_say_why_not(tmp_path
     assert found.facts["why_not"].keys() == {"rapl"} and "no RAPL" in found.facts["why_not"]["rapl"]
     gross = by_metric(found, "a")["energy_gross"]
     assert (gross["status"], gross["scope"], gross["n"]) == ("replayed", "board", 2)
-    assert gross["value"] == pytest.approx(3.0 * 2.0, rel=0.25)  # 3 W for 2 ms and what surrounds them
+    windows = json.loads((asked.out / "a.json").read_text())["windows"]
+    each_ms = [1e3 * w["seconds"] / w["n"] for w in windows]  # 2 ms and what surrounds them: the machine may be busy
+    assert min(each_ms) >= 2.0
+    assert gross["value"] == pytest.approx(3.0 * statistics.median(each_ms), rel=0.05)
     assert by_metric(found, "a")["power"]["value"] == pytest.approx(3.0)
 
 

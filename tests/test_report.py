@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -446,6 +447,20 @@ sys.exit(f"imported {heavy}" if heavy else 0)
     asked = [sys.executable, "-c", code, str(made.path / "report.json")]
     ran = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_why_a_variant_is_slow_and_what_left_the_accelerator_is_in_every_face(report: Report, page: str) -> None:
+    evidence = variant(report, "int8-dynamic")["evidence"]
+    assert evidence.startswith("int8-dynamic takes 5.2x the time of openvino-fp32: 5 operators left the accelerator")
+    assert "ConvInteger takes 96 % of its time (CPU uint8×int8)" in evidence
+    assert [v["name"] for v in report["variants"] if v["evidence"]] == ["int8-dynamic"]
+    plain = " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).replace("\N{NO-BREAK SPACE}", " ").split())
+    faces = {"html": plain, "markdown": markdown.page(report), "terminal": " ".join(shown(report).split())}
+    for name, face in faces.items():
+        assert "ConvInteger takes 96 % of its time" in face, name
+    for name in ("html", "markdown"):
+        assert "the per-operator pass broke: no counters" in faces[name], name
+        assert "/layer0/pool, /layer1/pool, /layer2/pool, …" in faces[name], name
 
 
 def test_every_variant_and_why_it_lost_is_in_every_face(report: Report, page: str) -> None:

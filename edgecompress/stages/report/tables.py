@@ -215,13 +215,14 @@ def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
 
 def slow(report: Report) -> Table:
     """Why variants are slower than the fastest reference."""
-    rows = tuple((v["name"], v["evidence"]) for v in report["variants"] if v["evidence"])
+    slow = (v for v in report["variants"] if v["evidence"])
+    rows = tuple((v["name"], v["evidence"].removeprefix(f"{v['name']} ")) for v in slow)
     return Table("Slower than the reference", ("variant", "why"), rows)
 
 
 def fallback(report: Report) -> Table:
     """Operators that left the accelerator, by their type."""
-    head = ("variant", "off the accelerator", "type", "time", "share", "which")
+    head = ("variant", "operators", "type", "time", "share", "which")
     rows = tuple((v["name"], *row) for v in report["variants"] for row in _fallback(v["verify"] or {}))
     return Table("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
 
@@ -235,7 +236,7 @@ def _fallback(verify: Mapping[str, Any]) -> list[tuple[str, ...]]:
     for op in verify["fallback"]:
         kinds.setdefault(op["type"] or op["name"], []).append(op)
     ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
-    return [_kind(kind, ops, why) for kind, ops in ranked]
+    return [_kind(ops[0]["type"] or DASH, ops, why) for _, ops in ranked]
 
 
 def _kind(kind: str, ops: Sequence[Mapping[str, Any]], why: str) -> tuple[str, ...]:
