@@ -14,6 +14,7 @@ from edgecompress.techniques._calibration import inputs_of
 PROGRAM = "program.pt2"
 WRAPPER = "net."  # what a traced program calls the user's own module
 NOTE = "quantization_annotation"  # the quantizers' key in a node's meta
+SCALAR = "_tensor_constant_"  # what quantizers call a number of the graph that they have made a tensor of
 HISTORY = ("from_node", "stack_trace")  # of a node: addresses in memory and paths of this machine
 
 Quantizer = Literal["xnnpack", "litert"]
@@ -58,9 +59,7 @@ def quantized(request: Request, quantizer: Any, batches: Sequence[list[int]], sk
                 request.progress(0.9 * count / len(batches), "calibrating")
                 args, kwargs = _call(program, request, items)
                 prepared(*args, **kwargs)
-            folded = (
-                request.options.quantizer != "litert"
-            )  # its converter folds the weights itself, and reads no others
+            folded = request.options.quantizer != "litert"  # whose converter folds them itself
             again = _exported(convert_pt2e(prepared, fold_quantize=folded), program, request)
     except InputError:
         raise
@@ -77,7 +76,13 @@ def quantized(request: Request, quantizer: Any, batches: Sequence[list[int]], sk
 
 def _limit(quantizer: Any, skip: Sequence[str]) -> None:
     """Makes a quantizer leave whole numbers (indices, masks) and the modules of `skip` alone."""
-    annotate = quantizer.annotate
+    transform, annotate = quantizer.transform_for_annotation, quantizer.annotate
+
+    def transformed(model: Any) -> Any:
+        made = transform(model)
+        for node in made.graph.nodes:
+            _keep_whole(made, node)
+        return made
 
     def limited(model: Any) -> Any:
         noted = annotate(model)
@@ -92,7 +97,20 @@ def _limit(quantizer: Any, skip: Sequence[str]) -> None:
                 del node.meta[NOTE]
         return noted
 
-    quantizer.annotate = limited
+    quantizer.transform_for_annotation, quantizer.annotate = transformed, limited
+
+
+def _keep_whole(net: Any, node: Any) -> None:
+    """A number added to indices stays whole: XNNPACK's quantizer has made a float of it, and of them."""
+    value = node.meta.get("val")
+    if node.op == "call_function" and _is_whole(value):
+        for source in node.args:
+            if str(getattr(source, "target", "")).startswith(SCALAR):
+                setattr(net, source.target, getattr(net, source.target).to(value.dtype))
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "dtype") and not value.dtype.is_floating_point
 
 
 def _fuse_clamp(node: Any) -> None:
@@ -111,8 +129,7 @@ def _fuse_clamp(node: Any) -> None:
 
 def _holds_integers(node: Any) -> bool:
     """Whether it computes whole numbers or reads them: quantized indices are no indices any more."""
-    values = [n.meta.get("val") for n in (node, *node.meta[NOTE].input_qspec_map)]
-    return any(hasattr(v, "dtype") and not v.dtype.is_floating_point for v in values)
+    return any(_is_whole(n.meta.get("val")) for n in (node, *node.meta[NOTE].input_qspec_map))
 
 
 def _is_orphan(node: Any) -> bool:
