@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +148,14 @@ def _sections(report: Report) -> list[Raw]:
 
     return [
         _section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
-        _section("Variants", rows(tables.variants), rows(tables.slow), fig("tradeoff")),
+        _section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
         _section(
             "Latency",
             rows(tables.latencies),
             fig("ecdf", "histogram", "strip"),
             _more("Every session", rows(tables.sessions)),
         ),
-        _section("Operators", rows(tables.operators), rows(tables.fallback), fig("operators")),
+        _section("Operators", rows(tables.operators), *_titled(report, tables.fallback), fig("operators")),
         _section("Does it compute the same", *_proof(report, rows)),
         _section("Memory", rows(tables.memory)),
         _section("Energy", rows(tables.energy), fig("energy"), _more("Sensors not used", rows(tables.sensors))),
@@ -165,8 +165,17 @@ def _sections(report: Report) -> list[Raw]:
 
 
 def _proof(report: Report, rows: Any) -> list[Raw]:
-    titled = [part for make in (tables.metrics, tables.outputs) for part in (tag("h3", make(report).title), rows(make))]
-    return [*titled, _more("Every check", rows(tables.checks))]
+    return [
+        *_titled(report, tables.metrics),
+        *_titled(report, tables.outputs),
+        _more("Every check", rows(tables.checks)),
+    ]
+
+
+def _titled(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
+    """A table with its title above, where there is something to show."""
+    table = make(report)
+    return [tag("h3", table.title), _table(report, table)] if table.rows or table.empty else []
 
 
 def _making(report: Report, rows: Any) -> list[Raw]:
