@@ -167,7 +167,7 @@ def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
 
 def _raced(target: Target, race: Race) -> dict[str, Any]:
     """The target as plain data, with the variants of this run."""
-    names = {e.name for e in race.entrants}
+    names = {*(e.name for e in race.entrants), *race.left_out}
     plain = dataclasses.asdict(target)
     return {**plain, "variant": [v for v in plain["variant"] if v["name"] in names]}
 

@@ -74,6 +74,7 @@ def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
         "profile": wanted.profile.name,
         "stages": [dataclasses.asdict(s) for s in steps.stages],
         "routes": [dataclasses.asdict(r) for r in steps.routes],
+        "left_out": dict(steps.race.left_out),
         "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
         "estimate_s": steps.estimate_s(),
         "settings": [dataclasses.asdict(s) for s in wanted.settings()],
@@ -99,6 +100,7 @@ def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
     yield f"{wanted.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
     rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in steps.stages]
     yield from aligned(rows)
+    yield from (f"  without {name}: {why}" for name, why in steps.race.left_out.items())
     yield f"  {steps.race.name}: {steps.race.bound()}"
     yield f"about {duration(steps.estimate_s())} when nothing is stored"
 

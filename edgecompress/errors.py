@@ -3,6 +3,7 @@
 EdgeError                 exit 3   the root; the command line prints it without a traceback
 ├── InputError            exit 2   the user's input: a file, an option, a shape, a name
 │   ├── ConfigError                a TOML file or an option: file, key, suggestion
+│   │   └── NoPath                 a format that the source does not reach
 │   ├── NotFound                   an unknown name, with "did you mean"
 │   └── MissingDependency          a library that is not installed, with the command that installs it
 ├── CheckFailed           exit 1   a promise was not kept: nothing ships
@@ -27,6 +28,14 @@ class InputError(EdgeError):
 
 class ConfigError(InputError):
     """A TOML file or an option is wrong; the message starts with the file and the key."""
+
+
+class NoPath(ConfigError):
+    """No plug-ins lead from a source to a variant's format: `what` says it without the variant's name."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.what = what
 
 
 class NotFound(InputError):

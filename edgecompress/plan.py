@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgecompress import config, envs, registry, routes
 from edgecompress.catalog import check_file, is_factory
-from edgecompress.errors import InputError, MissingDependency, NotFound, did_you_mean
+from edgecompress.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
 from edgecompress.job import Job
 from edgecompress.model import Stage
 from edgecompress.race import Entrant, Race
@@ -54,14 +54,28 @@ def deploy(job: Job) -> Plan:
     kind, reader = _reader(job.source.value)
     stages = {stage.name: stage for stage in _front(job, kind, reader)}
     shared = set(stages)
-    calls = {v.name: routes.steps(job.target.value, v, kind, str(job.target.path)) for v in _chosen(job)}
+    calls, left_out = _calls(job, kind)
     _require(job, kind, reader, calls)
-    ends = [_route(job, variant, calls[variant.name], stages) for variant in _chosen(job)]
+    ends = [_route(job, variant, calls[variant.name], stages) for variant in _chosen(job) if variant.name in calls]
     for end in ends:
         for runtime, name in ((end.runtime, end.verdict), *end.also.items()):
             stages[name] = verify(job, name, runtime, end.artifact, end.variant)
     falling = (s if s.name in shared else _with_variants(s, stages, ends) for s in stages.values())
-    return Plan(tuple(falling), tuple(ends), _race(job, ends))
+    return Plan(tuple(falling), tuple(ends), dataclasses.replace(_race(job, ends), left_out=left_out))
+
+
+def _calls(job: Job, kind: str) -> tuple[dict[str, list[Call]], dict[str, str]]:
+    """The calls of each variant, and why the others are not reached; raises NoPath when none is."""
+    calls: dict[str, list[Call]] = {}
+    left_out: dict[str, NoPath] = {}
+    for variant in _chosen(job):
+        try:
+            calls[variant.name] = routes.steps(job.target.value, variant, kind, str(job.target.path))
+        except NoPath as error:
+            left_out[variant.name] = error
+    if not calls:
+        raise next(iter(left_out.values()))
+    return calls, {name: error.what for name, error in left_out.items()}
 
 
 def front(job: Job) -> list[Stage]:
@@ -160,8 +174,16 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: dict[str, 
             stages[name] = _step(job, name, (call, options), at)
         at = name
     runtime = variant.runtime or job.target.value.runtime
-    also = {other: f"{variant.name}/verify-{other}" for other in routes.others(job.target.value, runtime)}
+    others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
+    also = {other: f"{variant.name}/verify-{other}" for other in others}
     return Route(variant, runtime, at, f"{variant.name}/verify", also)
+
+
+def _untried(runtime: str) -> str:
+    """Why a runtime that is not required is not tried here, or ""."""
+    module = registry.load("runtimes", runtime)
+    lacking = ", ".join(envs.missing(module))
+    return f"not tried: {lacking} is not installed; run: {envs.install_command(module)}" if lacking else ""
 
 
 def _short(call: str) -> str:
@@ -236,6 +258,7 @@ def _entrant(job: Job, end: Route) -> Entrant:
         end.variant.reference,
         limits=limits(job, end.variant),
         also=end.also,
+        untried={r: why for r in routes.others(job.target.value, end.runtime) if (why := _untried(r))},
         min_runtime=job.target.value.min_runtime,
         simulated=getattr(registry.load("runtimes", end.runtime), "SIMULATED", ""),
     )
@@ -261,7 +284,8 @@ def only_estimates(device: Device) -> bool:
 
 def _require(job: Job, kind: str, reader: str, calls: Mapping[str, Sequence[Call]]) -> None:
     """Every library is there, or the error says which variants can do without it."""
-    needed = {v.name: routes.modules(job.target.value, v, calls[v.name]) for v in _chosen(job)}
+    reached = [v for v in _chosen(job) if v.name in calls]
+    needed = {v.name: routes.modules(job.target.value, v, calls[v.name]) for v in reached}
     if kind in ("module", "program"):
         envs.require(trace, "a torch source")
     else:

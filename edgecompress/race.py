@@ -33,6 +33,7 @@ class Entrant:
     reference: bool = False
     limits: Limits = field(default_factory=Limits)
     also: Mapping[str, str] = field(default_factory=dict)  # another runtime -> the stage that verifies it there
+    untried: Mapping[str, str] = field(default_factory=dict)  # another runtime -> why it is not tried here
     min_runtime: str = ""  # the one of them that must run it
     simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
 
@@ -60,6 +61,7 @@ class Race:
     profile: Profile
     estimated_energy: bool = True
     samples: str = "excerpt"  # the stage that has the inputs to run on
+    left_out: Mapping[str, str] = field(default_factory=dict)  # variants that the source does not reach, and why
     unmeasured: str = ""  # why nothing is measured: then the target's own order decides
     name: str = "race"
 
@@ -238,14 +240,16 @@ class Race:
         return f"the fastest that keeps the budget; next is {near}, {others[near]:.2f}x its time"
 
     def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, Any]:
-        return {e.name: self._row(outcomes, e, chosen) for e in self.entrants}
+        left_out = {n: {"verdict": "lost", "reason": why, "medians_ms": []} for n, why in self.left_out.items()}
+        return {e.name: self._row(outcomes, e, chosen) for e in self.entrants} | left_out
 
     def _row(self, outcomes: Outcomes, entrant: Entrant, chosen: str) -> dict[str, Any]:
         times = self._medians(outcomes)
         verdict, reason = self._verdict(outcomes, entrant, chosen, times)
         row: dict[str, Any] = {"verdict": verdict, "reason": reason, "runtime": entrant.runtime}
         row["reference"] = entrant.reference
-        row["also"] = {r: _agreement(outcomes.get(s)) for r, s in entrant.also.items() if entrant.artifact in outcomes}
+        tried = {r: _agreement(outcomes.get(s)) for r, s in entrant.also.items() if entrant.artifact in outcomes}
+        row["also"] = {**tried, **entrant.untried}
         row["medians_ms"] = times.get(entrant.name, [])
         row["median_ms"] = median(row["medians_ms"]) if row["medians_ms"] else None
         if chosen in times and row["medians_ms"]:
@@ -289,7 +293,7 @@ class Race:
 
 def _agreement(outcome: Outcome | None) -> str:
     """ "ok", or why another runtime does not run an artifact."""
-    return "was not tried" if outcome is None else outcome.reason or outcome.status
+    return "not tried" if outcome is None else outcome.reason or outcome.status
 
 
 def _half(n: int) -> int:

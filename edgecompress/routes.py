@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from edgecompress import config, registry
-from edgecompress.errors import ConfigError, did_you_mean
+from edgecompress.errors import ConfigError, NoPath, did_you_mean
 from edgecompress.settings import Target, Variant
 
 Call = tuple[str, dict[str, Any]]  # a stage's call and its options
@@ -41,7 +41,10 @@ def way(start: str, goals: Sequence[str]) -> list[str] | None:
 
 
 def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]:
-    """The calls from a source of `kind` to the variant's format. Raises ConfigError with `where` and what is wrong."""
+    """The calls from a source of `kind` to the variant's format.
+
+    Raises ConfigError with `where` and what is wrong: NoPath where another kind of source might get there.
+    """
     runtime = registry.load("runtimes", variant.runtime or target.runtime)
     place = f"{where}: variant {variant.name}"
     calls: list[Call] = []
@@ -57,7 +60,7 @@ def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]
 def _travel(start: str, goals: Sequence[str], where: str) -> list[Call]:
     path = way(start, goals)
     if path is None:
-        raise ConfigError(f"{where}: no path from {start} to {' or '.join(goals)}; give another source or runtime")
+        raise NoPath(where, f"no path from {start} to {' or '.join(goals)}; give another source or runtime")
     return [(call, {}) for call in path]
 
 
@@ -95,7 +98,7 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
         if before is not None and after is not None:
             costs[name] = (len(after), len(before))
     if not costs:
-        raise ConfigError(f"{where}: no path from {start} to {goal} with {precision} (tried {', '.join(provided)})")
+        raise NoPath(where, f"no path from {start} to {goal} with {precision} (tried {', '.join(provided)})")
     winners = sorted(name for name, cost in costs.items() if cost == min(costs.values()))
     if len(winners) > 1:
         raise ConfigError(f"{where}: '{precision}' could be {' or '.join(winners)}; name one of them")
@@ -105,7 +108,8 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
 def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str, ModuleType]:
     """What the calls of a variant and its runtimes need, by what an error calls it: "technique 'ptq_int8'"."""
     runtime = variant.runtime or target.runtime
-    names = [*(f"runtimes.{r}:open" for r in (runtime, *others(target, runtime))), *(call for call, _ in calls)]
+    required = [r for r in others(target, runtime) if r == target.min_runtime]
+    names = [*(f"runtimes.{r}:open" for r in (runtime, *required)), *(call for call, _ in calls)]
     return {_words(name): registry.call(name)[0] for name in names}
 
 
@@ -133,6 +137,7 @@ def plugins(target: Target) -> list[ModuleType]:
         except ConfigError as error:
             first = first or error
             continue
-        return list({name: module for each in found for name, module in each.items()}.values())
+        also = {f"runtime '{name}'": registry.load("runtimes", name) for name in target.also}
+        return list({name: module for each in (*found, also) for name, module in each.items()}.values())
     assert first is not None
     raise first

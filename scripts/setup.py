@@ -67,10 +67,11 @@ def target_extras(target: str, python: str) -> tuple[str, ...]:
 
 
 def make_environments(target: str, python: str) -> None:
-    """Makes the environments that plug-ins of a target have of their own; those that are there stay."""
-    code = subprocess.run([python, "-m", "edgecompress.envs", "make", target]).returncode
-    if code:
-        sys.exit(code)
+    """Makes the environments that plug-ins of a target have of their own; those that are there stay.
+
+    Where one cannot be made the set-up goes on: a deploy that cannot do without it says so.
+    """
+    subprocess.run([python, "-m", "edgecompress.envs", "make", target])
 
 
 def requirements(project: Mapping[str, Any], extras: tuple[str, ...]) -> set[str]:

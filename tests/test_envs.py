@@ -154,15 +154,12 @@ def test_making_the_environments_of_a_target_without_any_does_nothing(capfd: pyt
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_set_up_ends_with_the_code_of_an_environment_that_cannot_be_made(capfd: pytest.CaptureFixture[str]) -> None:
+def test_set_up_says_why_an_environment_cannot_be_made_and_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     spec = importlib.util.spec_from_file_location("setup_script", ROOT / "scripts" / "setup.py")
     assert spec is not None and spec.loader is not None
     sys.modules["setup_script"] = setup = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(setup)
-    setup.make_environments("x86", sys.executable)
-    with pytest.raises(SystemExit) as ended:
-        setup.make_environments("x68", sys.executable)
-    assert ended.value.code == 2
+    setup.make_environments("x68", sys.executable)
     assert "did you mean 'x86'?" in capfd.readouterr().err
 
 

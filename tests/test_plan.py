@@ -9,7 +9,7 @@ import nulls
 import pytest
 
 from edgecompress import plan, registry, routes
-from edgecompress.errors import ConfigError, InputError, MissingDependency, NotFound
+from edgecompress.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
 from edgecompress.job import Job, job
 
 
@@ -60,8 +60,10 @@ def test_an_unknown_precision_suggests_the_nearest(asked: dict[str, str]) -> Non
 
 
 def test_a_kind_that_cannot_be_reached_is_said_before_anything_runs(asked: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="variant b: no path from null to onnx"):
-        planned(asked, '[[variant]]\nname = "b"\nruntime = "onnx"\n')
+    made = planned(asked, '[[variant]]\nname = "b"\nruntime = "onnx"\n')
+    assert made.race.left_out == {"b": "no path from null to onnx; give another source or runtime"}
+    with pytest.raises(NoPath, match="variant b: no path from null to onnx"):
+        planned(asked, '[[variant]]\nname = "b"\nruntime = "onnx"\n', only=("b",))
 
 
 def test_a_typo_in_an_option_of_a_technique_is_found_with_its_place() -> None:
@@ -87,7 +89,7 @@ def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without
     with pytest.raises(MissingDependency) as error:
         plan.deploy(demo())
     assert "pip install 'edgecompress[openvino]'" in str(error.value)
-    assert "--only int8,int8-dynamic,fp32" in str(error.value)
+    assert "--only int8,litert-int8,executorch-int8,int8-dynamic," in str(error.value)
     assert error.value.exit_code == 2
 
 
@@ -125,7 +127,13 @@ def test_threads_are_hidden_from_stages_whose_result_they_do_not_change() -> Non
 def test_the_extras_of_x86_are_those_of_its_plug_ins() -> None:
     from edgecompress import catalog, envs
 
-    assert envs.extras(routes.plugins(catalog.target("x86").value)) == ["executorch", "litert", "onnx", "openvino", "torch"]
+    assert envs.extras(routes.plugins(catalog.target("x86").value)) == [
+        "executorch",
+        "litert",
+        "onnx",
+        "openvino",
+        "torch",
+    ]
 
 
 def test_the_bound_of_the_search_is_printed_and_covers_its_rounds(asked: dict[str, str]) -> None:
@@ -138,3 +146,13 @@ def test_no_technique_is_called_like_a_precision_that_another_provides() -> None
     """`use = "fp16"` would mean the technique, whatever the format."""
     every = dict(registry.every("techniques"))
     assert not {name for name in every for other, m in every.items() if name == m.PROVIDES and other != name}
+
+
+def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"read later")
+    (tmp_path / "x.npy").write_bytes(b"read later")
+    made = plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path)))
+    assert [r.variant.name for r in made.routes] == ["int8", "openvino-int8", "int8-dynamic", "fp32", "openvino-fp32"]
+    assert made.race.left_out["litert-fp32"].startswith("no path from onnx to tflite")
+    with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from onnx to pte"):
+        plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path), only=["executorch-fp32"]))

@@ -9,7 +9,7 @@ import nulls
 import pytest
 
 from edgecompress import api, cli, plan
-from edgecompress.errors import ConfigError, InputError
+from edgecompress.errors import ConfigError, InputError, MissingDependency
 from edgecompress.job import job
 from edgecompress.model import Artifact, Choice, Outcome
 from edgecompress.race import Entrant, Race
@@ -128,6 +128,21 @@ def test_another_runtime_is_told_of_and_only_the_required_one_decides(min_runtim
     assert isinstance(choice, Choice)
     assert choice.table["v"]["also"] == {"old": "operator version 5 is not known"}
     assert (choice.stage == "v") is passes
+
+
+def test_another_runtime_that_is_not_installed_is_told_of_and_a_required_one_is_the_users_to_install(
+    asked: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgecompress import envs, registry
+
+    tflite = registry.load("runtimes", "tflite")
+    real = envs.missing
+    monkeypatch.setattr(envs, "missing", lambda m: ["tflite-runtime==2.14.0"] if m is tflite else real(m))
+    steps = plan.deploy(job(None, "android"))
+    assert not [s.name for s in steps.stages if s.name.endswith("-tflite")]
+    assert steps.race.entrants[0].untried["tflite"].endswith("run: python -m edgecompress.envs make tflite")
+    with pytest.raises(MissingDependency, match="runtime 'tflite' needs"):
+        plan.deploy(job(None, "android", settings={"target.min_runtime": "tflite"}))
 
 
 def test_a_runtime_that_something_stands_in_for_is_verified_and_never_measured() -> None:

@@ -95,7 +95,7 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
     if crashed:
         yield f"{variant['name']} crashed in {plural(len(crashed), 'session')}: {crashed[0]['crashed']}"
     for runtime, says in variant["also"].items():
-        if says != "ok":
+        if says != "ok" and not says.startswith("not tried"):
             yield f"{variant['name']} is not what it should be in {runtime}: {says}."
     if variant["name"] != subject:
         return
@@ -127,6 +127,9 @@ def _notes(report: Report) -> Iterator[str]:
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
+    for runtime, says in subject["also"].items() if subject else ():
+        if says.startswith("not tried"):
+            yield f"{runtime} was {says}."
     if subject and (runs := [runtime for runtime, says in subject["also"].items() if says == "ok"]):
         yield f"{subject['name']} was verified in {', '.join(runs)} too."
     energy = subject["numbers"]["energy_gross"] if subject else None

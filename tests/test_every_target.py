@@ -1,0 +1,131 @@
+"""The demo to every target in one run: each ships, what they share is made once, and no library is loaded in vain."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import edgecompress
+from edgecompress import api, catalog, envs, job, plan, registry
+from edgecompress.model import Artifact
+from edgecompress.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "x86")
+SHARED = ("data", "source", "golden", "excerpt", "trace", "export-onnx")
+# Libraries that take seconds and hundreds of megabytes, and the calls that need them.
+HEAVY = {
+    "tensorflow": ("runtimes.tensorflow:", "techniques.tf_int8:"),
+    "coremltools": ("runtimes.coreml:", "techniques.coreml_"),
+    "executorch": ("runtimes.executorch:", "techniques.pt2e_"),
+    "litert_torch": ("runtimes.litert:", "techniques.pt2e_"),
+    "openvino": ("runtimes.openvino:", "techniques.nncf_int8:"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("every")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, api.Result]:
+    return deployed(folder)
+
+
+def deployed(folder: Path) -> dict[str, api.Result]:
+    jobs = [job.job(None, target, profile="quick") for target in TARGETS]
+    options = edgecompress.Options(store=folder / "store", out=folder / "dist")
+    return api.run_all([(wanted, plan.deploy(wanted)) for wanted in jobs], options)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_demo_ships_to(target: str, results: dict[str, api.Result]) -> None:
+    result = results[target]
+    assert result.exit_code == 0, result.message
+    assert result.out is not None
+    shipped = json.loads((result.out / "deploy.json").read_text())
+    verdict = result.outcomes[f"{shipped['variant']}/verify"]
+    assert verdict.status == "ok"
+    told = result.read_report()
+    here = target == "x86"
+    assert bool(told["choice"]["unmeasured"]) is not here
+    assert ("not measured on the target" in told["summary"]["sentence"]) is not here
+
+
+def test_no_target_is_left_out() -> None:
+    assert set(TARGETS) == {p.stem for p in (catalog.ROOT / "targets").glob("*.toml")}
+
+
+def test_what_targets_share_is_made_once_and_a_second_run_makes_nothing(
+    results: dict[str, api.Result], folder: Path
+) -> None:
+    for name in SHARED:
+        ran = [t for t in TARGETS if name in results[t].outcomes and results[t].outcomes[name].why_run != "hit"]
+        assert len(ran) == 1, f"{name} ran for {ran}"
+    again = deployed(folder)
+    broken = {(t, s) for t in TARGETS for s, o in again[t].outcomes.items() if o.status == "failed"}
+    ran_again = {(t, s) for t in TARGETS for s, o in again[t].outcomes.items() if o.why_run not in ("hit", "")}
+    assert ran_again <= broken
+
+
+def calls(store: Store) -> Iterator[tuple[str, set[str]]]:
+    """Each call that a worker made, and the top-level modules it had loaded at its end."""
+    loaded = {entry.key: set(entry.receipt["modules"]) for entry in store.entries()}
+    for stage in store.remembered():
+        yield stage["parts"]["call"], loaded[stage["key"]]
+
+
+def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(
+    results: dict[str, api.Result], folder: Path
+) -> None:
+    seen = list(calls(Store(folder / "store")))
+    assert {"runtimes.coreml:export", "runtimes.executorch:export", "runtimes.litert:export"} <= {c for c, _ in seen}
+    for call, loaded in seen:
+        vain = {library for library, users in HEAVY.items() if library in loaded and not call.startswith(users)}
+        assert not vain, f"{call} loaded {vain}"
+
+
+OPEN = """
+import json, sys
+from pathlib import Path
+from edgecompress import registry
+from edgecompress.model import Artifact
+runtime = registry.load("runtimes", sys.argv[1])
+runtime.open(Artifact.read(Path(sys.argv[2])), 1).close()
+print(json.dumps(sorted({m.split(".")[0] for m in sys.modules})))
+"""
+
+
+def test_a_session_loads_the_heavy_libraries_of_its_own_runtime_only(
+    results: dict[str, api.Result], folder: Path
+) -> None:
+    """TensorFlow and torch too: a session on a device needs neither converter nor framework."""
+    opened = {}
+    for result in results.values():
+        assert result.out is not None
+        origin = json.loads((result.out / "deploy.json").read_text())
+        opened[origin["runtime"]] = Artifact.read(result.out / "artifact")
+    for runtime, artifact in opened.items():
+        argv = [sys.executable, "-c", OPEN, runtime, str(artifact.path)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=True)
+        loaded = set(json.loads(done.stdout.splitlines()[-1]))
+        vain = {lib for lib, users in HEAVY.items() if lib in loaded and not f"runtimes.{runtime}:".startswith(users)}
+        assert not vain, f"{runtime} loaded {vain}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_alone_needs_no_library_of_another(target: str) -> None:
+    """What `make deploy TARGET=ios` installs holds no TensorFlow."""
+    needed = {envs.package(r) for m in plan.routes.plugins(catalog.target(target).value) for r in m.REQUIRES}
+    assert "tensorflow-cpu" not in needed
+    assert ("coremltools" in needed) is (target in ("ios", "macos"))
+    assert ("executorch" in needed) is (target in ("x86", "arm64", "android"))
+    assert ("openvino" in needed) is (target == "x86")
+    assert all(m.REQUIRES is not None for _, m in registry.every("runtimes"))
