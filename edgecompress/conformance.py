@@ -189,8 +189,9 @@ def _check_ops(table: Mapping[str, Any], says: str, profile: bool) -> None:
 
 
 def _check_read(module: ModuleType, artifact: Artifact, folder: Path, says: str) -> None:
-    file = artifact.file(module.SUFFIX)
-    again = _stage(module.read, {}, folder / "read", {"path": str(file)})
+    marker = getattr(module, "FOLDER", "")  # of a source that is a folder
+    file = artifact.file(marker or module.SUFFIX)
+    again = _stage(module.read, {}, folder / "read", {"path": str(file.parent if marker else file)})
     _check_artifact(again, module.FORMAT, f"{says}: read")
     _check_same_ends(again, artifact, f"{says}: read")
     cut, noise = folder / f"cut{module.SUFFIX}", folder / f"noise{module.SUFFIX}"
@@ -493,6 +494,7 @@ def net(kind: str, folder: Path) -> Artifact:
         "onnx": _onnx_net,
         "module": _module_net,
         "program": lambda out: _program_net(folder, out),
+        "savedmodel": _savedmodel_net,
     }
     if kind in makers:
         out.mkdir(parents=True)
@@ -563,6 +565,20 @@ def _program_net(folder: Path, out: Path) -> Artifact:
     trace, _ = registry.call("stages.trace:run")
     inputs = {"model": net("module", folder), "samples": _image_samples(folder)}
     return trace.run(Request(inputs, out, {"dynamic": {}}))  # type: ignore[no-any-return]
+
+
+def _savedmodel_net(out: Path) -> Artifact:
+    """The same in Keras: image [n, 8, 8, 3] -> scores [n, 16], read from a file as a user's is."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 3), name="image")
+    features = keras.layers.Conv2D(16, 3, padding="same", activation="relu")(image)
+    features = keras.layers.BatchNormalization()(keras.layers.Conv2D(16, 3, padding="same")(features))
+    pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(features))
+    file = out.parent / "net.keras"
+    keras.Model(image, {"scores": keras.layers.Dense(16)(pooled)}).save(file)
+    return registry.load("runtimes", "tensorflow").read(Request({}, out, {"path": str(file)}))  # type: ignore[no-any-return]
 
 
 def samples(model: Artifact, folder: Path) -> Artifact:

@@ -1,0 +1,87 @@
+"""Static int8 of a SavedModel by TensorFlow's own converter: weights per channel, activations calibrated on samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from edgecompress import tflite_file
+from edgecompress.errors import StageFailed
+from edgecompress.model import Artifact, Request, TensorSpec
+from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._onnx_graph import first_line
+
+REQUIRES = ("tensorflow-cpu", "ai-edge-litert")
+EXTRA = "tensorflow"
+READS: tuple[str, ...] = ("savedmodel",)
+WRITES = "tflite"
+PROVIDES = "int8"
+NEEDS_SAMPLES = True
+
+FILE = "model.tflite"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the file takes and gives, and by how much data it is calibrated."""
+
+    io: Literal["float", "int8"] = "float"  # int8: what a microcontroller's program wants; never of ids
+    samples: int | None = 300  # calibration items at most, evenly spread over the split; None is all
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples is at least 1")
+
+
+def apply(request: Request) -> Artifact:
+    """The SavedModel as an int8 TFLite file, its batch fixed to the context's; inputs: "model", "samples".
+
+    facts: {"samples": items used}. Raises StageFailed with the converter's reason.
+    """
+    model, options = request.model, request.options
+    batches = spread(request, options.samples)
+    try:
+        data = _converted(request, batches)
+    except Exception as error:  # the converter's own class, TensorFlow's, plain RuntimeError
+        raise StageFailed(f"tf_int8: TFLiteConverter: {type(error).__name__}: {first_line(error)}") from error
+    inputs, outputs = ({spec.name: spec.name for spec in specs} for specs in (model.inputs, model.outputs))
+    data = tflite_file.renamed(data, inputs, outputs)
+    (request.out / FILE).write_bytes(data)
+    found = tflite_file.ends(data, FILE)
+    facts = {"samples": len({item for batch in batches for item in batch})}
+    ends = _like(model.inputs, found[0]), _like(model.outputs, found[1])
+    return Artifact(request.out, WRITES, *ends, facts).write()
+
+
+def _converted(request: Request, batches: list[list[int]]) -> bytes:
+    import tensorflow as tf
+
+    model, options = request.model, request.options
+    loaded = tf.saved_model.load(str(model.path / "saved_model"))
+    serve = loaded.signatures["serving_default"]
+    fixed = {s.name: tf.TensorSpec(s.concrete(request.context.batch), s.dtype, s.name) for s in model.inputs}
+    call = tf.function(lambda **given: serve(**given)).get_concrete_function(**fixed)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([call], loaded)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    converter.representative_dataset = lambda: _items(request, batches, sorted(fixed))
+    if options.io == "int8":
+        converter.inference_input_type = converter.inference_output_type = tf.int8
+    return bytes(converter.convert())
+
+
+def _items(request: Request, batches: list[list[int]], order: list[str]) -> Iterator[list[Any]]:
+    """The calibration items, as the converter takes them: arrays in the order of the function's arguments."""
+    size = request.context.batch
+    for batch in batches:
+        for begin in range(0, len(batch), size):
+            part = batch[begin : begin + size]
+            given = inputs_of(request, part + part[-1:] * (size - len(part)))
+            yield [given[name] for name in order]
+
+
+def _like(specs: tuple[TensorSpec, ...], found: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The specs with the shapes, dtypes and quantization that the file has."""
+    pairs = zip(specs, found, strict=True)
+    return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)
