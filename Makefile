@@ -6,7 +6,7 @@ PYTHON ?= python3
 TORCH ?=
 BIN := .venv/bin
 SETUP := $(PYTHON) scripts/setup.py $(if $(TORCH),--torch $(TORCH))
-DEV := $(SETUP) --target x86 --dev
+DEV := $(SETUP) --target x86,arm64 --dev
 # What a flag is when its variable is set, and nothing when it is not.
 flag = $(if $($(2)),$(1) $($(2)))
 FLAGS = $(call flag,--data,DATA) $(call flag,--device,DEVICE) $(call flag,--profile,PROFILE) $(call flag,--out,OUT) $(ARGS)
@@ -20,7 +20,7 @@ setup: ## Install what TARGET needs into .venv (TORCH=gpu for a CUDA build of to
 	$(call need,TARGET,x86)
 	@$(SETUP) --target $(TARGET)
 
-deploy: ## Take a model to a device: TARGET=x86 [MODEL= DATA= DEVICE= PROFILE= OUT= ARGS=]
+deploy: ## Take a model to devices: TARGET=x86 or TARGET=arm64,ios [MODEL= DATA= DEVICE= PROFILE= OUT= ARGS=]
 	$(call need,TARGET,x86)
 	@$(SETUP) --target $(TARGET)
 	@$(BIN)/edgecompress deploy $(MODEL) --target $(TARGET) $(FLAGS)

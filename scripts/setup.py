@@ -204,7 +204,7 @@ def install(venv: Venv, state: State) -> None:
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="setup.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", action="append", default=[], help="a target's name or TOML; may be repeated")
+    parser.add_argument("--target", default="", help="targets' names or TOML files, separated by commas")
     parser.add_argument("--dev", action="store_true", help="the tools of the tests and checks too")
     parser.add_argument("--torch", choices=("cpu", "gpu"), help="the build of torch (default: the one there, else cpu)")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="where (default: .venv)")
@@ -220,12 +220,13 @@ def main() -> int:
     venv = Venv(args.venv.absolute())
     found = read_state(venv.stamp)
     python = venv.python if found.files else sys.executable
-    extras = {extra for target in args.target for extra in target_extras(target, python)}
+    targets = [target for target in args.target.split(",") if target]
+    extras = {extra for target in targets for extra in target_extras(target, python)}
     extras |= {"dev"} if args.dev else set()
     wanted = State(files_digest(), args.torch or found.torch or "cpu", tuple(sorted(extras)))
     if not found.covers(wanted):
         install(venv, found.joined(wanted))
-    for target in args.target:
+    for target in targets:
         make_environments(target, venv.python)
     return 0
 
