@@ -1,0 +1,253 @@
+"""ExecuTorch: what the delegate takes and what it leaves, what cannot run here says so, and real data through it."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgecompress import config, registry, settings, tensors
+from edgecompress.errors import StageFailed
+from edgecompress.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.runtimes import executorch
+from edgecompress.stages import data, golden, trace
+
+pytestmark = pytest.mark.slow
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch")
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+class Pooled(torch.nn.Module):
+    """Two convolutions, between them `cumsum`, which XNNPACK does not take, or `erfinv`, which no kernel computes."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Conv2d(8, 8, 3, padding=1)
+        self.what = what
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """[n, 3, 8, 8] -> [n, 8, 8, 8]."""
+        x = torch.relu(self.first(image))
+        if self.what == "cumsum":
+            x = x.cumsum(1)
+        if self.what == "erfinv":
+            x = torch.erfinv(x.clamp(0, 0.9))
+        return torch.relu(self.second(x))
+
+
+def program(folder: Path, what: str = "", batch: int | Dim = 1) -> Artifact:
+    folder.mkdir(parents=True)
+    torch.manual_seed(0)
+    size = batch if isinstance(batch, int) else 2
+    axis = None if isinstance(batch, int) else ({0: torch.export.Dim("batch", min=1, max=batch.max)},)
+    example = (torch.randn(size, 3, 8, 8),)
+    torch.export.save(torch.export.export(Pooled(what).eval(), example, dynamic_shapes=axis), folder / "program.pt2")
+    ends = (TensorSpec("image", (batch, 3, 8, 8)),), (TensorSpec("scores", (batch, 8, 8, 8)),)
+    return Artifact(folder, "program", *ends).write()
+
+
+def lowered(model: Artifact, folder: Path, backend: str = "xnnpack") -> Artifact:
+    out = folder / f"{backend}-{len(list(folder.iterdir()))}"
+    out.mkdir()
+    return executorch.export(Request({"model": model}, out, config.build(executorch.Options, {"backend": backend}, "")))
+
+
+IMAGE = {"image": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+
+
+def table(artifact: Artifact) -> dict[str, Any]:
+    session = executorch.open(artifact, 1, profile=True)
+    found = dict(session.ops(IMAGE, 3))
+    session.close()
+    return found
+
+
+# --------------------------------------------------------------------------- what the delegate leaves
+
+
+def test_without_a_delegate_every_operator_is_told_and_with_it_none(tmp_path: Path) -> None:
+    """The silent disaster: the same program, a thousand times slower; removing the cause empties the list."""
+    model = program(tmp_path / "net")
+    alone, helped = (table(lowered(model, tmp_path, backend)) for backend in ("portable", "xnnpack"))
+    assert alone["fallback"] == [
+        "aten::convolution.out #1",
+        "aten::relu.out #1",
+        "aten::convolution.out #2",
+        "aten::relu.out #2",
+    ]
+    assert [op["name"] for op in alone["ops"]] == alone["fallback"]
+    assert {op["where"] for op in alone["ops"]} == {"portable"}
+    assert helped["fallback"] == []
+    assert {op["where"] for op in helped["ops"]} == {"XnnpackBackend"}
+    assert sum(op["type"].startswith("Convolution") for op in helped["ops"]) == 2
+
+
+def test_an_operator_that_the_delegate_leaves_is_named_until_it_is_gone(tmp_path: Path) -> None:
+    with_it, without = (table(lowered(program(tmp_path / (w or "net"), w), tmp_path)) for w in ("cumsum", ""))
+    assert with_it["fallback"] == ["aten::cumsum.out #1"]
+    told = {op["name"]: op["where"] for op in with_it["ops"]}
+    assert told["aten::cumsum.out #1"] == "portable"
+    assert set(told.values()) == {"portable", "XnnpackBackend"}
+    assert without["fallback"] == []
+
+
+def test_the_export_says_what_the_file_says(tmp_path: Path) -> None:
+    found = lowered(program(tmp_path / "net", "cumsum"), tmp_path)
+    assert found.facts["delegates"] == ["XnnpackBackend", "XnnpackBackend"]
+    assert found.facts["fallback"] == table(found)["fallback"]
+
+
+def test_names_of_operators_are_their_own(tmp_path: Path) -> None:
+    names = [op["name"] for op in table(lowered(program(tmp_path / "net"), tmp_path))["ops"]]
+    assert len(set(names)) == len(names) > 2
+
+
+# --------------------------------------------------------------------------- runs
+
+
+def test_any_batch_of_the_range_runs(tmp_path: Path) -> None:
+    model = program(tmp_path / "net", batch=Dim("batch", 1, 4))
+    session = executorch.open(lowered(model, tmp_path), 1)
+    image = np.repeat(IMAGE["image"], 4, 0)
+    all_four = session.run({"image": image})["scores"]
+    assert all_four.shape == (4, 8, 8, 8)
+    assert np.allclose(session.run(IMAGE)["scores"], all_four[:1], atol=1e-5)
+
+
+def test_an_answer_is_not_written_over_by_the_next_run(tmp_path: Path) -> None:
+    session = executorch.open(lowered(program(tmp_path / "net"), tmp_path), 1)
+    first = session.run(IMAGE)["scores"]
+    kept = first.copy()
+    session.run({"image": -IMAGE["image"]})
+    assert (first == kept).all()
+
+
+def test_another_shape_is_refused_in_one_line(tmp_path: Path) -> None:
+    session = executorch.open(lowered(program(tmp_path / "net"), tmp_path), 1)
+    with pytest.raises(StageFailed, match=r"^runtime executorch: model\.pte: RuntimeError: .*$"):
+        session.run({"image": np.zeros((1, 3, 9, 9), np.float32)})
+
+
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    artifact = lowered(program(tmp_path / "net"), tmp_path)
+    file = artifact.file(".pte")
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(StageFailed, match=r"^runtime executorch: model\.pte: RuntimeError: .*$"):
+        executorch.open(artifact, 1)
+
+
+# --------------------------------------------------------------------------- what does not run here
+
+
+def test_what_executorch_has_no_kernel_for_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match=r"erfinv"):
+        executorch.open(lowered(program(tmp_path / "net", "erfinv"), tmp_path), 1)
+
+
+@pytest.mark.parametrize(
+    ("backend", "delegate", "where"), [("vulkan", "VulkanBackend", "Android"), ("coreml", "CoreMLBackend", "macOS")]
+)
+def test_a_program_for_another_machine_is_lowered_here_and_never_passes(
+    backend: str, delegate: str, where: str, tmp_path: Path
+) -> None:
+    if backend == "coreml":
+        pytest.importorskip("coremltools")
+    model = program(tmp_path / "net")
+    first, second = (lowered(model, tmp_path, backend) for _ in range(2))
+    assert first.facts == {"backend": backend, "delegates": [delegate], "fallback": []}
+    assert first.sha256 == second.sha256
+    with pytest.raises(
+        StageFailed, match=rf"^runtime executorch: model\.pte: {delegate} is not in .* {where}.*, not here$"
+    ):
+        executorch.open(first, 1)
+
+
+# --------------------------------------------------------------------------- what it loads
+
+
+LOADED = """
+import sys
+from pathlib import Path
+from edgecompress.model import Artifact, Request
+from edgecompress.runtimes import executorch
+model, out, backend = Artifact.read(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
+if backend:
+    executorch.export(Request({"model": model}, out, executorch.Options(backend)))
+else:
+    executorch.open(model, 1).close()
+print([m for m in ("tensorflow", "coremltools", "executorch.exir", "torch") if sys.modules.get(m)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "loads"),
+    [
+        ("", ["torch"]),
+        ("xnnpack", ["executorch.exir", "torch"]),
+        ("coreml", ["coremltools", "executorch.exir", "torch"]),
+    ],
+)
+def test_it_loads_what_it_needs_and_never_tensorflow(backend: str, loads: list[str], tmp_path: Path) -> None:
+    if backend == "coreml":
+        pytest.importorskip("coremltools")
+    model, out = program(tmp_path / "net"), tmp_path / "out"
+    out.mkdir()
+    given = model if backend else lowered(model, tmp_path)
+    argv = [sys.executable, "-c", LOADED, str(given.path), str(out), backend]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == str(loads)
+
+
+# --------------------------------------------------------------------------- real data
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact, np.ndarray]:
+    """ResNet-20 as a program, its data, and what torch answers to the 500 test images."""
+    folder = tmp_path_factory.mktemp("resnet20")
+    sys.path.insert(0, str(EXAMPLES / "resnet20"))
+    file = EXAMPLES / "resnet20" / "source.toml"
+    source = config.build(settings.Source, config.read_toml(file), str(file))
+    made: dict[str, Artifact] = {}
+    for name, stage, roles, options in (
+        ("samples", data.run, (), {"source": dataclasses.asdict(source), "samples": source.samples}),
+        ("module", trace.load, ("samples",), {"model": source.model, "dynamic": {}}),
+        ("program", trace.run, ("module", "samples"), {"dynamic": {}}),
+        ("golden", golden.run, ("module", "samples"), {"splits": ["test"], "metric": "top1"}),
+    ):
+        (folder / name).mkdir()
+        inputs = {"model" if role == "module" else role: made[role] for role in roles}
+        made[name] = stage(Request(inputs, folder / name, options))
+    sys.path.remove(str(EXAMPLES / "resnet20"))
+    wanted = made["golden"]
+    return made["program"], made["samples"], np.array(tensors.load(wanted, "test", wanted.outputs[0].name))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("technique", "least_db", "most_apart"), [("", 100, 0), ("pt2e_int8", 28, 2), ("pt2e_dynamic", 28, 2)]
+)
+def test_resnet20_keeps_its_answers(
+    resnet: tuple[Artifact, Artifact, np.ndarray], technique: str, least_db: float, most_apart: int, tmp_path: Path
+) -> None:
+    model, samples, wanted = resnet
+    if technique:
+        module = registry.load("techniques", technique)
+        (tmp_path / "int8").mkdir()
+        model = module.apply(Request({"model": model, "samples": samples}, tmp_path / "int8", module.Options()))
+    artifact = lowered(model, tmp_path)
+    session, name = executorch.open(artifact, 1), artifact.outputs[0].name
+    found = np.concatenate([session.run(item)[name] for item in tensors.batches(samples, "test", 1, None, artifact)])
+    labels = tensors.labels(samples, "test")
+    assert labels is not None and len(labels) == 500
+    assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= least_db
+    assert abs(int((wanted.argmax(1) == labels).sum()) - int((found.argmax(1) == labels).sum())) <= most_apart
+    assert all("convolution" not in left for left in artifact.facts["fallback"])
