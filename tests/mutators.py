@@ -226,8 +226,9 @@ def _graph(payload: bytes) -> Any:
 
 def mlpackage(folder: Path) -> Iterator[Constant]:
     """Blobs of weight.bin, located through the program: constexpr_affine_dequantize, and the biases of convolutions."""
-    from coremltools.proto import MIL_pb2, Model_pb2
+    from edgecompress.mil import package
 
+    MIL_pb2, Model_pb2 = package.messages("MIL_pb2"), package.messages("Model_pb2")
     place = folder / "model.mlpackage" / "Data" / "com.apple.CoreML"
     spec = Model_pb2.Model()
     spec.ParseFromString((place / "model.mlmodel").read_bytes())

@@ -100,8 +100,8 @@ def judged(deployed: Deployed, artifact: Artifact, out: Path) -> Mapping[str, An
     return verify.run(Request({"model": artifact, **deployed.inputs, **along}, out, options, Context())).facts
 
 
-def planted(deployed: Deployed, fault: str, folder: Path) -> Iterator[tuple[Artifact, str, str]]:
-    """Damaged artifacts that their runtime still takes, what is wrong with them, and what verify says of them."""
+def planted(deployed: Deployed, fault: str, folder: Path) -> Iterator[tuple[Artifact, str, Mapping[str, Any]]]:
+    """Damaged artifacts that their runtime still takes, what is wrong with them, and the facts of the verdict."""
     for seed in range(5 * SEEDS):
         artifact, says = plant(deployed.artifact(folder / f"{fault}-{seed}"), fault, seed)
         try:
@@ -109,7 +109,7 @@ def planted(deployed: Deployed, fault: str, folder: Path) -> Iterator[tuple[Arti
         except StageFailed as error:
             print(f"{deployed.runtime}: {says}: refused: {error}")
         else:
-            yield artifact, says, facts.get("lost", "")
+            yield artifact, says, facts
 
 
 def answers(deployed: Deployed, artifact: Artifact) -> np.ndarray:
@@ -132,10 +132,11 @@ def test_planted_faults_that_move_the_output_are_found_and_named(deployed: Deplo
     sound = answers(deployed, deployed.artifact(tmp_path / "sound"))
     found, missed = [], []
     for fault in FAULTS:
-        for artifact, says, lost in itertools.islice(planted(deployed, fault, tmp_path), SEEDS):
-            change = moved(sound, answers(deployed, artifact))
+        for artifact, says, facts in itertools.islice(planted(deployed, fault, tmp_path), SEEDS):
+            change, lost = moved(sound, answers(deployed, artifact)), facts.get("lost", "")
             named = "output 'output'" in lost and ("operator" in lost or deployed.runtime != "coreml")
-            print(f"{deployed.runtime}: {says}: moved {change:.2%}: {lost or 'passed'}")
+            broken = {check["name"] for check in facts["checks"] if check["ok"] is False}
+            print(f"{deployed.runtime}: {says}: moved {change:.2%}: {', '.join(sorted(broken)) or 'passed'}: {lost}")
             if change > MATTERS:
                 (found if named else missed).append(says)
     assert len(found) + len(missed) >= len(FAULTS) * SEEDS // 2, "too few of the faults matter"

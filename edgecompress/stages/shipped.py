@@ -1,5 +1,6 @@
 """What an artifact answered when it was verified: it ships along, and a later verify holds the answers against it.
 
+What was wrong already when it shipped is not found here but by the other limits, against the source's answers.
 Only the bytes, the machine and the runtime's version can differ, so the tolerance (`limits.as_shipped`, half a percent
 of an output's RMS: a fault of one percent is found whatever items it is looked for on) is that of one artifact on two
 machines. Float sums in another order move an output by far less, int8 kernels may round to the other neighbour; those
