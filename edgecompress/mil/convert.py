@@ -14,7 +14,8 @@ from typing import Any
 from edgecompress.mil import package
 
 FILE = "model.mlpackage"
-UNUSED = ("tensorflow", "sklearn", "xgboost", "torchao", "transformers")  # coremltools loads them only to look at them
+# coremltools loads them only to look at them.
+UNUSED = ("tensorflow", "sklearn", "xgboost", "torchao", "transformers", "executorch")
 
 
 def coremltools() -> Any:
