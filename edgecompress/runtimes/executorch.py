@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import _coreml_delegate
+from edgecompress.runtimes import _coreml_delegate, _xnnpack
 
 REQUIRES = ("torch", "executorch>=1.5")
 IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
@@ -64,24 +64,22 @@ def _lowered(file: Path, backend: str) -> bytes:
     from executorch.exir import to_edge_transform_and_lower
 
     program = torch.export.load(file)
-    partitioners = list(_partitioners(backend))
+    partitioners, passes = list(_partitioners(backend)), _xnnpack.passes() if backend == "xnnpack" else None
     with _coreml_delegate.reproducible() if backend == "coreml" else nullcontext():
-        lowered = to_edge_transform_and_lower(program, partitioner=partitioners)
+        lowered = to_edge_transform_and_lower(program, transform_passes=passes, partitioner=partitioners)
     return bytes(lowered.to_executorch().buffer)
 
 
 def _partitioners(backend: str) -> Iterator[Any]:
     """What decides which operators the backend takes."""
     if backend == "xnnpack":
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-        yield XnnpackPartitioner()
+        yield _xnnpack.partitioner()
+    elif backend == "coreml":
+        yield _coreml_delegate.partitioner()
     elif backend == "vulkan":
         from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 
         yield VulkanPartitioner()
-    elif backend == "coreml":
-        yield _coreml_delegate.partitioner()
 
 
 def read(request: Request) -> Artifact:
