@@ -6,6 +6,7 @@ here; the first net that a plug-in reads is made by other plug-ins on the way (a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from edgecompress import agent, catalog, config, envs, lifeline, registry, routes, tensors, zoo
-from edgecompress.errors import EdgeError, InputError
+from edgecompress.errors import EdgeError, InputError, MissingDependency
 from edgecompress.model import CARD, Artifact, Context, Dim, Measured, Request, Status, TensorSpec
 from edgecompress.settings import Target, Variant
 from edgecompress.stages import outputs
@@ -97,7 +98,11 @@ def check_runtime(name: str, tmp_path: Path) -> None:
     assert module.FORMAT, f"{says}: FORMAT is empty"
     assert not module.SUFFIX or module.SUFFIX.startswith("."), f"{says}: SUFFIX starts with a dot, or is empty"
     options = config.build(module.Options, {}, says) if hasattr(module, "Options") else {}
-    found = [_exported(module, kind, folder / kind, options) for kind in module.READS]
+    found = []
+    for kind in module.READS:
+        with contextlib.suppress(MissingDependency):  # of a converter that this one kind needs
+            found.append(_exported(module, kind, folder / kind, options))
+    assert found or not module.READS, f"{says}: no kind that it reads can be exported here"
     artifact = found[0] if found else net(module.FORMAT, folder / "own")
     data = samples(artifact, folder)
     for profile in (False, True):

@@ -54,21 +54,54 @@ def parsed(folder: Path) -> tuple[Any, dict[str, str], dict[str, str]]:
 
 
 def numbered(graph: Any) -> Any:
-    """The graph with its functions called by their order: TensorFlow numbers them by what the process did before."""
-    names = {function.signature.name: f"function_{i}" for i, function in enumerate(graph.library.function)}
-    for function in graph.library.function:
-        function.signature.name = names[function.signature.name]
-    for node in _nodes(graph):
-        node.op = names.get(node.op, node.op)
-        for attribute in node.attr.values():
-            for value in (attribute.func, *attribute.list.func):
-                if value.name in names:
-                    value.name = names[value.name]
+    """The graph with its functions and their arguments called by their order, and in it.
+
+    TensorFlow numbers them by what the process did before, and lists them in no order at all.
+    """
+    functions = {function.signature.name: function for function in graph.library.function}
+    used = list(dict.fromkeys(_used(graph.node, functions)))
+    names = {name: f"function_{i}" for i, name in enumerate(used)}
+    ordered = [functions[name] for name in used]
+    for node in (*graph.node, *(n for function in ordered for n in function.node_def)):
         node.ClearField("experimental_debug_info")
+        node.op = names.get(node.op, node.op)
+        for value in _references(node):
+            value.name = names.get(value.name, value.name)
+    for function in ordered:
+        function.signature.name = names[function.signature.name]
+        _number_arguments(function)
+    kept = [type(function).FromString(function.SerializeToString()) for function in ordered]
+    del graph.library.function[:]
+    graph.library.function.extend(kept)
     return graph
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
-    yield from graph.node
-    for function in graph.library.function:
-        yield from function.node_def
+def _used(nodes: Any, functions: Mapping[str, Any]) -> Iterator[str]:
+    """The functions that nodes call, those that these call right after them."""
+    for node in nodes:
+        for name in (node.op, *(value.name for value in _references(node))):
+            if name in functions:
+                yield name
+                yield from _used(functions[name].node_def, functions)
+
+
+def _references(node: Any) -> Iterator[Any]:
+    for _, attribute in sorted(node.attr.items()):
+        yield from (attribute.func,) if attribute.HasField("func") else attribute.list.func
+
+
+def _number_arguments(function: Any) -> None:
+    names = {given.name: f"argument_{i}" for i, given in enumerate(function.signature.input_arg)}
+
+    def new(reference: str) -> str:
+        """Of a tensor: "name", or "name:output:0"."""
+        name, colon, rest = reference.partition(":")
+        return names.get(name, name) + colon + rest
+
+    for given in function.signature.input_arg:
+        given.name = names[given.name]
+    for node in function.node_def:
+        for index, reference in enumerate(node.input):
+            node.input[index] = new(reference)
+    for name, reference in list(function.ret.items()):
+        function.ret[name] = new(reference)

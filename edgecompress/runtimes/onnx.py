@@ -1,38 +1,47 @@
-"""ONNX Runtime on the CPU: exports programs by torch.onnx, reads strangers' .onnx files, runs and profiles them."""
+"""ONNX Runtime on the CPU: exports programs and SavedModels, reads strangers' .onnx files, runs and profiles them."""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.errors import InputError, StageFailed
+from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.runtimes import _savedmodel
 from edgecompress.runtimes._onnx_session import CPU, OnnxSession, options
 
 REQUIRES = ("onnx", "onnxruntime", "onnxscript")
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "onnx"
 FORMAT = "onnx"
-READS: tuple[str, ...] = ("program",)
+READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".onnx"
 
 OPSET = 20
+TF_OPSET = 18  # the newest that tf2onnx writes
 FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
 NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
 
-# --------------------------------------------------------------------------- a program becomes a file
+# --------------------------------------------------------------------------- a program or a SavedModel becomes a file
 
 
 def export(request: Request) -> Artifact:
-    """The program as `model.onnx`, its tensors named as in the specs. Raises StageFailed where torch cannot."""
+    """The model as `model.onnx`, its tensors named as in the specs. Raises StageFailed where a converter cannot."""
+    model = request.model
+    proto = _from_program(model) if model.kind == "program" else _from_savedmodel(model)
+    _save(_tidied(proto, model), request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs).write()
+
+
+def _from_program(model: Artifact) -> Any:
     import torch
 
-    model = request.model
     program = torch.export.load(model.file(".pt2"))
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
     try:
@@ -48,8 +57,72 @@ def export(request: Request) -> Artifact:
         )
     except Exception as error:
         raise StageFailed(f"runtime onnx: torch.onnx.export: {_first_line(error)}") from error
-    _save(_tidied(exported.model_proto, model), request.out / FILE)
-    return Artifact(request.out, FORMAT, model.inputs, model.outputs).write()
+    return exported.model_proto
+
+
+def _from_savedmodel(model: Artifact) -> Any:
+    """By tf2onnx: only this road needs it, and TensorFlow."""
+    try:
+        _savedmodel.tensorflow()
+        import tf2onnx
+    except ImportError as error:
+        raise MissingDependency(
+            f"a SavedModel as ONNX needs {error.name}, not installed; "
+            "run: pip install 'edgecompress[tensorflow]' 'tf2onnx>=1.17'"
+        ) from error
+    graph, *ends = _savedmodel.parsed(model.path / _savedmodel.FOLDER)
+    sides = zip(ends, (model.inputs, model.outputs), strict=True)
+    inputs, outputs = ([names[spec.name] for spec in specs] for names, specs in sides)
+    try:
+        proto, _ = tf2onnx.convert.from_graph_def(
+            graph,
+            input_names=inputs,
+            output_names=outputs,
+            opset=TF_OPSET,
+            tensors_to_rename={tensor: name for names in ends for name, tensor in names.items()},
+        )
+    except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
+        raise StageFailed(f"runtime onnx: tf2onnx: {_first_line(error)}") from error
+    _order(proto.graph)
+    return proto
+
+
+def _order(graph: Any) -> None:
+    """Nodes as the outputs need them, all named by that order: tf2onnx goes through sets, and counts for ever."""
+    if any(a.HasField("g") for node in graph.node for a in node.attribute):
+        return  # a loop's body reads tensors by their names
+    nodes = list(_needed(graph))
+    ends = {value.name for value in (*graph.input, *graph.output)}
+    made = {t: f"{n.op_type}_{i}_{k}" for i, n in enumerate(nodes) for k, t in enumerate(n.output) if t}
+    read = dict.fromkeys(t for node in nodes for t in node.input if t and t not in made)
+    names = {**made, **{t: f"constant_{i}" for i, t in enumerate(read)}, **{t: t for t in ends}}
+    constants = sorted((c for c in graph.initializer if c.name in read), key=lambda c: list(read).index(c.name))
+    for index, node in enumerate(nodes):
+        node.name = f"{node.op_type}_{index}"
+        for side in (node.input, node.output):
+            side[:] = [names.get(t, t) for t in side]
+    for constant in constants:
+        constant.name = names[constant.name]
+    del graph.node[:], graph.initializer[:], graph.value_info[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(constants)
+
+
+def _needed(graph: Any) -> Iterator[Any]:
+    """The nodes, each after those it reads, from the first output's on."""
+    makers = {tensor: node for node in graph.node for tensor in node.output}
+    done: set[str] = set()
+    stack = [value.name for value in reversed(graph.output) if value.name in makers]
+    while stack:
+        tensor = stack[-1]
+        ahead = [t for t in makers[tensor].input if t in makers and t not in done] if tensor not in done else []
+        if ahead:
+            stack += reversed(ahead)
+            continue
+        stack.pop()
+        if tensor not in done:
+            done.update(makers[tensor].output)
+            yield copy.deepcopy(makers[tensor])
 
 
 def _tidied(proto: Any, model: Artifact) -> Any:

@@ -22,13 +22,7 @@ FOLDER = _savedmodel.FILE  # a folder that holds it is a SavedModel
 RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Keras file names
 
 LARGEST = 2**31 - 1  # of a dynamic dimension
-KEPT = {
-    "HashTableV2",
-    "MutableHashTableV2",
-    "VarHandleOp",
-    "VariableV2",
-    "LookupTableFindV2",
-}  # not in the graph itself
+KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
 
 
 def export(request: Request) -> Artifact:
@@ -102,6 +96,8 @@ def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, Any], dic
     except Exception as error:  # TensorFlow's errors, protobuf's, the operating system's
         raise InputError(f"{path}: TensorFlow cannot load it: {_first_line(error)}; export it again") from error
     names = sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs)
+    if len(names[0]) != len(frozen.inputs):  # what could not be frozen is an input
+        raise InputError(f"{path}: it keeps a table or other state, which cannot be deployed; do that part in the app")
     pairs = (dict(zip(n, t, strict=True)) for n, t in zip(names, (frozen.inputs, frozen.outputs), strict=True))
     return frozen, *pairs
 

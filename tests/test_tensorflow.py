@@ -1,0 +1,261 @@
+"""TensorFlow as a source: Keras files and SavedModels in, the same bytes each time, and out to TFLite and ONNX."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from edgecompress import config, conformance, registry, routes, settings, tensors
+from edgecompress.errors import InputError, MissingDependency
+from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.runtimes import onnx as ort
+from edgecompress.runtimes import tensorflow as source
+from edgecompress.techniques import tf_int8
+
+pytestmark = pytest.mark.slow
+DIGITS = Path(__file__).parents[1] / "examples" / "keras"
+BATCH = Dim("batch", 1, 2**31 - 1)
+TF2ONNX = importlib.util.find_spec("tf2onnx") is not None
+
+
+def two_ends() -> keras.Model:
+    """Inputs whose order is not that of the alphabet; two named outputs."""
+    first, second = keras.Input((4,), name="second"), keras.Input((6,), name="first")
+    both = keras.layers.Concatenate()([first, second])
+    return keras.Model([first, second], {"sum": keras.layers.Dense(3)(both), "product": keras.layers.Dense(2)(both)})
+
+
+def lstm() -> keras.Model:
+    ids = keras.Input((8,), dtype="int32", name="ids")
+    x = keras.layers.LSTM(16)(keras.layers.Embedding(50, 12)(ids))
+    return keras.Model(ids, keras.layers.Dense(5)(x))
+
+
+def saved(folder: Path, build: Callable[[], keras.Model]) -> tuple[keras.Model, Path]:
+    keras.utils.set_random_seed(0)
+    net = build()
+    net.save(folder / "net.keras")
+    return net, folder / "net.keras"
+
+
+def read(path: Path, out: Path) -> Artifact:
+    out.mkdir()
+    return source.read(Request({}, out, {"path": str(path)}))
+
+
+def db(wanted: Any, found: Any) -> float:
+    return float(10 * np.log10((wanted**2).sum() / max(((wanted - found) ** 2).sum(), 1e-300)))
+
+
+# --------------------------------------------------------------------------- sources
+
+
+def test_a_keras_file_keeps_its_names_its_order_and_its_answers(tmp_path: Path) -> None:
+    net, file = saved(tmp_path, two_ends)
+    found = read(file, tmp_path / "out")
+    assert found.inputs == (TensorSpec("second", (BATCH, 4)), TensorSpec("first", (BATCH, 6)))
+    assert [(s.name, s.shape) for s in found.outputs] == [("product", (BATCH, 2)), ("sum", (BATCH, 3))]
+    seeded = np.random.default_rng(0)
+    given = {s.name: seeded.normal(size=(5, *s.shape[1:])).astype(np.float32) for s in found.inputs}
+    answers, wanted = source.open(found, 1).run(given), net(given)
+    for name in ("sum", "product"):
+        assert db(wanted[name].numpy(), answers[name]) > 120
+
+
+@pytest.mark.parametrize("build", [two_ends, lstm])
+def test_the_same_model_gives_the_same_bytes_as_a_file_and_as_a_folder(
+    build: Callable[[], keras.Model], tmp_path: Path
+) -> None:
+    _, file = saved(tmp_path, build)
+    one, two = read(file, tmp_path / "one"), read(file, tmp_path / "two")
+    assert one.sha256 == two.sha256
+    assert [p.relative_to(one.path).as_posix() for p in one.files()] == ["saved_model/saved_model.pb"]
+    again = [read(one.path / "saved_model", tmp_path / name) for name in ("three", "four")]
+    assert again[0].sha256 == again[1].sha256
+    assert {s.name for s in again[0].inputs} == {s.name for s in one.inputs}
+
+
+def test_a_savedmodel_of_a_plain_module_is_read_by_its_signature(tmp_path: Path) -> None:
+    class Scale(tf.Module):
+        def __init__(self) -> None:
+            self.weight = tf.Variable([1.0, 2.0, 3.0])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
+        def __call__(self, x: Any) -> Any:
+            return {"y": x * self.weight}
+
+    module = Scale()
+    tf.saved_model.save(module, str(tmp_path / "their"), signatures={"serving_default": module.__call__})
+    found = read(tmp_path / "their", tmp_path / "out")
+    assert found.inputs == (TensorSpec("x", (BATCH, 3)),)
+    answer = source.open(found, 1).run({"x": np.ones((2, 3), np.float32)})
+    assert answer["y"].tolist() == [[1.0, 2.0, 3.0]] * 2
+
+
+def test_the_operators_say_why_they_have_no_times(tmp_path: Path) -> None:
+    _, file = saved(tmp_path, lstm)
+    found = read(file, tmp_path / "out")
+    item = next(tensors.batches(conformance.samples(found, tmp_path), "test", 1))
+    table = source.open(found, 1, profile=True).ops(item, 2)
+    assert table["ops"] == table["fallback"] == []
+    assert "not timed" in table["why"]
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def refused(path: Path, out: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        read(path, out)
+    says = str(caught.value)
+    assert "\n" not in says
+    assert path.name in says
+    return says
+
+
+def test_a_lambda_is_not_loaded(tmp_path: Path) -> None:
+    image = keras.Input((4,))
+    keras.Model(image, keras.layers.Lambda(lambda x: x * 2)(image)).save(tmp_path / "net.keras")
+    assert "a Lambda layer, Python code that loading would run" in refused(tmp_path / "net.keras", tmp_path / "out")
+
+
+@pytest.mark.parametrize("cut", [10, 2000])
+def test_a_damaged_keras_file_is_one_line(cut: int, tmp_path: Path) -> None:
+    _, file = saved(tmp_path, two_ends)
+    bad = tmp_path / "bad.keras"
+    bad.write_bytes(file.read_bytes()[:cut])
+    assert "truncated or damaged" in refused(bad, tmp_path / "out")
+    assert "no such file" in refused(tmp_path / "none.keras", tmp_path / "none")
+
+
+def test_a_damaged_savedmodel_is_one_line(tmp_path: Path) -> None:
+    _, file = saved(tmp_path, two_ends)
+    folder = tmp_path / "bad"
+    shutil.copytree(read(file, tmp_path / "out").path / "saved_model", folder)
+    data = (folder / "saved_model.pb").read_bytes()
+    (folder / "saved_model.pb").write_bytes(data[: len(data) // 2])
+    assert "TensorFlow cannot load it" in refused(folder, tmp_path / "again")
+
+
+def test_a_savedmodel_without_a_signature_is_told_so(tmp_path: Path) -> None:
+    tf.saved_model.save(tf.Module(), str(tmp_path / "bare"))
+    assert "no signature 'serving_default' (it has none)" in refused(tmp_path / "bare", tmp_path / "out")
+
+
+def test_text_and_tables_are_refused(tmp_path: Path) -> None:
+    words = keras.layers.StringLookup(vocabulary=["a", "b"])
+    text = keras.Input((1,), dtype="string", name="text")
+    keras.Model(text, keras.layers.Embedding(4, 2)(words(text))).save(tmp_path / "net.keras")
+    assert refused(tmp_path / "net.keras", tmp_path / "out")
+
+
+def test_broken_weights_are_named(tmp_path: Path) -> None:
+    net, file = saved(tmp_path, two_ends)
+    kernel = net.layers[-1].kernel
+    kernel.assign(kernel * np.nan)
+    net.save(file)
+    assert "NaN; train or export it again" in refused(file, tmp_path / "out")
+
+
+# --------------------------------------------------------------------------- what becomes of them
+
+
+def digits(folder: Path) -> tuple[Artifact, Artifact]:
+    """The example's net, and its calibration and test images as it takes them."""
+    spec = importlib.util.spec_from_file_location("example_keras", DIGITS / "net.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for split in ("calibrate", "test"):
+        images, labels = zip(*module.data(split), strict=True)
+        x = (np.stack(images)[..., None] / 16).astype(np.float32)
+        tensors.write_split(folder / "samples" / split, {"image": x, "labels": np.array(labels)})
+    image = TensorSpec("image", (Dim("batch", 1, 500), 8, 8, 1))
+    samples = Artifact(folder / "samples", "samples", (image,), (), {"splits": {"calibrate": 150, "test": 500}}).write()
+    return read(DIGITS / "digits.keras", folder / "digits"), samples
+
+
+def right(artifact: Artifact, samples: Artifact) -> int:
+    """Of 500 images."""
+    session = next(m for _, m in registry.every("runtimes") if artifact.kind == m.FORMAT).open(artifact, 1)
+    items = tensors.batches(samples, "test", 1, model=artifact)
+    found = [session.run(item)["probabilities"].argmax() for item in items]
+    return int((np.array(found) == tensors.load(samples, "test", "labels")).sum())
+
+
+def test_the_example_is_a_source_that_is_right_and_stays_so_in_int8(tmp_path: Path) -> None:
+    described = config.build(settings.Source, config.read_toml(DIGITS / "source.toml"), "source.toml")
+    assert (described.model, described.data) == ("digits.keras", "net:data")
+    net, samples = digits(tmp_path)
+    out = tmp_path / "int8"
+    out.mkdir()
+    int8 = tf_int8.apply(Request({"model": net, "samples": samples}, out, tf_int8.Options(samples=100)))
+    assert int8.facts == {"samples": 100}
+    assert [s.name for s in (*int8.inputs, *int8.outputs)] == ["image", "probabilities"]
+    assert int8.inputs[0] == TensorSpec("image", (1, 8, 8, 1))
+    assert int8.size_bytes < 0.5 * net.size_bytes
+    before = right(net, samples)
+    assert before >= 490
+    assert abs(before - right(int8, samples)) <= 2
+
+
+def test_int8_ends_are_told_with_their_quantization(tmp_path: Path) -> None:
+    net, samples = digits(tmp_path)
+    out = tmp_path / "int8"
+    out.mkdir()
+    options = tf_int8.Options(io="int8", samples=20)
+    int8 = tf_int8.apply(Request({"model": net, "samples": samples}, out, options, Context(batch=2)))
+    (image,) = int8.inputs
+    assert image.dtype == int8.outputs[0].dtype == "int8"
+    assert image.shape == (2, 8, 8, 1)
+    assert image.quantization is not None
+    assert image.quantization.scale[0] == pytest.approx(1 / 255, rel=0.1)
+
+
+def test_a_savedmodel_has_a_way_to_every_format_it_should() -> None:
+    for goal, calls in {
+        "tflite": ["runtimes.litert:export"],
+        "onnx": ["runtimes.onnx:export"],
+        "openvino": ["runtimes.onnx:export", "runtimes.openvino:export"],
+        "pte": None,
+    }.items():
+        assert routes.way("savedmodel", [goal]) == calls
+    table = {"description": "x", "runtime": "litert", "variant": [{"name": "v", "compress": [{"use": "int8"}]}]}
+    target = config.build(settings.Target, table, "target")
+    assert routes.steps(target, target.variant[0], "savedmodel", "target") == [("techniques.tf_int8:apply", {})]
+
+
+@pytest.mark.skipif(TF2ONNX, reason="tf2onnx is installed")
+def test_without_tf2onnx_it_says_what_to_install(tmp_path: Path) -> None:
+    _, file = saved(tmp_path, two_ends)
+    found = read(file, tmp_path / "out")
+    with pytest.raises(MissingDependency, match="needs tf2onnx, not installed; run: pip install"):
+        ort.export(Request({"model": found}, tmp_path))
+
+
+@pytest.mark.skipif(not TF2ONNX, reason="tf2onnx is not installed")
+@pytest.mark.parametrize("build", [two_ends, lstm])
+def test_a_savedmodel_becomes_onnx_with_its_names(build: Callable[[], keras.Model], tmp_path: Path) -> None:
+    _, file = saved(tmp_path, build)
+    found = read(file, tmp_path / "out")
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        made.append(ort.export(Request({"model": found}, tmp_path / name)))
+    assert made[0].sha256 == made[1].sha256
+    seeded = np.random.default_rng(0)
+    given: dict[str, Any] = {}
+    for spec in found.inputs:
+        shape = (3, *spec.shape[1:])
+        given[spec.name] = (seeded.normal(size=shape) * 9).astype(spec.dtype)
+        given[spec.name] = np.abs(given[spec.name]) if spec.dtype == "int32" else given[spec.name]
+    answers, wanted = ort.open(made[0], 1).run(given), source.open(found, 1).run(given)
+    assert all(db(wanted[name], answers[name]) > 100 for name in wanted)
