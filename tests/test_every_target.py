@@ -82,9 +82,7 @@ def calls(store: Store) -> Iterator[tuple[str, set[str]]]:
         yield stage["parts"]["call"], loaded[stage["key"]]
 
 
-def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(
-    results: dict[str, api.Result], folder: Path
-) -> None:
+def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(results: dict[str, api.Result], folder: Path) -> None:
     seen = list(calls(Store(folder / "store")))
     assert {"runtimes.coreml:export", "runtimes.executorch:export", "runtimes.litert:export"} <= {c for c, _ in seen}
     for call, loaded in seen:
