@@ -3,7 +3,7 @@
 EdgeError                 exit 3   the root; the command line prints it without a traceback
 ├── InputError            exit 2   the user's input: a file, an option, a shape, a name
 │   ├── ConfigError                a TOML file or an option: file, key, suggestion
-│   │   └── NoPath                 a format that the source does not reach
+│   │   └── NoPath                 a variant that the source, or this machine, does not reach
 │   ├── NotFound                   an unknown name, with "did you mean"
 │   └── MissingDependency          a library that is not installed, with the command that installs it
 ├── CheckFailed           exit 1   a promise was not kept: nothing ships
@@ -31,7 +31,7 @@ class ConfigError(InputError):
 
 
 class NoPath(ConfigError):
-    """No plug-ins lead from a source to a variant's format: `what` says it without the variant's name."""
+    """A variant cannot be reached from this source, or on this machine: `what` says why without the variant's name."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")

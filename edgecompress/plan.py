@@ -71,11 +71,21 @@ def _calls(job: Job, kind: str) -> tuple[dict[str, list[Call]], dict[str, str]]:
     for variant in _chosen(job):
         try:
             calls[variant.name] = routes.steps(job.target.value, variant, kind, str(job.target.path))
+            _check_machine(job, variant)
         except NoPath as error:
+            calls.pop(variant.name, None)
             left_out[variant.name] = error
     if not calls:
         raise next(iter(left_out.values()))
     return calls, {name: error.what for name, error in left_out.items()}
+
+
+def _check_machine(job: Job, variant: Variant) -> None:
+    """Raises NoPath where this machine cannot export what the variant asks for."""
+    runtime = registry.load("runtimes", variant.runtime or job.target.value.runtime)
+    why = runtime.unavailable(variant.export) if hasattr(runtime, "unavailable") else ""
+    if why:
+        raise NoPath(f"{job.target.path}: variant {variant.name}", why)
 
 
 def front(job: Job) -> list[Stage]:

@@ -155,3 +155,14 @@ def test_a_runtime_that_something_stands_in_for_is_verified_and_never_measured()
     step = race.step(outcomes)
     assert not isinstance(step, Choice)
     assert step[0].options["order"] == ["real"]
+
+
+def test_what_this_machine_cannot_compile_is_left_out_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgecompress import registry
+
+    monkeypatch.setattr(registry.load("runtimes", "torchinductor"), "DRIVERS", ())
+    steps = plan.deploy(job(None, "gpu"))
+    assert steps.race.left_out == {"inductor-fp16": "a package for a GPU is compiled on a machine that has one"}
+    assert [e.name for e in steps.race.entrants] == ["fp16", "fp32"]
+    monkeypatch.setattr(registry.load("runtimes", "torchinductor"), "DRIVERS", ("/",))
+    assert not plan.deploy(job(None, "gpu")).race.left_out

@@ -60,7 +60,7 @@ class Step:
     def _settled(self, out: Declared, value: Any) -> Any:
         if kind_of(value) != out.dtype.kind or not out.fits(tuple(value.shape)):
             raise StageFailed(
-                f"{self.where}: '{out.name}' is {out.dtype.name} of {list(out.shape)} in the program, "
+                f"{self.where}: {out.name!r} is {out.dtype.name} of {list(out.shape)} in the program, "
                 f"computed: {kind_of(value)} of {list(value.shape)}"
             )
         return settle(value, out.dtype)
@@ -113,4 +113,4 @@ def _own(step: Step) -> list[str]:
 
 def name_of(kind: str, outputs: Sequence[Declared]) -> str:
     """How an error names an op."""
-    return f"Core ML: op '{kind}' ('{outputs[0].name if outputs else ''}')"
+    return f"Core ML: op {kind!r} ({(outputs[0].name if outputs else '')!r})"

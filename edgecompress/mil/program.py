@@ -55,7 +55,7 @@ class Program:
 def _held(want: Declared, array: Array) -> Any:
     if array.dtype != numpy.dtype(want.dtype.numpy) or not want.fits(array.shape):
         raise InputError(
-            f"Core ML: input '{want.name}' is {want.dtype.numpy} of {list(want.shape)}, "
+            f"Core ML: input {want.name!r} is {want.dtype.numpy} of {list(want.shape)}, "
             f"given: {array.dtype} of {list(array.shape)}"
         )
     return held(array, want.dtype)

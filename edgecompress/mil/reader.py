@@ -29,7 +29,7 @@ def load(folder: Path) -> Program:
         raise InputError(f"{folder}: a Core ML {model.WhichOneof('Type')}, not a program; convert it to an mlprogram")
     name = model.description.defaultFunctionName or "main"
     if name not in model.mlProgram.functions:
-        raise InputError(f"{folder}: the program has no function '{name}'; convert the model again")
+        raise InputError(f"{folder}: the program has no function {name!r}; convert the model again")
     return _Reader(Blob(weights)).function(model.mlProgram.functions[name])
 
 
@@ -44,7 +44,7 @@ class _Reader:
     def function(self, message: Any) -> Program:
         """A `Function` message."""
         if message.opset not in message.block_specializations:
-            raise InputError(f"Core ML: the program has no block for its opset '{message.opset}'; convert again")
+            raise InputError(f"Core ML: the program has no block for its opset {message.opset!r}; convert again")
         return Program(self._block(message.block_specializations[message.opset], message.inputs))
 
     def _block(self, message: Any, inputs: Any) -> Block:
@@ -58,7 +58,7 @@ class _Reader:
 
     def _declare(self, value: Declared) -> Declared:
         if value.name in self.known.maps[0]:
-            raise InputError(f"Core ML: two values are called '{value.name}'; convert the model again")
+            raise InputError(f"Core ML: two values are called {value.name!r}; convert the model again")
         self.known[value.name] = value
         return value
 
@@ -121,7 +121,7 @@ class _Reader:
 
     def _value(self, name: str, where: str) -> Declared:
         if name not in self.known:
-            raise InputError(f"{where}: reads '{name}', which nothing has computed; convert the model again")
+            raise InputError(f"{where}: reads {name!r}, which nothing has computed; convert the model again")
         return self.known[name]
 
 
@@ -137,9 +137,9 @@ def _arguments(op: Any) -> Iterator[tuple[str, Sequence[Any]]]:
 
 def _check_names(where: str, schema: dict[str, signature.Parameter], given: set[str]) -> None:
     if extra := sorted(given - schema.keys()):
-        raise _unknown(where, f": its input '{extra[0]}'")
+        raise _unknown(where, f": its input {extra[0]!r}")
     if missing := [name for name, parameter in schema.items() if parameter.required and name not in given]:
-        raise InputError(f"{where} has no input '{missing[0]}'; convert the model again")
+        raise InputError(f"{where} has no input {missing[0]!r}; convert the model again")
 
 
 def _unknown(where: str, what: str) -> StageFailed:

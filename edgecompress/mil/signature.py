@@ -52,7 +52,7 @@ class Parameter:
     def refuses(self, dtype: Dtype, value: Any) -> str:
         """Why a value of this type, or this word, is not one that the op takes; empty where it is."""
         if dtype.kind == "string":
-            return "" if value in self.words or "" in self.words else f"{self.name} = '{value}'"
+            return "" if value in self.words or "" in self.words else f"{self.name} = {value!r}"
         return "" if dtype.kind in self.kinds else f"{self.name} of type {dtype.name}"
 
     def take(self, values: Sequence[Any]) -> Any:

@@ -33,11 +33,11 @@ def declared(name: str, kind: Any) -> Declared:
     """A `ValueType` message; raises StageFailed for a type that the interpreter does not know."""
     if kind.WhichOneof("type") != "tensorType":
         raise StageFailed(
-            f"Core ML: '{name}' is a {kind.WhichOneof('type')}, not known to the interpreter: only tensors"
+            f"Core ML: {name!r} is a {kind.WhichOneof('type')}, not known to the interpreter: only tensors"
         )
     dtype = BY_NUMBER.get(kind.tensorType.dataType)
     if dtype is None:
-        raise StageFailed(f"Core ML: '{name}' has data type {kind.tensorType.dataType}, not known to the interpreter")
+        raise StageFailed(f"Core ML: {name!r} has data type {kind.tensorType.dataType}, not known to the interpreter")
     dimensions = kind.tensorType.dimensions
     shape = tuple(d.constant.size if d.WhichOneof("dimension") == "constant" else None for d in dimensions)
     return Declared(name, dtype, shape)
@@ -48,7 +48,7 @@ def constant(name: str, value: Any, blob: Blob) -> tuple[Declared, Any]:
     what = declared(name, value.type)
     shape = tuple(-1 if d is None else d for d in what.shape)
     if min(shape, default=0) < 0:
-        raise InputError(f"Core ML: the constant '{name}' has no fixed shape; convert the model again")
+        raise InputError(f"Core ML: the constant {name!r} has no fixed shape; convert the model again")
     if value.WhichOneof("value") == "blobFileValue":
         return what, held(_stored(name, value.blobFileValue, what.dtype, shape, blob), what.dtype)
     tensor = value.immediateValue.tensor
@@ -59,13 +59,13 @@ def constant(name: str, value: Any, blob: Blob) -> tuple[Declared, Any]:
 
 def _stored(name: str, place: Any, dtype: Dtype, shape: tuple[int, ...], blob: Blob) -> Any:
     if place.fileName != WEIGHTS_NAME:
-        raise InputError(f"Core ML: the constant '{name}' is in '{place.fileName}'; only {WEIGHTS_NAME} is read")
+        raise InputError(f"Core ML: the constant {name!r} is in {place.fileName!r}; only {WEIGHTS_NAME} is read")
     return blob.read(place.offset, dtype, shape)
 
 
 def _word(name: str, tensor: Any) -> str:
     if len(tensor.strings.values) != 1:
-        raise StageFailed(f"Core ML: '{name}' is a list of strings, not known to the interpreter")
+        raise StageFailed(f"Core ML: {name!r} is a list of strings, not known to the interpreter")
     return str(tensor.strings.values[0])
 
 
@@ -76,6 +76,6 @@ def _written(name: str, tensor: Any, dtype: Dtype, shape: tuple[int, ...]) -> An
     values = getattr(tensor, field).values if field else ()
     if len(values) != math.prod(shape) or FIELD_KINDS.get(field, dtype.kind) != dtype.kind:
         raise InputError(
-            f"Core ML: the constant '{name}' is {len(values)} {field}, not {dtype.name} of {list(shape)}; convert again"
+            f"Core ML: the constant {name!r} is {len(values)} {field}, not {dtype.name} of {list(shape)}; convert again"
         )
     return numpy.array(values, dtype=dtype.numpy).reshape(shape)

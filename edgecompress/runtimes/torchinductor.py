@@ -26,6 +26,7 @@ FORMAT = "aoti"
 READS: tuple[str, ...] = ("program",)
 SUFFIX = ""
 
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # what NVIDIA's driver shows on Linux, and on Windows' Linux
 FILE = "model.pt2"
 NAME = "model"  # of the generated files: a hash would hold the folder they were made in
 WARM_RUNS = 3  # of the per-operator pass, left out of its means
@@ -46,6 +47,13 @@ class Options:
     """What it is compiled for: this very kind of CPU, or of GPU."""
 
     device: Literal["cpu", "cuda"] = "cpu"
+
+
+def unavailable(options: Mapping[str, Any]) -> str:
+    """Why this machine cannot export with these options, or ""; PyTorch is not loaded for it."""
+    nvidia = any(Path(device).exists() for device in DRIVERS)
+    wanted = options.get("device") == "cuda"
+    return "a package for a GPU is compiled on a machine that has one" if wanted and not nvidia else ""
 
 
 # --------------------------------------------------------------------------- a program becomes a package
