@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,6 +165,7 @@ class Run:
             begin = time.monotonic()
             answer = self._answer(stage, inputs, scratch, log)
         (scratch / "request.json").unlink()
+        shutil.rmtree(scratch / "tmp", ignore_errors=True)
         receipt = {"stage": stage.name, "wall_s": time.monotonic() - begin, "log": str(log)}
         receipt |= {"files": answer["files"], "modules": answer["modules"]}
         return self.store.commit(scratch, parts, receipt)
@@ -185,8 +187,9 @@ class Run:
         }
         request = scratch / "request.json"
         request.write_text(json.dumps(asked), encoding="utf-8")
+        (scratch / "tmp").mkdir()
         argv = [sys.executable, "-P", "-m", "edgecompress.worker", str(request)]
-        process = lifeline.spawn(argv, log, _environment(self.offline))
+        process = lifeline.spawn(argv, log, _environment(self.offline, scratch / "tmp"))
         try:
             return self._listen(stage, process, log)
         finally:
@@ -235,8 +238,9 @@ def _ending(stage: Stage, process: subprocess.Popen[bytes], deadline: float, log
     return f"{stage.name}: its process ended with code {code} and no answer (log: {log})"
 
 
-def _environment(offline: bool) -> dict[str, str]:
-    extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false"}
+def _environment(offline: bool, scratch: Path) -> dict[str, str]:
+    """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours."""
+    extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
     if offline:
         extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**os.environ, **extra}

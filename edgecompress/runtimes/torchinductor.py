@@ -70,7 +70,7 @@ def export(request: Request) -> Artifact:
         )
     program = torch.export.load(request.model.file(".pt2"))
     # torch splits its own command lines at spaces
-    with tempfile.TemporaryDirectory(dir=None if " " in str(request.out) else request.out, prefix="work-") as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp" if " " in str(request.out) else request.out, prefix="work-") as folder:
         _package(_moved(program, options.device), Path(folder), request.out / FILE)
     facts = {"device": options.device}
     return Artifact(request.out, FORMAT, request.model.inputs, request.model.outputs, facts).write()
