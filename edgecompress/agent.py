@@ -1,10 +1,10 @@
 """Runs an artifact where it will live and measures it: a process of its own, one request in, one result out.
 
-    python -m edgecompress.agent REQUEST.json      (stdin stays open: its end ends the agent)
+    python -m edgecompress.agent REQUEST.json
 
-The request is JSON: `mode` (outputs, session, energy, ops, facts), `runtime` {name, module}, `artifact`, `samples`,
-`split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `device`, `root` (of /sys), `out` (empty: the
-request's own folder).
+The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact`, `samples`, `split`, `threads`,
+`batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`, `root` (of /sys), `out`
+(empty: the request's own folder), `tied` (the end of stdin ends the agent; else it ends itself after `deadline_s`).
 The answer is `result.json` in `out`; exit 1 and {"error": message, "class": name} when it went wrong.
 The same file runs on the host, a board, an emulator: Python 3.9 and the standard library (numpy for the arrays).
 """
@@ -22,10 +22,8 @@ import json
 import os
 import platform
 import re
-import signal
 import statistics
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress import lifeline, sketch, tensors
-from edgecompress.errors import EdgeError, InputError, StageFailed, kind_of
-from edgecompress.model import Artifact, Meter, Session, Shell, TensorSpec
+from edgecompress.errors import EdgeError, InputError, StageFailed
+from edgecompress.model import Artifact, Meter, Session, TensorSpec
 
 RESULT = "result.json"
 TRACE = "trace.json"  # mode outputs: what is kept of each operator's output, where the runtime tells them
@@ -44,6 +42,7 @@ LATENCIES = "latencies.ns"  # nanoseconds per run, 64-bit whole numbers of this 
 ITEMS = 32  # batches of samples held in memory and rotated through
 BLOCKS = 4  # the shortest warm-up is so many blocks long
 BLOCK_RUNS = 3
+COUNT_WARM = 3  # inferences before any is counted: the first ones allocate
 ENERGY_RUNS = 10  # an energy window holds at least so many
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -54,9 +53,12 @@ Run = Callable[[Mapping[str, Any]], Any]
 
 def main() -> int:
     """Answers the request that the first argument names."""
-    lifeline.tie()
     file = Path(sys.argv[1])
     asked = json.loads(file.read_text(encoding="utf-8"))
+    if asked.get("tied", True):
+        lifeline.tie()
+    else:
+        lifeline.end_after(asked["deadline_s"])
     out = Path(asked.get("out") or file.parent)
     for name in THREADS:  # before anything that reads them is loaded
         os.environ[name] = str(asked.get("threads", 1))
@@ -344,7 +346,13 @@ def energy(asked: Asked, out: Path) -> Answer:
     finally:
         meter.stop()
     opened.close()
-    return {"why_not": "", "warm": warm["warm"], "idle": idle, "windows": windows}
+    return {"why_not": "", "warm": warm["warm"], "idle": idle, "windows": windows, "trace": _trace(meter)}
+
+
+def _trace(meter: Meter) -> Answer:
+    """The samples of power that the sensor took, where it keeps them."""
+    samples = meter.samples() if hasattr(meter, "samples") else []
+    return {"t_s": [t for t, _ in samples], "watts": [w for _, w in samples]}
 
 
 def _rest(seconds: float) -> int:
@@ -388,71 +396,84 @@ def facts(asked: Asked, out: Path) -> Answer:
     }
 
 
+# --------------------------------------------------------------------------- modes count, look
+
+
+def count(asked: Asked, out: Path) -> Answer:
+    """Instructions of single inferences of one input, and of empty marks, by the first of `sensors`."""
+    sensor, root = importlib.import_module(asked["sensors"][0]["module"]), Path(asked.get("root", "/"))
+    if why_not := sensor.unavailable(asked["device"], root):
+        return {"why_not": why_not}
+    subject = Subject(asked, out)
+    opened, inputs = subject.open(), subject.inputs()[0]
+    counter = sensor.open(asked["device"], root)
+    for _ in range(COUNT_WARM):
+        opened.run(inputs)
+    times = range(asked["profile"]["count_runs"])
+    gc.collect()
+    gc.disable()
+    empty = [counter.count(lambda: None) for _ in times]
+    runs = [counter.count(lambda: opened.run(inputs)) for _ in times]
+    opened.close()
+    return {"why_not": "", "empty": empty, "runs": runs, "environment": _environment(asked, subject.runtime)}
+
+
+def look(asked: Asked, out: Path) -> Answer:
+    """What a pass finds."""
+    module = importlib.import_module(asked["pass"]["module"])
+    subject = Subject(asked, out)
+    found = module.measure(subject, module.Options(**asked["pass"]["options"]))
+    return {**found, "environment": _environment(asked, subject.runtime)}
+
+
+class Subject:
+    """What a pass is given: model.Subject says what each part is."""
+
+    def __init__(self, asked: Asked, out: Path) -> None:
+        self.asked, self.out = asked, out
+        self.profile: Mapping[str, Any] = asked["profile"]
+        self.batch: int = asked["batch"]
+        self.runtime = _runtime(asked)
+        self.model = Artifact.read(Path(asked["artifact"]))
+
+    def open(self) -> Session:
+        """A new session."""
+        opened: Session = self.runtime.open(self.model, self.asked["threads"])
+        return opened
+
+    def inputs(self, batch: int | None = None) -> list[dict[str, Any]]:
+        """Batches of real inputs, in memory. Raises InputError where the model is made for another batch."""
+        return _preloaded({**self.asked, "batch": batch or self.batch}, self.model)
+
+    def timed(self, run: Run, inputs: Sequence[Mapping[str, Any]], seconds: float, runs: int) -> array.array[int]:
+        """Nanoseconds of each run, for at least `seconds` and `runs`."""
+        return timed(run, inputs, seconds, runs)
+
+    def warm_up(self, run: Run, inputs: Sequence[Mapping[str, Any]]) -> Answer:
+        """Runs until the latency is steady."""
+        return _warm_up(run, inputs, self.profile)
+
+    def meter(self) -> tuple[Meter | None, str]:
+        """The first of the device's sensors of energy that reads, or why none does."""
+        root, reasons = Path(self.asked.get("root", "/")), []
+        for named in self.asked.get("sensors", ()):
+            sensor = importlib.import_module(named["module"])
+            why_not = sensor.unavailable(self.asked["device"], root)
+            if not why_not and sensor.STATUS != "estimated":
+                return sensor.open(self.asked["device"], root), ""
+            reasons.append(f"{named['name']}: {why_not or 'it only estimates'}")
+        return None, "; ".join(reasons) or "the device names no sensor of energy"
+
+
 MODES: dict[str, Callable[[Asked, Path], Answer]] = {
     "outputs": outputs,
     "session": session,
     "energy": energy,
     "ops": ops,
     "facts": facts,
+    "count": count,
+    "look": look,
 }
-
-
-# --------------------------------------------------------------------------- the caller's side
-
-
-def ask(shell: Shell, asked: Asked, out: Path, deadline_s: float) -> Answer:
-    """Runs an agent through `shell` and returns its result; what it wrote is then in `out`.
-
-    `artifact` and `samples` are paths on this side. The agent's log goes to this process's stderr.
-    Raises the error that the agent names, or StageFailed when it died or gave no answer in time.
-    """
-    there = {key: shell.push(Path(asked[key])) for key in ("artifact", "samples") if key in asked}
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch) / "agent.log"
-        (out / "request.json").write_text(json.dumps({**asked, **there, "out": ""}), encoding="utf-8")
-        place = shell.push(out)
-        argv = [_python(shell, asked), "-m", "edgecompress.agent", f"{place}/request.json"]
-        code = shell.run(argv, deadline_s, log)
-        shell.pull(place, out)
-        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    sys.stderr.write(said[-20000:])
-    (out / "request.json").unlink()
-    if not (out / RESULT).exists():
-        raise StageFailed(f"the agent {ending(code, deadline_s)}{_last_words(said)}")
-    answer: Answer = json.loads((out / RESULT).read_text(encoding="utf-8"))
-    (out / RESULT).unlink()
-    if "error" in answer:
-        raise kind_of(answer["class"])(answer["error"])
-    return answer
-
-
-def _python(shell: Shell, asked: Asked) -> str:
-    """The Python there; on this machine that of the runtime's own environment, where it has one."""
-    there = str(shell.facts()["python"])
-    if there != sys.executable or "runtime" not in asked:
-        return there
-    from edgecompress import envs
-
-    try:
-        return envs.python(importlib.import_module(asked["runtime"]["module"]))
-    except ImportError:  # a plug-in that only its agent can see
-        return there
-
-
-def ending(code: int, deadline_s: float) -> str:
-    """How a process ended, from its code: words after "the process"."""
-    if code == 124:
-        return f"gave no answer within {deadline_s:.0f} s"
-    number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
-    try:
-        return f"was ended by {signal.Signals(number).name}"
-    except ValueError:
-        return f"ended with code {code} and no result"
-
-
-def _last_words(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return f": {lines[-1][:200]}" if lines else ""
 
 
 if __name__ == "__main__":

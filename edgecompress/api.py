@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress import __version__, catalog, envs, plan, registry, routes
+from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
@@ -116,7 +117,7 @@ def _walk(wanted: Job, options: Options, scope: str) -> Run:
     )
 
 
-def _raise_if_all_broke(walk: Run, race: Race, choice: Choice) -> None:
+def _raise_if_all_broke(walk: Run, race: Race | Count, choice: Choice) -> None:
     """When no variant was even lost, and all broke, the first breakage is the error of the whole run."""
     table = choice.table.values()
     if choice.stage or any(row["verdict"] == "lost" for row in table):
@@ -129,7 +130,7 @@ def _raise_if_all_broke(walk: Run, race: Race, choice: Choice) -> None:
 # --------------------------------------------------------------------------- report
 
 
-def _report(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> Stage:
+def _report(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Stage:
     """The stage that writes the report, of whatever there is by now."""
     inputs = {role: role for role in ("source", "golden", "energy", "ops") if _there(walk, role)}
     inputs["samples"] = "data" if _there(walk, "data") else race.samples
@@ -146,7 +147,7 @@ def _there(walk: Run, name: str) -> bool:
     return outcome is not None and outcome.artifact is not None
 
 
-def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> dict[str, Any]:
+def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> dict[str, Any]:
     unmeasured = {"unmeasured": race.unmeasured}
     made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
     return {
@@ -165,7 +166,7 @@ def _said(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) 
     }
 
 
-def _raced(target: Target, race: Race) -> dict[str, Any]:
+def _raced(target: Target, race: Race | Count) -> dict[str, Any]:
     """The target as plain data, with the variants of this run."""
     names = {*(e.name for e in race.entrants), *race.left_out}
     plain = dataclasses.asdict(target)
@@ -190,7 +191,7 @@ def _versions(wanted: Job) -> dict[str, str]:
 # --------------------------------------------------------------------------- ship
 
 
-def _ship(wanted: Job, walk: Run, race: Race, choice: Choice, options: Options) -> Path:
+def _ship(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Path:
     """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
     out = (options.out or Path("dist") / wanted.target.name).resolve()
     entrant = next(e for e in race.entrants if e.name == choice.stage)
@@ -304,7 +305,12 @@ def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Resu
     if simulated := getattr(registry.load("runtimes", runtime), "SIMULATED", ""):
         raise InputError(f"{path}: runtime {runtime} does not run here, {simulated} stands in: nothing to measure")
     entrant = Entrant(origin.get("variant", artifact.kind), runtime, "artifact")
-    race = Race((entrant,), wanted.profile.value, plan.only_estimates(wanted.device.value))
+    verdict = artifact.path.parent / "verdict"
+    if verdict.is_dir() and not wanted.context.device["here"]:
+        walk.outcomes["verdict"] = Outcome("verdict", "ok", _sound(verdict))
+        entrant = dataclasses.replace(entrant, agrees="agree")
+        walk.stage(plan.agree(wanted, entrant, "verdict", wanted.target.value.limits.on_device))
+    race = plan.ranking(wanted, (entrant,))
     choice = walk.search(race)
     _raise_if_all_broke(walk, race, choice)
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import agent, catalog, config, envs, lifeline, registry, routes, tensors, zoo
+from edgecompress import agent, catalog, config, dispatch, envs, lifeline, registry, routes, tensors, zoo
 from edgecompress.errors import EdgeError, InputError, MissingDependency
 from edgecompress.model import CARD, Artifact, Context, Dim, Measured, Request, Status, TensorSpec
 from edgecompress.settings import Target, Variant
@@ -153,7 +153,7 @@ class _Apart:
             "batch": len(next(iter(inputs.values()))),
             "profile": {"ops_runs": 3},
         }
-        return agent.ask(registry.load("transports", "host").connect({}), asked, out, ZOO_S)
+        return dispatch.ask(registry.load("transports", "host").connect({}), asked, out, ZOO_S)
 
 
 def _exported(module: ModuleType, kind: str, folder: Path, options: Any) -> Artifact:
@@ -238,7 +238,7 @@ def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Cel
         lines = map(json.loads, answers.read_text(encoding="utf-8").splitlines())
         found |= {line["cell"]: Cell(**line["found"]) for line in lines}
         if crashed := next((cell for cell in rest if cell not in found), None):
-            found[crashed] = Cell(f"the process {agent.ending(code, ZOO_S)}; its log is {log.name}")
+            found[crashed] = Cell(f"the process {dispatch.ending(code, ZOO_S)}; its log is {log.name}")
     return {cell: found[cell] for cell in cells}
 
 
@@ -355,7 +355,7 @@ def _answered(runtime: str, samples: Artifact, model: Artifact, how: tuple[Path,
         "batch": batch,
     }
     if envs.environment(registry.load("runtimes", runtime)):
-        agent.ask(registry.load("transports", "host").connect({}), asked, folder, ZOO_S)
+        dispatch.ask(registry.load("transports", "host").connect({}), asked, folder, ZOO_S)
     else:
         agent.outputs(asked, folder)
     return Artifact(folder, "golden")

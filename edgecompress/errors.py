@@ -8,6 +8,7 @@ EdgeError                 exit 3   the root; the command line prints it without 
 │   └── MissingDependency          a library that is not installed, with the command that installs it
 ├── CheckFailed           exit 1   a promise was not kept: nothing ships
 └── StageFailed           exit 3   a stage, or the process that ran it, broke
+    ├── Unreachable                a device that does not answer, or whose link was lost for good
     └── DiskFull                   no room where the results go
 """
 
@@ -54,6 +55,10 @@ class CheckFailed(EdgeError):
 
 class StageFailed(EdgeError):
     """A stage, or the process that ran it, broke; the message names the log."""
+
+
+class Unreachable(StageFailed):
+    """A device does not answer, or its link was lost for good; the message says which, and what to check."""
 
 
 class DiskFull(StageFailed):

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgecompress import catalog, registry
 from edgecompress.catalog import Found, Setting
-from edgecompress.errors import ConfigError, InputError, did_you_mean
+from edgecompress.errors import ConfigError, InputError, Unreachable, did_you_mean
 from edgecompress.model import Context
 from edgecompress.settings import Device, Profile, Source, Target
 
@@ -78,7 +78,7 @@ def job(
         target=found,
         device=place,
         profile=catalog.profile(profile, laid["profile"]),
-        context=_context(place.value, more),
+        context=_context(place.name, place.value, more),
         only=tuple(only),
     )
     if device and not wanted.at_hand:
@@ -111,7 +111,7 @@ def _laid(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return laid
 
 
-def _context(device: Device, more: Mapping[str, Any]) -> Context:
+def _context(name: str, device: Device, more: Mapping[str, Any]) -> Context:
     threads, batch, seed = (
         int(d if more.get(k) is None else more[k]) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
     )
@@ -120,8 +120,23 @@ def _context(device: Device, more: Mapping[str, Any]) -> Context:
             f"threads {threads}, batch {batch}, seed {seed}: the first two are at least 1, the seed at least 0"
         )
     plain = dataclasses.asdict(device)
-    facts = registry.load("transports", device.transport).connect(plain).facts()
-    stable = {k: facts[k] for k in STABLE_FACTS if k in facts}
+    if device.unreachable:
+        raise Unreachable(f"{name}: {device.unreachable}")
+    host = _facts("host", {})
+    facts = host if device.transport == "host" else _facts(device.transport, plain)
     plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
     plain["platform"] = device.platform or facts.get("platform") or ""
-    return Context(seed, threads, batch, {**plain, "fingerprint": stable})
+    known = {**plain, "here": facts["here"], "fingerprint": _stable(facts)}
+    return Context(seed, threads, batch, known, _stable(host))
+
+
+def _facts(transport: str, device: Mapping[str, Any]) -> dict[str, Any]:
+    shell = registry.load("transports", transport).connect(device)
+    try:
+        return {**shell.facts(), "here": shell.here}
+    finally:
+        shell.close()
+
+
+def _stable(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: facts[k] for k in STABLE_FACTS if k in facts}

@@ -36,6 +36,13 @@ def tie() -> None:
     threading.Thread(target=_watch, daemon=True).start()
 
 
+def end_after(seconds: float) -> None:
+    """Ends this process when nobody waits for it any longer."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
 def _watch() -> None:
     """Blocks on stdin, which the parent never writes to: its end is the parent's end."""
     while os.read(0, 1):

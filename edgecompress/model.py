@@ -161,6 +161,7 @@ class Context:
     threads: int = 1
     batch: int = 1
     device: Mapping[str, Any] = field(default_factory=dict)  # the device's TOML, as plain data
+    here: Mapping[str, Any] = field(default_factory=dict)  # the fingerprint of the machine that this runs on
 
 
 @dataclass(frozen=True)
@@ -333,25 +334,49 @@ class Runtime(Protocol):
 
 
 class Shell(Protocol):
-    """A place to run things: `push` returns where the path is there; `run` returns code, output."""
+    """A device to run things on. Each call raises Unreachable when the device does not answer."""
 
-    def push(self, path: Path) -> str: ...
+    @property
+    def here(self) -> bool:
+        """Whether it is this machine: its paths are ours, and so are its Python and its libraries."""
 
-    def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int: ...
+    def push(self, path: Path) -> str:
+        """Where the file or folder is there, for reading; what is there already is not sent again."""
 
-    def pull(self, there: str, path: Path) -> None: ...
+    def scratch(self, path: Path) -> str:
+        """A copy of the folder there, for one run to write in; `discard` removes it."""
 
-    def facts(self) -> Mapping[str, Any]: ...
+    def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int:
+        """Its exit code, its output added to `log`; 124 when it was ended at the deadline, with all that it began."""
+
+    def pull(self, there: str, path: Path) -> None:
+        """Copies a file or folder from there."""
+
+    def discard(self, there: str) -> None:
+        """Removes what `scratch` made."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What `machine.facts` tells of it, and "python": the command there that runs an agent."""
+
+    def close(self) -> None:
+        """Ends the connection, and whatever still runs there."""
 
 
 class Transport(Protocol):
-    """`transports/NAME.py`: how to reach a device."""
+    """`transports/NAME.py`: how to reach a device. `SIMULATED`: what stands in there for hardware (no latency then)."""
 
-    def connect(self, device: Mapping[str, Any]) -> Shell: ...
+    def unavailable(self, device: Mapping[str, Any]) -> str:
+        """Why the device cannot be reached now, or "". Takes five seconds at most."""
+
+    def connect(self, device: Mapping[str, Any]) -> Shell:
+        """Raises Unreachable, or InputError for options that are wrong."""
 
 
 class Meter(Protocol):
-    """An opened sensor. Times are `time.monotonic()` seconds."""
+    """An opened sensor of energy. Times are `time.monotonic()` seconds.
+
+    It may offer `samples() -> [(t_s, watts)]` since `start`: the trace of power in the report.
+    """
 
     def start(self) -> None: ...
 
@@ -359,6 +384,50 @@ class Meter(Protocol):
         """Joules between two moments since `start`."""
 
     def stop(self) -> None: ...
+
+
+class Counter(Protocol):
+    """An opened sensor of QUANTITY "instructions"."""
+
+    def count(self, act: Callable[[], object]) -> Mapping[str, int]:
+        """What `act` took: "instructions", and the number in each class of them."""
+
+
+class Subject(Protocol):
+    """An artifact on its device, as a pass is given it."""
+
+    model: Artifact
+    profile: Mapping[str, Any]
+    batch: int
+    out: Path
+
+    def open(self) -> Session:
+        """A new session."""
+
+    def inputs(self, batch: int | None = None) -> list[dict[str, Any]]:
+        """Batches of real inputs, in memory."""
+
+    def timed(self, run: Callable[[Mapping[str, Any]], Any], inputs: Sequence[Any], seconds: float, runs: int) -> Any:
+        """Nanoseconds of each run, for at least `seconds` and `runs`."""
+
+    def warm_up(self, run: Callable[[Mapping[str, Any]], Any], inputs: Sequence[Any]) -> Mapping[str, Any]:
+        """Runs as the profile says until the latency is steady; {"warm", "warmup_s", "warmup_runs", ...}."""
+
+    def meter(self) -> tuple[Meter | None, str]:
+        """The first of the device's sensors of energy that reads, not started; or why none does."""
+
+
+class Pass(Protocol):
+    """`passes/NAME.py`: one more way to look at an artifact on its device. `Options`: a frozen dataclass."""
+
+    REQUIRES: tuple[str, ...]
+    Options: type
+
+    def estimate_s(self, options: Any) -> float:
+        """Seconds it takes, roughly."""
+
+    def measure(self, subject: Subject, options: Any) -> Mapping[str, Any]:
+        """What it found, as JSON."""
 
 
 class Packager(Protocol):
@@ -372,7 +441,7 @@ class Packager(Protocol):
 
 
 class Sensor(Protocol):
-    """`sensors/NAME.py`: one physical or modelled quantity over a window."""
+    """`sensors/NAME.py`: one physical or modelled quantity. `QUANTITY`: "energy" where it is not named."""
 
     STATUS: Status
     SCOPE: str

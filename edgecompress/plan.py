@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgecompress import config, envs, registry, routes
 from edgecompress.catalog import check_file, is_factory
+from edgecompress.count import Count
 from edgecompress.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
 from edgecompress.job import Job
 from edgecompress.model import Stage
@@ -18,7 +19,9 @@ from edgecompress.settings import Device, Limits, Source, Variant
 from edgecompress.stages import shipped, trace
 
 ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0, "apply": 15.0, "verify": 3.0}
-RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of stages that run an artifact where it will run
+AGREE_S = 12.0
+HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
+RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Route:
     artifact: str
     verdict: str
     also: Mapping[str, str]  # another runtime of the same format -> the stage that verifies it there
+    agrees: str = ""  # the stage that holds its answers on the device against those here
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Plan:
 
     stages: tuple[Stage, ...]
     routes: tuple[Route, ...]
-    race: Race
+    race: Race | Count
 
     def user_code(self) -> str:
         """The first stage that runs the user's own code, in words, or ""."""
@@ -60,6 +64,8 @@ def deploy(job: Job) -> Plan:
     for end in ends:
         for runtime, name in ((end.runtime, end.verdict), *end.also.items()):
             stages[name] = verify(job, name, runtime, end.artifact, end.variant)
+        if end.agrees:
+            stages[end.agrees] = agree(job, _entrant(job, end), end.verdict, limits(job, end.variant).on_device)
     falling = (s if s.name in shared else _with_variants(s, stages, ends) for s in stages.values())
     return Plan(tuple(falling), tuple(ends), dataclasses.replace(_race(job, ends), left_out=left_out))
 
@@ -186,7 +192,8 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: dict[str, 
     runtime = variant.runtime or job.target.value.runtime
     others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
     also = {other: f"{variant.name}/verify-{other}" for other in others}
-    return Route(variant, runtime, at, f"{variant.name}/verify", also)
+    agrees = "" if job.context.device["here"] else f"{variant.name}/agree"
+    return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees)
 
 
 def _untried(runtime: str) -> str:
@@ -218,8 +225,13 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
 
 def _with_variants(stage: Stage, stages: Mapping[str, Stage], ends: Sequence[Route]) -> Stage:
     """The stage with the variants that fall with it."""
-    users = tuple(end.variant.name for end in ends if stage.name in _needs(end.verdict, stages))
+    users = tuple(end.variant.name for end in ends if stage.name in _all_needs(end, stages))
     return dataclasses.replace(stage, variants=users)
+
+
+def _all_needs(end: Route, stages: Mapping[str, Stage]) -> set[str]:
+    judging = [end.verdict, *end.also.values(), *([end.agrees] if end.agrees else [])]
+    return set().union(*(_needs(name, stages) for name in judging))
 
 
 def _needs(name: str, stages: Mapping[str, Stage]) -> set[str]:
@@ -246,17 +258,46 @@ def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | 
         "stages.verify:run",
         {"model": artifact, "golden": "golden", "samples": "data"},
         {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant))},
-        context=RUN_CONTEXT,
+        context=HERE,
         plugins=(f"runtimes.{runtime}",),
         user_code=is_factory(source.metric),
         estimate_s=ESTIMATE_S["verify"],
     )
 
 
-def _race(job: Job, ends: Sequence[Route]) -> Race:
-    entrants = tuple(_entrant(job, end) for end in ends)
+def agree(job: Job, entrant: Entrant, verdict: str, limit: float | None) -> Stage:
+    """The stage that runs the excerpt on the device, where that is not this machine."""
+    return Stage(
+        entrant.agrees,
+        "stages.agree:run",
+        {"model": entrant.artifact, "excerpt": "excerpt", "verdict": verdict},
+        {"runtime": entrant.runtime, "limit": limit},
+        variants=(entrant.name,),
+        context=RUN_CONTEXT,
+        plugins=(f"runtimes.{entrant.runtime}", f"transports.{job.device.value.transport}"),
+        estimate_s=AGREE_S,
+    )
+
+
+def _race(job: Job, ends: Sequence[Route]) -> Race | Count:
+    return ranking(job, tuple(_entrant(job, end) for end in ends))
+
+
+def ranking(job: Job, entrants: tuple[Entrant, ...]) -> Race | Count:
+    """How the variants are ranked on the job's device: by time, or by instructions where it is simulated."""
+    _check_passes(job)
+    simulated = getattr(registry.load("transports", job.device.value.transport), "SIMULATED", "")
+    if simulated:
+        return Count(entrants, job.profile.value, simulated)
     energy = only_estimates(job.device.value)
     return Race(entrants, job.profile.value, estimated_energy=energy, unmeasured=_unmeasured(job))
+
+
+def _check_passes(job: Job) -> None:
+    """Raises NotFound for a pass that there is not, ConfigError for its options."""
+    for name, options in job.profile.value.passes.items():
+        module = registry.load("passes", name)
+        config.build(module.Options, options, f"{job.profile.path}: passes.{name}")
 
 
 def _entrant(job: Job, end: Route) -> Entrant:
@@ -271,6 +312,7 @@ def _entrant(job: Job, end: Route) -> Entrant:
         untried={r: why for r in routes.others(job.target.value, end.runtime) if (why := _untried(r))},
         min_runtime=job.target.value.min_runtime,
         simulated=getattr(registry.load("runtimes", end.runtime), "SIMULATED", ""),
+        agrees=end.agrees,
     )
 
 
@@ -283,7 +325,9 @@ def _unmeasured(job: Job) -> str:
 
 
 def only_estimates(device: Device) -> bool:
-    """Whether no sensor of the device can read now: then no energy window will be run."""
+    """Whether no sensor of the device can read now: then no energy window will be run. Elsewhere: by what they are."""
+    if device.transport != "host":
+        return all(registry.load("sensors", name).STATUS == "estimated" for name in device.sensors)
     plain = dataclasses.asdict(device)
     for name in device.sensors:
         sensor = registry.load("sensors", name)

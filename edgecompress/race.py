@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from edgecompress import statistic
+from edgecompress import registry, statistic
 from edgecompress.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.settings import Limits, Profile
 
@@ -36,10 +36,12 @@ class Entrant:
     untried: Mapping[str, str] = field(default_factory=dict)  # another runtime -> why it is not tried here
     min_runtime: str = ""  # the one of them that must run it
     simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
+    agrees: str = ""  # the stage that holds its answers on the device against those here
 
     def judged(self, outcomes: Outcomes) -> Outcome | None:
         """The outcome that decides whether it may ship: the first that is not well."""
-        stages = [self.verdict or self.artifact, *(s for r, s in self.also.items() if r == self.min_runtime)]
+        required = [s for r, s in self.also.items() if r == self.min_runtime]
+        stages = [self.verdict or self.artifact, *required, *([self.agrees] if self.agrees else [])]
         found = [outcomes.get(stage) for stage in stages]
         return next((o for o in found if o is None or o.status != "ok"), found[0])
 
@@ -86,7 +88,8 @@ class Race:
             return 0.0
         p = self.profile
         one = START_S + p.warmup_s + p.window_s
-        return sum(self._sizes()) * one + self._energy_s() + min(len(self.entrants), 2 + LOSERS) * START_S
+        passes = 2 * sum(START_S + self._pass_s(name, options) for name, options in p.passes.items())
+        return sum(self._sizes()) * one + self._energy_s() + min(len(self.entrants), 2 + LOSERS) * START_S + passes
 
     def _energy_s(self) -> float:
         """Seconds of the energy windows of the last two; none where energy is only estimated."""
@@ -173,7 +176,18 @@ class Race:
         return [
             self._stage("energy", "stages.measure:energy", last, energy, START_S + self._energy_s()),
             self._stage("ops", "stages.measure:ops", asked, ops, len(asked) * START_S),
+            *(self._pass(name, options, last) for name, options in self.profile.passes.items()),
         ]
+
+    def _pass(self, name: str, options: Mapping[str, Any], field: Sequence[Entrant]) -> Stage:
+        asked = {"pass": name, "options": dict(options), "order": [e.name for e in field]}
+        seconds = len(field) * (START_S + self._pass_s(name, options))
+        stage = self._stage(f"pass/{name}", "stages.look:run", field, asked, seconds)
+        return dataclasses.replace(stage, plugins=(*stage.plugins, f"passes.{name}"))
+
+    def _pass_s(self, name: str, options: Mapping[str, Any]) -> float:
+        module = registry.load("passes", name)
+        return float(module.estimate_s(module.Options(**options)))
 
     def _slow_losers(self, times: dict[str, float], last: Sequence[Entrant]) -> list[Entrant]:
         """Those slower than the fastest reference that promised to be faster; the slowest where there are many."""
@@ -248,7 +262,7 @@ class Race:
         verdict, reason = self._verdict(outcomes, entrant, chosen, times)
         row: dict[str, Any] = {"verdict": verdict, "reason": reason, "runtime": entrant.runtime}
         row["reference"] = entrant.reference
-        tried = {r: _agreement(outcomes.get(s)) for r, s in entrant.also.items() if entrant.artifact in outcomes}
+        tried = {r: agreement(outcomes.get(s)) for r, s in entrant.also.items() if entrant.artifact in outcomes}
         row["also"] = {**tried, **entrant.untried}
         row["medians_ms"] = times.get(entrant.name, [])
         row["median_ms"] = median(row["medians_ms"]) if row["medians_ms"] else None
@@ -291,7 +305,7 @@ class Race:
         return said + dropped
 
 
-def _agreement(outcome: Outcome | None) -> str:
+def agreement(outcome: Outcome | None) -> str:
     """ "ok", or why another runtime does not run an artifact."""
     return "not tried" if outcome is None else outcome.reason or outcome.status
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from edgecompress.errors import NotFound, did_you_mean
 
-KINDS = ("techniques", "runtimes", "transports", "sensors", "packages")
+KINDS = ("techniques", "runtimes", "transports", "sensors", "passes", "packages")
 ROOT = Path(__file__).parent
 
 

@@ -27,7 +27,7 @@ from edgecompress.model import Artifact, Choice, Context, Outcome, Search, Stage
 from edgecompress.store import Entry, Parts, Store, key_of
 
 STAGE_ABI = 1  # raised when the core changes what a stage's result means
-CORE = ("errors", "config", "model", "registry", "settings", "lifeline")  # covered by STAGE_ABI, not by their bytes
+CORE = ("errors", "config", "model", "registry", "settings", "lifeline", "machine", "bundle")  # covered by STAGE_ABI
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class Limits:
     fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
     fallback_share: float | None = None  # of the operators' time, spent off the accelerator, at most
     as_shipped: float | None = 0.005  # how far an output may have moved since it shipped, relative RMS (`verify`)
+    on_device: float | None = 0.05  # how far an output on the device may be from the same artifact's here, relative RMS
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,10 @@ class Device:
     sensors: tuple[str, ...] = ()
     power: PowerModel | None = None
     cores: int | None = None  # None: asked of the device
-    vector_bits: int | None = None
+    vector_bits: int | None = None  # of the widest vector unit that inference uses
+    memory_mib: int | None = None
+    source: str = ""  # where these figures are from
+    unreachable: str = ""  # why nothing can be run there from here, and what to do instead
     options: Mapping[str, Any] = field(default_factory=dict)  # of the transport and the sensors
 
 
@@ -146,6 +150,8 @@ class Profile:
     warmup_cap_s: float = 30.0  # then it goes on, and is flagged
     ops_runs: int = 50  # inferences of the per-operator pass
     max_age_s: float = 7 * 86400.0  # older measurements are made again
+    count_runs: int = 5  # inferences counted in each of three processes, where instructions are counted
+    passes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # more ways to look at the last two variants
 
     def __post_init__(self) -> None:
         if self.sessions < 1 or self.window_runs < 1 or self.window_s < 0:

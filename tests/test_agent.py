@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import edgecompress
-from edgecompress import agent
+from edgecompress import agent, dispatch
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact
 from edgecompress.transports import host
@@ -55,7 +55,7 @@ def request(folder: Path, mode: str, model: Artifact, items: int = 10, **more: o
 
 
 def ask(asked: dict[str, object], out: Path, deadline_s: float = 60) -> dict[str, object]:
-    return agent.ask(host.connect({}), asked, out, deadline_s)
+    return dispatch.ask(host.connect({}), asked, out, deadline_s)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -182,9 +182,9 @@ def test_the_agent_dies_with_its_parent(tmp_path, out):
     model = bench_inputs.net(tmp_path / "net", sleep_ms=100.0)
     asked = request(tmp_path, "session", model, profile={**PROFILE, "window_s": 60})
     code = (
-        "import json, sys\nfrom pathlib import Path\nfrom edgecompress import agent\n"
+        "import json, sys\nfrom pathlib import Path\nfrom edgecompress import dispatch\n"
         "from edgecompress.transports import host\n"
-        f"agent.ask(host.connect({{}}), json.loads(sys.argv[1]), Path({str(out)!r}), 60)"
+        f"dispatch.ask(host.connect({{}}), json.loads(sys.argv[1]), Path({str(out)!r}), 60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, json.dumps(asked)])
     end = time.monotonic() + 20

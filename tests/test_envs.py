@@ -14,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import edgecompress
-from edgecompress import agent, envs, registry
+from edgecompress import dispatch, envs, registry
 from edgecompress.errors import MissingDependency, StageFailed
 from edgecompress.runtimes import null
 from edgecompress.transports import host
@@ -132,12 +132,12 @@ def test_an_agent_runs_in_the_environment_of_its_runtime(
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(MissingDependency, match=r"python -m edgecompress\.envs make null"):
-        agent.ask(host.connect({}), asked, out, 60)
+        dispatch.ask(host.connect({}), asked, out, 60)
     place = envs.make(null)
     seen: list[str] = []
     real = host.Host.run
     monkeypatch.setattr(host.Host, "run", lambda self, argv, *rest: (seen.append(argv[0]), real(self, argv, *rest))[1])
-    assert agent.ask(host.connect({}), asked, out, 60)["machine"]
+    assert dispatch.ask(host.connect({}), asked, out, 60)["machine"]
     assert seen == [str(place / "bin" / "python")]
 
 
@@ -145,8 +145,9 @@ def test_a_device_that_is_not_this_machine_keeps_its_own_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(null, "ENVIRONMENT", PINS, raising=False)
-    there = SimpleNamespace(facts=lambda: {"python": "/opt/device/python3"})
-    assert agent._python(there, {"runtime": {"name": "null", "module": null.__name__}}) == "/opt/device/python3"
+    asked = {"runtime": {"name": "null", "module": null.__name__}}
+    there = SimpleNamespace(here=False, facts=lambda: {"python": "/opt/device/python3"}, push=str)
+    assert dispatch._agent(there, asked, tmp_path) == ["/opt/device/python3", str(tmp_path / "agent.pyz")]
 
 
 def test_making_the_environments_of_a_target_without_any_does_nothing(capfd: pytest.CaptureFixture[str]) -> None:

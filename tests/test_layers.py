@@ -17,18 +17,22 @@ STAGES = "stages"  # the folder of what every deploy runs; its modules have leve
 PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
-    "errors lifeline openvino_ir statistic",
+    "errors lifeline machine openvino_ir statistic",
     "config settings mil",
     "model",
     "registry sketch tensors tflite_file",
     "envs",
     "agent",
+    "bundle",
+    "dispatch",
     "preprocess usercode",
     "feeds metrics outputs shipped",
     "data trace",  # from here on: what workers run
     "golden",
-    "excerpt measure report verify",
+    "agree excerpt measure report verify",
+    "look",
     "catalog store race zoo",
+    "count",
     "job worker",
     "routes",
     "plan",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import agent, config, conformance, envs, registry, settings, tensors, tflite_file
+from edgecompress import config, conformance, dispatch, envs, registry, settings, tensors, tflite_file
 from edgecompress.errors import CheckFailed, InputError
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.runtimes import _tflite, litert, tflite
@@ -341,7 +341,7 @@ def asked(runtime: str, model: Artifact, samples: Artifact, out: Path) -> Mappin
     out.mkdir(parents=True, exist_ok=True)
     plugin = {"name": runtime, "module": f"edgecompress.runtimes.{runtime}"}
     request = {"mode": "outputs", "runtime": plugin, "artifact": str(model.path), "samples": str(samples.path)}
-    return agent.ask(host.connect({}), {**request, "threads": 1, "batch": 1}, out, 120)
+    return dispatch.ask(host.connect({}), {**request, "threads": 1, "batch": 1}, out, 120)
 
 
 @elder

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import dataclasses
 import json
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgecompress import agent, registry, statistic
+from edgecompress import agent, dispatch, registry, statistic
 from edgecompress.errors import EdgeError, StageFailed
 from edgecompress.model import Artifact, Measured, Request, Shell
 
@@ -39,7 +40,7 @@ class Bench:
         found: Mapping[str, Any] = self.request.options["profile"]
         return found
 
-    def ask(self, mode: str, variant: str, out: Path, **more: Any) -> dict[str, Any]:
+    def ask(self, mode: str, variant: str, out: Path, deadline_s: float = 0.0, **more: Any) -> dict[str, Any]:
         """What the agent answers about a variant; raises EdgeError when it does not."""
         context, name = self.request.context, self.request.options["runtimes"][variant]
         asked = {
@@ -55,7 +56,7 @@ class Bench:
             "root": self.device["options"].get("root", "/"),
             **more,
         }
-        return agent.ask(self.shell, asked, out, self._deadline_s(mode))
+        return dispatch.ask(self.shell, asked, out, deadline_s or self._deadline_s(mode))
 
     @property
     def device(self) -> dict[str, Any]:
@@ -64,6 +65,11 @@ class Bench:
         known["cores"] = known.get("cores") or self.shell.facts().get("cores")
         return {**known, "options": known.get("options") or {}, "threads": self.request.context.threads}
 
+    @property
+    def sensors(self) -> list[str]:
+        """The device's sensors of energy."""
+        return [name for name in self.device.get("sensors", ()) if quantity(name) == "energy"]
+
     def _deadline_s(self, mode: str) -> float:
         p = self.profile
         energy_s = p["energy_windows"] * p["energy_window_s"] + 2 * p["idle_s"]
@@ -71,12 +77,24 @@ class Bench:
         return START_S + SLACK * (float(p["warmup_cap_s"]) + window_s)
 
 
-def _bench(request: Request) -> Bench:
+@contextlib.contextmanager
+def connected(request: Request) -> Iterator[Bench]:
+    """The device, connected."""
     device = request.context.device
-    return Bench(registry.load("transports", device.get("transport", "host")).connect(device), request)
+    shell = registry.load("transports", device.get("transport", "host")).connect(device)
+    try:
+        yield Bench(shell, request)
+    finally:
+        shell.close()
 
 
-def _variants(request: Request) -> list[str]:
+def quantity(sensor: str) -> str:
+    """What a sensor tells: "energy", where its module does not name another quantity."""
+    return str(getattr(registry.load("sensors", sensor), "QUANTITY", "energy"))
+
+
+def variants(request: Request) -> list[str]:
+    """The variants that are measured, in order."""
     return list(request.options.get("order") or (v for v in request.inputs if v != "samples"))
 
 
@@ -88,19 +106,25 @@ def round(request: Request) -> Artifact:
 
     Raises StageFailed only when no variant gave an answer.
     """
-    bench, found, environments = _bench(request), {}, {}
-    order = _variants(request)
-    before = bench.shell.facts()
-    for i, variant in enumerate(order):
-        request.progress(i / len(order), f"measuring {variant}")
-        try:
-            found[variant], environments[variant] = _session(bench, variant)
-        except EdgeError as error:
-            found[variant] = {"crashed": str(error)}
+    found, environments, order = {}, {}, variants(request)
+    with connected(request) as bench:
+        before = bench.shell.facts()
+        for i, variant in enumerate(order):
+            request.progress(i / len(order), f"measuring {variant}")
+            try:
+                found[variant], environments[variant] = _session(bench, variant)
+            except EdgeError as error:
+                found[variant] = {"crashed": str(error)}
+        around = environment(bench, before, environments)
+    raise_if_all_crashed(found)
+    facts = {"variants": found, "order": order, "environment": around}
+    return Artifact(request.out, "round", facts=facts).write()
+
+
+def raise_if_all_crashed(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises StageFailed when no variant gave an answer."""
     if all("crashed" in numbers for numbers in found.values()):
         raise StageFailed("; ".join(f"{v} crashed: {numbers['crashed']}" for v, numbers in found.items()))
-    facts = {"variants": found, "order": order, "environment": _environment(bench, before, environments)}
-    return Artifact(request.out, "round", facts=facts).write()
 
 
 def _session(bench: Bench, variant: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -155,7 +179,7 @@ def _flags(numbers: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def _environment(bench: Bench, before: Mapping[str, Any], each: Mapping[str, Any]) -> dict[str, Any]:
+def environment(bench: Bench, before: Mapping[str, Any], each: Mapping[str, Any]) -> dict[str, Any]:
     """The device, how it was asked, and each variant's runtime with its versions."""
     context, facts = bench.request.context, {k: v for k, v in before.items() if k != "now"}
     now = {"before": before.get("now"), "after": bench.shell.facts().get("now")}
@@ -170,22 +194,23 @@ def energy(request: Request) -> Artifact:
 
     One sensor serves all variants, so that scopes do not mix. An estimating sensor needs `options["latency_ms"]`.
     """
-    bench, why_not = _bench(request), dict[str, str]()
-    for name in bench.device.get("sensors", ()):
-        found, reason = _with_sensor(bench, name)
-        if not reason:
-            return _energy_artifact(request, found, name, why_not)
-        why_not[name] = reason
+    why_not = dict[str, str]()
+    with connected(request) as bench:
+        for name in bench.sensors:
+            found, reason = _with_sensor(bench, name)
+            if not reason:
+                return _energy_artifact(request, found, name, why_not)
+            why_not[name] = reason
     reason = "; ".join(f"{s}: {r}" for s, r in why_not.items()) or "the device names no sensor"
-    nothing = {v: _unavailable(f"no sensor reads ({reason})") for v in _variants(request)}
+    nothing = {v: _unavailable(f"no sensor reads ({reason})") for v in variants(request)}
     return _energy_artifact(request, nothing, "", why_not)
 
 
 def _energy_artifact(
     request: Request, found: Mapping[str, Sequence[Measured]], sensor: str, why_not: Mapping[str, str]
 ) -> Artifact:
-    variants = {v: [dataclasses.asdict(m) for m in numbers] for v, numbers in found.items()}
-    facts = {"variants": variants, "sensor": sensor, "why_not": dict(why_not), "batch": request.context.batch}
+    plain = {v: [dataclasses.asdict(m) for m in numbers] for v, numbers in found.items()}
+    facts = {"variants": plain, "sensor": sensor, "why_not": dict(why_not), "batch": request.context.batch}
     return Artifact(request.out, "energy", facts=facts).write()
 
 
@@ -196,7 +221,7 @@ def _with_sensor(bench: Bench, name: str) -> tuple[dict[str, list[Measured]], st
         reason = sensor.unavailable(bench.device, Path("/"))
         return ({} if reason else _estimates(bench, sensor)), reason
     found: dict[str, list[Measured]] = {}
-    for variant in _variants(bench.request):
+    for variant in variants(bench.request):
         try:
             answer = _measured_energy(bench, name, variant)
         except EdgeError as error:
@@ -217,10 +242,14 @@ def _all_unavailable(found: Mapping[str, Sequence[Measured]]) -> str:
 def _measured_energy(bench: Bench, sensor: str, variant: str) -> dict[str, Any]:
     bench.request.progress(0.0, f"energy of {variant} by {sensor}")
     with tempfile.TemporaryDirectory() as scratch:
-        named = {"name": sensor, "module": registry.load("sensors", sensor).__name__}
-        answer = bench.ask("energy", variant, Path(scratch), sensors=[named])
+        answer = bench.ask("energy", variant, Path(scratch), sensors=[named(sensor)])
     (bench.request.out / f"{variant}.json").write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
     return answer
+
+
+def named(sensor: str) -> dict[str, str]:
+    """A sensor as the agent is told of it."""
+    return {"name": sensor, "module": registry.load("sensors", sensor).__name__}
 
 
 def _unavailable(reason: str) -> list[Measured]:
@@ -308,7 +337,7 @@ def _estimates(bench: Bench, sensor: Any) -> dict[str, list[Measured]]:
     latency_ms = bench.request.options.get("latency_ms", {})
     busy, idle = (sensor.open({**bench.device, "threads": t}, Path("/")) for t in (bench.device["threads"], 0))
     found = {}
-    for variant in _variants(bench.request):
+    for variant in variants(bench.request):
         if latency_ms.get(variant) is None:
             found[variant] = _unavailable("no measured latency to multiply the power model with")
             continue
@@ -355,10 +384,11 @@ def ops(request: Request) -> Artifact:
 
     A variant that is slow by `options["latency_ms"]` runs fewer times.
     """
-    bench, found = _bench(request), {}
-    for variant in _variants(request):
-        request.progress(0.0, f"operators of {variant}")
-        found[variant] = _ops(bench, variant)
+    found = {}
+    with connected(request) as bench:
+        for variant in variants(request):
+            request.progress(0.0, f"operators of {variant}")
+            found[variant] = _ops(bench, variant)
     return Artifact(request.out, "ops", facts={"variants": found}).write()
 
 

@@ -1,4 +1,4 @@
-"""Holds an artifact, run by the runtime that will run it, against what the source answers; and against its limits."""
+"""Holds an artifact, run here by the runtime that will run it, against what the source answers; and its limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress import agent, config, registry, tensors
+from edgecompress import config, dispatch, registry, tensors
 from edgecompress.errors import EdgeError, StageFailed
 from edgecompress.model import Artifact, Check, Request, Shell
 from edgecompress.settings import Limits
@@ -50,11 +50,10 @@ def run(request: Request) -> Artifact:
     `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
     """
     limits = config.build(Limits, request.options["limits"], "limits")
-    device = request.context.device
-    shell = registry.load("transports", device.get("transport", "host")).connect(device)
+    shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
-        agent.ask(shell, _asked(request, "outputs"), Path(scratch), DEADLINE_S)
+        dispatch.ask(shell, _asked(request, "outputs"), Path(scratch), DEADLINE_S)
         request.progress(0.6, "where its operators run")
         fallback = _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
@@ -85,7 +84,6 @@ def _asked(request: Request, mode: str) -> Facts:
         "threads": context.threads,
         "batch": context.batch,
         "profile": {"ops_runs": 1},
-        "device": dict(context.device),
     }
 
 
@@ -98,7 +96,7 @@ def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Fact
     asked["batch"] = _batch(request)
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         try:
-            answer = agent.ask(shell, asked, Path(scratch), DEADLINE_S)
+            answer = dispatch.ask(shell, asked, Path(scratch), DEADLINE_S)
         except EdgeError as error:
             if limits.fallback_ops is not None or limits.fallback_share is not None:
                 raise
@@ -134,7 +132,7 @@ def _moved(request: Request, shell: Shell, limits: Limits) -> list[shipped.Moved
     if excerpt is None or verdict is None or limits.as_shipped is None:
         return []
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
-        agent.ask(shell, {**_asked(request, "outputs"), "samples": str(excerpt.path)}, Path(scratch), DEADLINE_S)
+        dispatch.ask(shell, {**_asked(request, "outputs"), "samples": str(excerpt.path)}, Path(scratch), DEADLINE_S)
         return shipped.moved(Path(scratch), SPLIT, verdict, limits.as_shipped)
 
 

@@ -1,0 +1,90 @@
+"""Sends a request to an agent through a shell and brings its answer back: the caller's side of `agent`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress import bundle, envs
+from edgecompress.agent import RESULT
+from edgecompress.errors import StageFailed, kind_of
+from edgecompress.model import Shell
+
+CARRIED = ("artifact", "samples")  # paths on this side that the agent is given
+DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
+
+
+def ask(shell: Shell, asked: Mapping[str, Any], out: Path, deadline_s: float) -> dict[str, Any]:
+    """Runs an agent on a device and returns its result; what it wrote is then in `out`.
+
+    `artifact` and `samples` are paths on this side. The agent's log goes to this process's stderr.
+    Raises the error that the agent names, or StageFailed when it died or gave no answer in time.
+    """
+    there = {key: shell.push(Path(asked[key])) for key in CARRIED if key in asked}
+    life = {"tied": shell.here, "deadline_s": deadline_s}
+    (out / "request.json").write_text(json.dumps({**asked, **there, **life, "out": ""}), encoding="utf-8")
+    place = shell.scratch(out)
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "agent.log"
+        argv = [*_agent(shell, asked, Path(scratch)), f"{place}/request.json"]
+        try:
+            code = shell.run(argv, deadline_s, log)
+            shell.pull(place, out)
+        finally:
+            shell.discard(place)
+        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    sys.stderr.write(said[-20000:])
+    (out / "request.json").unlink()
+    return _answer(out / RESULT, f"the agent {ending(code, deadline_s)}{_last_words(said)}")
+
+
+def _answer(file: Path, died: str) -> dict[str, Any]:
+    """What the agent answered; raises the error that it names, or that it `died`."""
+    if not file.exists():
+        raise StageFailed(died)
+    answer: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink()
+    if "error" in answer:
+        raise kind_of(answer["class"])(answer["error"])
+    return answer
+
+
+def _agent(shell: Shell, asked: Mapping[str, Any], scratch: Path) -> list[str]:
+    """The command of an agent: here our own package, elsewhere one file that holds what this request needs."""
+    if shell.here:
+        return [_python(asked), "-m", "edgecompress.agent"]
+    named = [asked[key]["module"] for key in ("runtime", "pass") if key in asked]
+    modules = [*named, *(sensor["module"] for sensor in asked.get("sensors", ()))]
+    return [str(shell.facts()["python"]), shell.push(bundle.write(scratch / "agent.pyz", modules))]
+
+
+def _python(asked: Mapping[str, Any]) -> str:
+    """The Python here: that of the runtime's own environment, where it has one."""
+    if "runtime" not in asked:
+        return sys.executable
+    try:
+        return envs.python(importlib.import_module(asked["runtime"]["module"]))
+    except ImportError:  # a plug-in that only its agent can see
+        return sys.executable
+
+
+def ending(code: int, deadline_s: float) -> str:
+    """How a process ended, from its code: words after "the process"."""
+    if code == DEADLINE:
+        return f"gave no answer within {deadline_s:.0f} s"
+    number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with code {code} and no result"
+
+
+def _last_words(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f": {lines[-1][:200]}" if lines else ""

@@ -1,0 +1,1 @@
+"""One file per pass; the file name is its name."""

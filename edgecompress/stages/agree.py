@@ -1,0 +1,64 @@
+"""Runs an artifact on its device and holds what it answers there against what it answered here."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgecompress import dispatch, registry
+from edgecompress.model import Artifact, Check, Request
+from edgecompress.stages import shipped
+
+SPLIT = "test"
+DEADLINE_S = 900.0
+
+# Two machines need not answer alike: float sums go in another order, and int8 kernels round or saturate differently
+# (VNNI and SDOT add four products exactly, others in 16-bit steps). The limit on the distance is the target's.
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {"model", "excerpt", "verdict"} -> "agreement": how far each output is from that here (relative RMS).
+
+    options: "runtime", "limit" (None: the distance is told, and not judged). `lost` in the facts names the first output
+    that is further away. Raises StageFailed when the runtime there does not run the artifact.
+    """
+    verdict, limit = request.inputs["verdict"], request.options["limit"]
+    device = request.context.device
+    shell = registry.load("transports", device["transport"]).connect(device)
+    try:
+        with tempfile.TemporaryDirectory(dir=request.out) as scratch:
+            environment = dispatch.ask(shell, _asked(request), Path(scratch), DEADLINE_S)["environment"]
+            found = shipped.moved(Path(scratch), SPLIT, verdict, float("inf") if limit is None else limit)
+        there = {**shell.facts(), **environment}
+    finally:
+        shell.close()
+    checks = [_check(moved, limit) for moved in found]
+    lost = next((c.says for c in checks if c.ok is False), "")
+    facts = {"outputs": found, "checks": [asdict(c) for c in checks], "limit": limit, "environment": there}
+    return Artifact(request.out, "agreement", facts={**facts, **({"lost": lost} if lost else {})}).write()
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    name, context = request.options["runtime"], request.context
+    return {
+        "mode": "outputs",
+        "runtime": {"name": name, "module": registry.load("runtimes", name).__name__},
+        "artifact": str(request.model.path),
+        "samples": str(request.inputs["excerpt"].path),
+        "split": SPLIT,
+        "threads": context.threads,
+        "batch": context.batch,
+    }
+
+
+def _check(moved: shipped.Moved, limit: float | None) -> Check:
+    value, output = moved["moved"], f"output '{moved['name']}'"
+    if value is None:
+        return Check("on_device", False, None, limit, f"{output} {moved['reason']}")
+    says = f"{output} on the device is {100 * value:.3g} % from the same artifact's here"
+    if limit is None:
+        return Check("on_device", None, value, None, says)
+    first = f", first at operator {moved['operator']}" if moved["operator"] else ""
+    return Check("on_device", value <= limit, value, limit, f"{says}{first}, limit {100 * limit:g} %")

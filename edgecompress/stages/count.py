@@ -1,0 +1,80 @@
+"""Instructions per inference, where what runs the artifact counts them: an emulator, or a simulator of this machine."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.errors import EdgeError, InputError, StageFailed
+from edgecompress.model import Artifact, Request
+from edgecompress.stages.measure import (
+    Bench,
+    connected,
+    environment,
+    named,
+    quantity,
+    raise_if_all_crashed,
+    variants,
+)
+
+PROCESSES = 3  # that count: whether they agree is told
+
+
+def run(request: Request) -> Artifact:
+    """Instructions per inference of each variant, by class, each in PROCESSES agents; a variant may be "crashed".
+
+    The figure is the median over the processes of the median over their inferences, less what the marks around an
+    inference take. options: "runtimes", "profile", "order". Raises StageFailed when no variant gave an answer.
+    """
+    found, environments, order = {}, {}, variants(request)
+    with connected(request) as bench:
+        sensor = next((s for s in bench.device.get("sensors", ()) if quantity(s) == "instructions"), "")
+        if not sensor:
+            raise InputError('the device names no sensor that counts instructions; add "instructions" to its sensors')
+        before = bench.shell.facts()
+        for i, variant in enumerate(order):
+            request.progress(i / len(order), f"counting {variant}")
+            try:
+                found[variant], environments[variant] = _counted(bench, sensor, variant)
+            except EdgeError as error:
+                found[variant] = {"crashed": str(error)}
+        around = environment(bench, before, environments)
+    raise_if_all_crashed(found)
+    facts = {"variants": found, "order": order, "sensor": sensor, "status": "simulated", "environment": around}
+    return Artifact(request.out, "count", facts=facts).write()
+
+
+def _counted(bench: Bench, sensor: str, variant: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    answers = []
+    for _ in range(PROCESSES):
+        with tempfile.TemporaryDirectory() as scratch:
+            answers.append(bench.ask("count", variant, Path(scratch), sensors=[named(sensor)]))
+        if why_not := answers[-1]["why_not"]:
+            raise StageFailed(f"sensor {sensor}: {why_not}")
+    (bench.request.out / f"{variant}.json").write_text(json.dumps(answers, allow_nan=False), encoding="utf-8")
+    each = [_net_counts(answer) for answer in answers]
+    totals = [counts["instructions"] for counts in each]
+    middle = sorted(each, key=lambda counts: counts["instructions"])[len(each) // 2]
+    numbers = {
+        "instructions": middle["instructions"],
+        "classes": {name: n for name, n in middle.items() if name != "instructions"},
+        "overhead": _median_of(answers[0]["empty"], "instructions"),
+        "processes": totals,
+        "identical": len(set(totals)) == 1,
+        "runs": len(answers[0]["runs"]),
+    }
+    return numbers, answers[0]["environment"]
+
+
+def _net_counts(answer: Mapping[str, Any]) -> dict[str, int]:
+    """By class, the median over the inferences less the median over empty marks."""
+    names = answer["runs"][0]
+    return {name: _median_of(answer["runs"], name) - _median_of(answer["empty"], name) for name in names}
+
+
+def _median_of(counts: Sequence[Mapping[str, int]], name: str) -> int:
+    return int(statistics.median_low([each.get(name, 0) for each in counts]))
