@@ -132,12 +132,14 @@ def _raise_if_all_broke(walk: Run, race: Race | Count, choice: Choice) -> None:
 
 def _report(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Stage:
     """The stage that writes the report, of whatever there is by now."""
-    inputs = {role: role for role in ("source", "golden", "energy", "ops") if _there(walk, role)}
+    alone = ("source", "golden", "energy", "ops", "count")
+    passes = [name for name in walk.outcomes if name.startswith("pass/")]
+    inputs = {role: role for role in (*alone, *passes) if _there(walk, role)}
     inputs["samples"] = "data" if _there(walk, "data") else race.samples
     rounds = [name for name in walk.outcomes if name.startswith("race/") and _there(walk, name)]
     inputs |= {name.removeprefix("race/"): name for name in rounds}
     for entrant in race.entrants:
-        made = {"artifact": entrant.artifact, "verdict": entrant.verdict}
+        made = {"artifact": entrant.artifact, "verdict": entrant.verdict, "agree": entrant.agrees}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _there(walk, stage)}
     return Stage("report", "stages.report:run", inputs, _said(wanted, walk, race, choice, options), context=RUN_CONTEXT)
 
