@@ -36,6 +36,7 @@ class Options:
     offline: bool = False
     untrusted: bool = False  # refuse a source that runs its author's code
     remeasure: bool = False
+    require_measured: bool = False  # energy that no sensor measured is a failed check
     command: str = "edgecompress.deploy(...)"  # for the report
     listener: Listener = lambda event: None
 
@@ -74,6 +75,7 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     names = {s.name for s in steps.stages}
     if options.until and options.until not in names:
         raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
+    _check_sensors(wanted, steps.race, options)
     walk = _walk(wanted, options, f"{wanted.source.path}>{wanted.target.path}")
     walk.ahead_s = 0.0 if options.until else steps.race.estimate_s()
     if walk.stages(steps.stages, options.until):
@@ -85,8 +87,37 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
         raise StageFailed(report.reason)
     if not choice.stage:
         return Result(CheckFailed.exit_code, choice.reason, None, report.artifact.path, walk.outcomes)
+    if why := _not_measured(walk, choice, options):
+        return Result(CheckFailed.exit_code, why, None, report.artifact.path, walk.outcomes)
     out = _ship(wanted, walk, steps.race, choice, options)
     return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
+
+
+def _check_sensors(wanted: Job, race: Race | Count, options: Options) -> None:
+    """Raises CheckFailed before anything runs, where it is known already that no sensor will measure energy."""
+    if not options.require_measured:
+        return
+    device, why = wanted.device, ""
+    if isinstance(race, Count):
+        why = f"{race.simulated} stands in for the device"
+    elif race.unmeasured:
+        why = f"nothing is measured: {race.unmeasured}"
+    elif race.estimated_energy:
+        why = plan.no_sensor(device.value) or "it has no sensor, only models"
+    if why:
+        raise CheckFailed(f"--require-measured: device {device.name} cannot measure energy: {why}")
+
+
+def _not_measured(walk: Run, choice: Choice, options: Options) -> str:
+    """Why the energy of the chosen variant is not a measured one, where that was asked for."""
+    if not options.require_measured:
+        return ""
+    energy = walk.outcomes["energy"].facts
+    gross = energy["variants"][choice.stage][0]
+    if gross["status"] == "measured":
+        return ""
+    reasons = "; ".join(f"{name}: {why}" for name, why in energy["why_not"].items()) or gross["reason"]
+    return f"--require-measured: energy of {choice.stage} is {gross['status']}, not measured ({reasons})"
 
 
 def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Result]:
@@ -313,11 +344,14 @@ def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Resu
         entrant = dataclasses.replace(entrant, agrees="agree")
         walk.stage(plan.agree(wanted, entrant, "verdict", wanted.target.value.limits.on_device))
     race = plan.ranking(wanted, (entrant,))
+    _check_sensors(wanted, race, options)
     choice = walk.search(race)
     _raise_if_all_broke(walk, race, choice)
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already
     report = walk.stage(_report(wanted, walk, race, measured, options))
     folder = report.artifact.path if report.artifact else None
+    if choice.stage and (why := _not_measured(walk, choice, options)):
+        return Result(CheckFailed.exit_code, why, None, folder, walk.outcomes)
     return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)
 
 

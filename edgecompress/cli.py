@@ -128,6 +128,7 @@ def _add_run_commands(commands: Any) -> None:
     deploy.add_argument("--until", default="", metavar="STAGE", help="stop after this stage; plan lists them")
     deploy.add_argument("--untrusted", action="store_true", help="refuse a model or data that runs its author's code")
     _add_running(deploy)
+    _add_require_measured(deploy)
 
 
 MODEL_HELP = (
@@ -162,6 +163,12 @@ def _add_running(command: argparse.ArgumentParser) -> None:
     _add_store(command)
 
 
+def _add_require_measured(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--require-measured", action="store_true", help="fail (exit 1) when no sensor measured the energy"
+    )
+
+
 def _add_store(command: argparse.ArgumentParser) -> None:
     command.add_argument("--store", type=Path, default=Path(".edgecompress"), help="where results are kept")
 
@@ -189,6 +196,7 @@ def _add_artifact_commands(commands: Any) -> None:
     profile.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
     _add_measuring(profile)
     _add_running(profile)
+    _add_require_measured(profile)
     report = _command(
         commands, "report", _report, "show the report of a deploy", "report dist/x86\nreport dist/x86 --json"
     )
@@ -293,7 +301,7 @@ def _options(args: argparse.Namespace, listener: Any) -> Any:
 
     from edgecompress import api
 
-    names = ("out", "until", "offline", "untrusted", "remeasure", "store")
+    names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store")
     given = {name: getattr(args, name) for name in names if hasattr(args, name)}
     return api.Options(**given, command=shlex.join(["edgecompress", *args.words]), listener=listener)
 

@@ -331,9 +331,22 @@ def only_estimates(device: Device) -> bool:
     plain = dataclasses.asdict(device)
     for name in device.sensors:
         sensor = registry.load("sensors", name)
-        if not sensor.unavailable(plain, Path("/")):
+        if not sensor.unavailable(plain, _root(device)):
             return bool(sensor.STATUS == "estimated")
     return True
+
+
+def _root(device: Device) -> Path:
+    """Where sensors look for /sys."""
+    return Path(str(device.options.get("root", "/")))
+
+
+def no_sensor(device: Device) -> str:
+    """Why each of this machine's sensors cannot read; empty for a device elsewhere, or one that names none."""
+    plain = dataclasses.asdict(device)
+    sensors = [(name, registry.load("sensors", name)) for name in device.sensors if device.transport == "host"]
+    told = {name: module.unavailable(plain, _root(device)) for name, module in sensors if module.STATUS != "estimated"}
+    return "; ".join(f"{name}: {why}" for name, why in told.items() if why)
 
 
 def _require(job: Job, kind: str, reader: str, calls: Mapping[str, Sequence[Call]]) -> None:
