@@ -7,12 +7,14 @@ import json
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from edgecompress import catalog, doctor, envs, registry
 from edgecompress.errors import EdgeError, InputError, did_you_mean
+from edgecompress.settings import Device
 from edgecompress.store import Store
 
 Row = dict[str, Any]
@@ -26,6 +28,8 @@ READERS: dict[str, Callable[[str], catalog.Found[Any]]] = {
 
 def all_of(kind: str) -> list[Row]:
     """Every target, device, profile, technique, runtime or sensor: a row each."""
+    if kind == "devices":
+        return devices()
     if kind in READERS:
         return [_file(kind, name) for name in catalog.names(kind)]
     if kind == "sensors":
@@ -48,6 +52,34 @@ def sensors(device: str = "host", root: Path = Path("/")) -> list[Row]:
     plain["cores"] = plain["cores"] or os.cpu_count()
     told = [(module, doctor.sensor(name, module, plain, root)) for name, module in registry.every("sensors")]
     return [{**row, "description": summary(module)} for module, row in told]
+
+
+def devices() -> list[Row]:
+    """Every device with what it is, and whether it can be reached now; all are asked at once."""
+    names = catalog.names("devices")
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
+        return list(pool.map(_device, names))
+
+
+def _device(name: str) -> Row:
+    row = _file("devices", name)
+    if "error" in row:
+        return row
+    device = catalog.device(name).value
+    why = unreachable(device)
+    facts = {"cores": device.cores, "vector_bits": device.vector_bits, "memory_mib": device.memory_mib}
+    reach = {"reachable": "no" if why else "yes", "why_not": why}
+    return {"name": name, **reach, **facts, "transport": device.transport, "sensors": list(device.sensors), **row}
+
+
+def unreachable(device: Device) -> str:
+    """Why nothing can be run on a device now, or ""."""
+    if device.unreachable:
+        return device.unreachable
+    try:
+        return str(registry.load("transports", device.transport).unavailable(dataclasses.asdict(device)))
+    except EdgeError as error:
+        return str(error)
 
 
 def _file(kind: str, name: str) -> Row:
@@ -108,7 +140,14 @@ def text(found: Sequence[Row] | Row) -> str:
         rows = [(k, _cell(v)) for k, v in found.items() if k not in ("text", "options") and v not in HIDDEN]
         rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in found.get("options", [])]
         return "\n".join(aligned(rows)) + (f"\n\n{body.rstrip()}" if body else "")
-    return columns(found)
+    return devices_text(found) if found and "reachable" in found[0] else columns(found)
+
+
+def devices_text(rows: Sequence[Row]) -> str:
+    """The devices as columns, and below why some cannot be reached: reasons are sentences, too long for a column."""
+    away = aligned([(f"  {row['name']}", row["why_not"]) for row in rows if row.get("why_not")])
+    table = columns([{k: v for k, v in row.items() if k not in ("why_not", "path")} for row in rows])
+    return "\n".join([table, "", "not reachable now:", *away] if away else [table])
 
 
 def columns(rows: Sequence[Row]) -> str:
