@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 TORCH ?=
+JOBS ?= 2
 BIN := .venv/bin
 SETUP := $(PYTHON) scripts/setup.py $(if $(TORCH),--torch $(TORCH))
 DEV := $(SETUP) --target x86,arm64 --dev
@@ -37,7 +38,7 @@ package: ## Wrap what was deployed for an app: TARGET=x86 [ARTIFACT= ARGS=]
 
 test: ## All tests; those that need real data or a browser skip where there is none
 	@$(DEV)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-fast: ## The tests that take seconds and need no torch
 	@$(DEV)

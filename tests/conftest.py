@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+import turns
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / "data")
@@ -32,6 +33,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, why_not in NEEDS.items():
         if item.get_closest_marker(marker) and (reason := why_not()):
             pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Where several processes run the tests, one marked `alone` runs while no other does."""
+    worker = getattr(item.config, "workerinput", None)
+    if worker is None:
+        return (yield)
+    with turns.taken(worker["testrunuid"], bool(item.get_closest_marker("alone"))):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

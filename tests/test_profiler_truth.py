@@ -22,6 +22,8 @@ from edgecompress.sensors import replay
 from edgecompress.settings import Profile
 from edgecompress.stages import measure
 
+pytestmark = pytest.mark.alone
+
 LONGER = Profile("long enough for a median", 1, 0.1, 3, 0.6, 60, 2, 1.0, idle_s=0.5, warmup_cap_s=1.0)
 
 # --------------------------------------------------------------------------- latency and memory

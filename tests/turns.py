@@ -1,0 +1,27 @@
+"""Tests in several processes: one that measures runs while no other runs."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def taken(run: str, alone: bool) -> Iterator[None]:
+    """A turn in a run of tests: shared with the other processes, or with nobody."""
+    folder = Path(tempfile.gettempdir()) / f"edgecompress-turns-{run}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "room").open("w") as room:
+        with _locked(folder / "door"):  # who waits for the room alone keeps the others from going in before
+            fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
