@@ -23,7 +23,9 @@ import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress import lifeline, sketch, tensors
-from edgecompress.errors import EdgeError, InputError, StageFailed
+from edgecompress.errors import EdgeError, InputError, StageFailed, kind_of
 from edgecompress.model import Artifact, Meter, Session, TensorSpec
 
 RESULT = "result.json"
@@ -396,7 +398,7 @@ def facts(asked: Asked, out: Path) -> Answer:
     }
 
 
-# --------------------------------------------------------------------------- modes count, look
+# --------------------------------------------------------------------------- modes count, look, start
 
 
 def count(asked: Asked, out: Path) -> Answer:
@@ -423,7 +425,23 @@ def look(asked: Asked, out: Path) -> Answer:
     module = importlib.import_module(asked["pass"]["module"])
     subject = Subject(asked, out)
     found = module.measure(subject, module.Options(**asked["pass"]["options"]))
-    return {**found, "environment": _environment(asked, subject.runtime)}
+    return {**found, "batch": subject.batch, "environment": _environment(asked, subject.runtime)}
+
+
+def start(asked: Asked, out: Path) -> Answer:
+    """Import, load, first and second inference of a process that has done nothing else."""
+    runtime, import_ms = _clocked(lambda: _runtime(asked))
+    model = Artifact.read(Path(asked["artifact"]))
+    inputs = _preloaded(asked, model)[0]
+    opened, load_ms = _clocked(lambda: runtime.open(model, asked["threads"]))
+    first_ms, second_ms = (_clocked(lambda: opened.run(inputs))[1] for _ in range(2))
+    opened.close()
+    return {"import_ms": import_ms, "load_ms": load_ms, "first_ms": first_ms, "second_ms": second_ms}
+
+
+def _clocked(act: Callable[[], Any]) -> tuple[Any, float]:
+    begin = time.perf_counter_ns()
+    return act(), _since_ms(begin)
 
 
 class Subject:
@@ -433,13 +451,32 @@ class Subject:
         self.asked, self.out = asked, out
         self.profile: Mapping[str, Any] = asked["profile"]
         self.batch: int = asked["batch"]
+        self.threads: int = asked["threads"]
+        self.root = Path(asked.get("root", "/"))
         self.runtime = _runtime(asked)
         self.model = Artifact.read(Path(asked["artifact"]))
 
-    def open(self) -> Session:
+    def open(self, profile: bool = False) -> Session:
         """A new session."""
-        opened: Session = self.runtime.open(self.model, self.asked["threads"])
+        opened: Session = self.runtime.open(self.model, self.threads, profile)
         return opened
+
+    def start(self) -> Answer:
+        """What mode `start` answers, from a process of its own that ends with this one."""
+        with tempfile.TemporaryDirectory(dir=self.out) as folder:
+            file = Path(folder) / "request.json"
+            asked = {**self.asked, "mode": "start", "tied": True, "out": ""}
+            file.write_text(json.dumps(asked), encoding="utf-8")
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            argv = [sys.executable, "-m", "edgecompress.agent", str(file)]
+            with subprocess.Popen(argv, stdin=subprocess.PIPE, env=environment) as child:
+                code = child.wait()
+            if not file.with_name(RESULT).exists():
+                raise StageFailed(f"a fresh process ended with code {code} and no result")
+            answer: Answer = json.loads(file.with_name(RESULT).read_text(encoding="utf-8"))
+        if "error" in answer:
+            raise kind_of(answer["class"])(answer["error"])
+        return answer
 
     def inputs(self, batch: int | None = None) -> list[dict[str, Any]]:
         """Batches of real inputs, in memory. Raises InputError where the model is made for another batch."""
@@ -455,12 +492,12 @@ class Subject:
 
     def meter(self) -> tuple[Meter | None, str]:
         """The first of the device's sensors of energy that reads, or why none does."""
-        root, reasons = Path(self.asked.get("root", "/")), []
+        reasons = []
         for named in self.asked.get("sensors", ()):
             sensor = importlib.import_module(named["module"])
-            why_not = sensor.unavailable(self.asked["device"], root)
+            why_not = sensor.unavailable(self.asked["device"], self.root)
             if not why_not and sensor.STATUS != "estimated":
-                return sensor.open(self.asked["device"], root), ""
+                return sensor.open(self.asked["device"], self.root), ""
             reasons.append(f"{named['name']}: {why_not or 'it only estimates'}")
         return None, "; ".join(reasons) or "the device names no sensor of energy"
 
@@ -473,6 +510,7 @@ MODES: dict[str, Callable[[Asked, Path], Answer]] = {
     "facts": facts,
     "count": count,
     "look": look,
+    "start": start,
 }
 
 

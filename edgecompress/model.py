@@ -399,10 +399,15 @@ class Subject(Protocol):
     model: Artifact
     profile: Mapping[str, Any]
     batch: int
+    threads: int
     out: Path
+    root: Path  # below which /sys and /proc are read
 
-    def open(self) -> Session:
-        """A new session."""
+    def open(self, profile: bool = False) -> Session:
+        """A new session; `profile` makes one whose `ops` works."""
+
+    def start(self) -> Mapping[str, Any]:
+        """{"import_ms", "load_ms", "first_ms", "second_ms"} of a process of its own."""
 
     def inputs(self, batch: int | None = None) -> list[dict[str, Any]]:
         """Batches of real inputs, in memory."""
@@ -428,6 +433,9 @@ class Pass(Protocol):
 
     def measure(self, subject: Subject, options: Any) -> Mapping[str, Any]:
         """What it found, as JSON."""
+
+    def lines(self, answer: Mapping[str, Any]) -> list[str]:
+        """What `measure` found, in a few lines for people."""
 
 
 class Packager(Protocol):

@@ -36,7 +36,8 @@ def load(kind: str, name: str) -> ModuleType:
         return importlib.import_module(f"edgecompress.{kind}.{name}")
     if name in _others(kind):
         return importlib.import_module(_others(kind)[name].value)
-    raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")
+    one = "pass" if kind == "passes" else kind.removesuffix("s")
+    raise NotFound(f"no {one} '{name}'{did_you_mean(name, names(kind))}")
 
 
 def every(kind: str) -> Iterable[tuple[str, ModuleType]]:

@@ -42,7 +42,7 @@ LEVELS = (
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
-PLUGINS_MAY = {"errors", "lifeline", "machine", "mil", "model", "openvino_ir", "tensors", "tflite_file"}
+PLUGINS_MAY = {"errors", "lifeline", "machine", "mil", "model", "openvino_ir", "statistic", "tensors", "tflite_file"}
 FOLDERS = {
     "edgecompress",
     "edgecompress.stages",
