@@ -330,7 +330,7 @@ def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Resu
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
         raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
-    wanted = job(**asked)
+    wanted = job(**{"target": origin.get("target", "x86"), **asked})
     walk = _walk(wanted, options, f"profile>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     walk.outcomes["excerpt"] = Outcome("excerpt", "ok", excerpt)

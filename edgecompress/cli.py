@@ -221,6 +221,8 @@ def _add_lists(commands: Any) -> None:
         "techniques": "ways to compress",
         "runtimes": "inference engines",
         "sensors": "ways to read energy",
+        "passes": "more ways to look at what is measured",
+        "transports": "ways to reach a device",
     }
     for kind, says in singular.items():
         examples = {"targets": "x86", "devices": "host", "profiles": "quick"}.get(kind, "")

@@ -32,6 +32,7 @@ cosine = 0.95 # of each output with the source's, at least
 # fallback_ops = 0 # operators that left the runtime's accelerator, at most
 # fallback_share = 0.05 # of the time, spent in those
 # as_shipped = 0.01 # how far an output may move after it shipped, as relative RMS (`edgecompress verify`)
+# on_device = 0.05 # how far its answers on a device elsewhere may be from those on this machine, as relative RMS
 
 # Ways to reach the target. Each is built, verified and raced: the fastest that keeps the limits ships; between those
 # that measure the same this order decides. `use` is a precision or a technique; further keys are its options.
@@ -83,7 +84,10 @@ transport = "host" # how to reach it
 # platform = "android-arm64" # what targets ask for in their `platforms`; left out: asked of the device
 sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` lists them
 # cores = 4 # left out: asked of the device
-# vector_bits = 512 # of its SIMD unit, where that should not be asked of the device
+# vector_bits = 512 # of its SIMD unit
+# memory_mib = 8192
+# source = "..." # where these figures are from
+# unreachable = "..." # why nothing can be run there from here, and what to do instead
 
 # [power] # what the power_model sensor goes by, when no sensor can read
 # idle_w = 0.74 # watts of a core that waits
@@ -109,6 +113,10 @@ energy_window_s = 10.0
 # idle_s = 5.0 # before and after an energy window
 # ops_runs = 50 # inferences of the pass that times operators
 # max_age_s = 604800.0 # older measurements are made again
+# count_runs = 5 # inferences counted in each process, where instructions are counted instead of seconds
+
+# [passes.sustained] # more ways to look at the last two variants; `edgecompress passes` lists them
+# seconds = 600
 """
 
 

@@ -179,7 +179,7 @@ def test_a_sensor_that_fails_in_every_window_passes_on_to_the_next(tmp_path):
 
 
 def test_the_power_model_runs_no_window_and_keeps_its_band(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure.agent, "ask", lambda *given: pytest.fail("an estimate needs no agent"))
+    monkeypatch.setattr(measure.dispatch, "ask", lambda *given: pytest.fail("an estimate needs no agent"))
     device = {"sensors": ("power_model",), "power": dataclasses.asdict(bench_inputs.POWER), "cores": 4}
     variants = {"a": bench_inputs.net(tmp_path / "a"), "b": bench_inputs.net(tmp_path / "b")}
     found = measure.energy(bench_inputs.request(tmp_path, variants, device, latency_ms={"a": 10.0}))
