@@ -6,7 +6,7 @@ The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact`
 `batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`, `root` (of /sys), `out`
 (empty: the request's own folder), `tied` (the end of stdin ends the agent; else it ends itself after `deadline_s`).
 The answer is `result.json` in `out`; exit 1 and {"error": message, "class": name} when it went wrong.
-The same file runs on the host, a board, an emulator: Python 3.9 and the standard library (numpy for the arrays).
+The same file runs on the host, a board, an emulator: Python 3.10 and the standard library (numpy for the arrays).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The agent as one file that any Python from 3.9 on runs: a zip of the modules that one request needs."""
+"""The agent as one file that any Python from 3.10 on runs: a zip of the modules that one request needs."""
 
 from __future__ import annotations
 

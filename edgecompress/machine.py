@@ -26,7 +26,7 @@ COMMANDS = {
     "system": "uname -s",
     "kernel": "uname -r",
     "machine": "uname -m",
-    "nproc": "nproc",
+    "nproc": "env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc",
     "release": "sw_vers -productVersion",
 }
 MARK = "==edgecompress=="
@@ -72,7 +72,7 @@ def here(root: Path = Path("/")) -> dict[str, str]:
 def told(said: str) -> dict[str, str]:
     """The texts in what SCRIPT printed."""
     parts = re.split(rf"^{MARK} (\S+)\n", said, flags=re.MULTILINE)
-    return {name: text.strip("\n") for name, text in zip(parts[1::2], parts[2::2])}  # noqa: B905 (Python 3.9)
+    return {name: text.strip("\n") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def facts(texts: Texts) -> dict[str, Any]:

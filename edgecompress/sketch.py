@@ -1,4 +1,4 @@
-"""Sketches: a few numbers of an array from which the distance of two arrays is told. Runs on Python 3.9: devices do it.
+"""Sketches: a few numbers of an array from which the distance of two arrays is told. Runs on Python 3.10: devices do it.
 
 Each element is added, with a random sign, to one of WIDTH random sums: the square of the distance of two such sketches
 estimates that of the arrays, within a third or so (Charikar, Chen, Farach-Colton: Finding Frequent Items, 2002).
@@ -42,7 +42,7 @@ class _Operator:
         found = np.bincount(drawn % WIDTH, signed, WIDTH)
         self.size += flat.size
         self.square += float(np.dot(flat, flat))
-        self.sums = [a + float(b) for a, b in zip(self.sums, found)]  # noqa: B905 (Python 3.9)
+        self.sums = [a + float(b) for a, b in zip(self.sums, found, strict=False)]
 
     def line(self) -> Line:
         """As JSON."""

@@ -1,4 +1,4 @@
-"""Named arrays on disk: the splits of a samples artifact, in chunks. Runs on Python 3.9: devices get it."""
+"""Named arrays on disk: the splits of a samples artifact, in chunks. Runs on Python 3.10: devices get it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _paired(wanted: Sequence[TensorSpec], given: Sequence[TensorSpec]) -> dict[s
         return {spec.name: spec.name for spec in wanted}
     nameless = stored == ([INPUT] if len(stored) == 1 else unnamed(len(stored)))
     if len(wanted) == len(given) and (len(given) == 1 or nameless):
-        return {spec.name: name for spec, name in zip(wanted, stored)}  # noqa: B905 (Python 3.9)
+        return {spec.name: name for spec, name in zip(wanted, stored, strict=False)}
     have = ", ".join(stored)
     raise InputError(f"the model needs an input '{missing[0]}', the data has: {have}; name the data's arrays so")
 
@@ -100,7 +100,7 @@ def unnamed(count: int) -> list[str]:
 def _check_one(spec: TensorSpec, given: TensorSpec) -> None:
     fits = len(spec.shape) == len(given.shape) and all(
         a == b if isinstance(a, int) else a.min <= (b if isinstance(b, int) else b.min) <= a.max
-        for a, b in zip(spec.shape[1:], given.shape[1:])  # noqa: B905 (Python 3.9)
+        for a, b in zip(spec.shape[1:], given.shape[1:], strict=False)
     )
     if not fits:
         raise InputError(

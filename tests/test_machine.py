@@ -1,0 +1,74 @@
+"""What a machine is: told by a shell script as it is read from files."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from edgecompress import machine
+
+PI = """==edgecompress== system
+Linux
+==edgecompress== kernel
+6.12.25+rpt-rpi-2712
+==edgecompress== machine
+aarch64
+==edgecompress== nproc
+4
+==edgecompress== release
+==edgecompress== proc/cpuinfo
+processor\t: 0
+Features\t: fp asimd evtstrm aes crc32 atomics fphp asimdhp asimdrdm asimddp
+CPU implementer\t: 0x41
+CPU part\t: 0xd0b
+
+processor\t: 1
+==edgecompress== proc/meminfo
+MemTotal:        8244576 kB
+MemAvailable:    7000000 kB
+==edgecompress== proc/device-tree/model
+Raspberry Pi 5 Model B Rev 1.0
+
+==edgecompress== etc/os-release
+PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"
+==edgecompress== sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+ondemand
+==edgecompress== sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq
+2400000
+==edgecompress== sys/class/thermal/thermal_zone0/temp
+61200
+"""
+
+
+def test_the_script_tells_what_the_files_tell() -> None:
+    said = subprocess.run(["sh", "-c", machine.SCRIPT], capture_output=True, text=True, check=True).stdout
+    there, here = (machine.facts(texts) for texts in (machine.told(said), machine.here()))
+    now = {"now"}
+    assert {k: v for k, v in there.items() if k not in now} == {k: v for k, v in here.items() if k not in now}
+    assert there["now"].keys() == here["now"].keys()
+
+
+def test_a_board_is_named_by_its_core_and_its_device_tree() -> None:
+    facts = machine.facts(machine.told(PI))
+    assert (facts["platform"], facts["cores"], facts["cpu"]) == ("linux-aarch64", 4, "Cortex-A76")
+    assert facts["board"] == "Raspberry Pi 5 Model B Rev 1.0"
+    assert facts["features"] == ["asimd", "asimdhp", "asimddp"]
+    assert (facts["governor"], facts["memory_bytes"]) == ("ondemand", 8244576 * 1024)
+    assert (facts["now"]["cpu_mhz"], facts["now"]["temperature_c"]) == (2400.0, 61.2)
+
+
+def test_a_machine_that_tells_nothing_has_no_facts(tmp_path: Path) -> None:
+    facts = machine.facts(machine.told(""))
+    assert facts["cpu"] is None and facts["cores"] is None and facts["features"] == []
+    assert facts["now"] == {
+        "loadavg": None,
+        "memory_available_bytes": None,
+        "cpu_mhz": None,
+        "temperature_c": None,
+    }
+
+
+def test_what_is_no_number_is_not_one() -> None:
+    lie = {"proc/loadavg": "1.0 2.0 3.0", "sys/class/thermal/thermal_zone0/temp": "hot", "nproc": "many"}
+    facts = machine.facts(lie)
+    assert facts["now"]["temperature_c"] is None and facts["cores"] is None
