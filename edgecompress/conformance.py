@@ -426,17 +426,25 @@ def _check_measured(measured: Measured, module: ModuleType, says: str) -> None:
 
 
 def check_transport(name: str, tmp_path: Path, device: Mapping[str, Any] | None = None) -> None:
-    """A transport runs programs with their exit code, ends them at the deadline, and carries files both ways."""
+    """A transport says why it cannot be reached; runs programs with their exit code, ends them at the deadline, and
+    carries files both ways.
+    """
     module = registry.load("transports", name)
     says = f"transport {name}"
     _check_constants(module, says, {})
     tmp_path.mkdir(parents=True, exist_ok=True)
     log = tmp_path / "log"
+    asked = {"options": {}} if device is None else device
+    why_not = module.unavailable(asked)
+    assert isinstance(why_not, str) and "\n" not in why_not, f"{says}: unavailable() says why in one line: {why_not!r}"
     try:
-        shell = module.connect({} if device is None else device)
+        shell = module.connect(asked)
     except EdgeError as error:  # nothing to reach from here
         assert "\n" not in str(error), f"{says}: its error is not one line: {error}"
+        assert why_not, f"{says}: unavailable() found nothing wrong, connect() says {error}"
         return
+    assert not why_not, f"{says}: connect() reached what unavailable() said cannot be: {why_not}"
+    assert isinstance(shell.here, bool), f"{says}: here is True for this machine, False for another"
     facts = dict(shell.facts())
     assert facts, f"{says}: facts says nothing of the device"
     json.dumps(facts, allow_nan=False)
@@ -445,6 +453,8 @@ def check_transport(name: str, tmp_path: Path, device: Mapping[str, Any] | None 
     assert shell.run(["sh", "-c", "exit 7"], 30, log) == 7, f"{says}: it must return the program's exit code"
     _check_deadline(shell, log, says)
     _check_carries(shell, tmp_path, says)
+    _check_scratch(shell, tmp_path, log, says)
+    shell.close()
 
 
 def _check_deadline(shell: Any, log: Path, says: str) -> None:
@@ -464,6 +474,23 @@ def _check_carries(shell: Any, folder: Path, says: str) -> None:
     shell.pull(there, back)
     carried = back / "inner" / "file.bin"
     assert carried.read_bytes() == bytes(range(256)), f"{says}: a file came back with other bytes"
+    assert shell.push(here) == there, f"{says}: what is there already has its place"
+
+
+def _check_scratch(shell: Any, folder: Path, log: Path, says: str) -> None:
+    """What a run writes into a scratch folder comes back; the folder goes when it is discarded."""
+    mine = folder / "scratch"
+    mine.mkdir(exist_ok=True)
+    (mine / "request").write_text("asked", encoding="utf-8")
+    place = shell.scratch(mine)
+    assert shell.run(["sh", "-c", f"cat {place}/request > {place}/answer"], 30, log) == 0, (
+        f"{says}: scratch holds a copy"
+    )
+    shell.pull(place, mine)
+    assert (mine / "answer").read_text(encoding="utf-8") == "asked", f"{says}: what a run wrote must come back"
+    shell.discard(place)
+    gone = shell.run(["sh", "-c", f"test ! -e {place}"], 30, log) == 0
+    assert gone or shell.here, f"{says}: a discarded folder is still there"
 
 
 # --------------------------------------------------------------------------- targets

@@ -1,4 +1,4 @@
-"""The ranking of a simulated device: by instructions alone, with the target's order between those that count the same."""
+"""The ranking of a simulated device: by instructions alone, the target's order between those that count the same."""
 
 from __future__ import annotations
 
