@@ -326,24 +326,29 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
 
 def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Result:
     """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError."""
-    options = options or Options()
-    artifact, excerpt, origin = shipped(path)
-    if excerpt is None:
-        raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
+    return _profiled({"": path}, options or Options(), asked)
+
+
+def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **asked: Any) -> Result:
+    """Measures several shipped artifacts in turns, all on the first one's excerpt of inputs.
+
+    The variants of its report are called by the names given. Raises EdgeError.
+    """
+    artifacts = {name: shipped(path)[0] for name, path in named.items()}
+    first, *others = artifacts.values()
+    takes = [{s.name: s.concrete() for s in artifact.inputs} for artifact in (first, *others)]
+    if other := next((a for a, inputs in zip(others, takes[1:], strict=True) if inputs != takes[0]), None):
+        raise InputError(f"{other.path}: takes other inputs than {first.path}: nothing runs both")
+    return _profiled(named, options or Options(), asked)
+
+
+def _profiled(named: Mapping[str, Path], options: Options, asked: Mapping[str, Any]) -> Result:
+    origin = shipped(next(iter(named.values())))[2]
     wanted = job(**{"target": origin.get("target", "x86"), **asked})
-    walk = _walk(wanted, options, f"profile>{path}")
-    walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
-    walk.outcomes["excerpt"] = Outcome("excerpt", "ok", excerpt)
-    runtime = runtime_of(artifact, origin.get("runtime", ""))
-    if simulated := getattr(registry.load("runtimes", runtime), "SIMULATED", ""):
-        raise InputError(f"{path}: runtime {runtime} does not run here, {simulated} stands in: nothing to measure")
-    entrant = Entrant(origin.get("variant", artifact.kind), runtime, "artifact")
-    verdict = artifact.path.parent / "verdict"
-    if verdict.is_dir() and not wanted.context.device["here"]:
-        walk.outcomes["verdict"] = Outcome("verdict", "ok", _sound(verdict))
-        entrant = dataclasses.replace(entrant, agrees="agree")
-        walk.stage(plan.agree(wanted, entrant, "verdict", wanted.target.value.limits.on_device))
-    race = plan.ranking(wanted, (entrant,))
+    walk = _walk(wanted, options, f"profile>{','.join(map(str, named.values()))}")
+    entrants = [_brought(wanted, walk, path, name) for name, path in named.items()]
+    samples = f"{next(iter(named))}/excerpt".lstrip("/")
+    race = dataclasses.replace(plan.ranking(wanted, tuple(entrants)), samples=samples)
     _check_sensors(wanted, race, options)
     choice = walk.search(race)
     _raise_if_all_broke(walk, race, choice)
@@ -353,6 +358,28 @@ def profile(path: Path, *, options: Options | None = None, **asked: Any) -> Resu
     if choice.stage and (why := _not_measured(walk, choice, options)):
         return Result(CheckFailed.exit_code, why, None, folder, walk.outcomes)
     return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)
+
+
+def _brought(wanted: Job, walk: Run, path: Path, name: str) -> Entrant:
+    """A shipped artifact as an entrant without a verdict; away from here it must agree with what it answered here."""
+    artifact, excerpt, origin = shipped(path)
+    if excerpt is None:
+        raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
+    runtime = runtime_of(artifact, origin.get("runtime", ""))
+    if simulated := getattr(registry.load("runtimes", runtime), "SIMULATED", ""):
+        raise InputError(f"{path}: runtime {runtime} does not run here, {simulated} stands in: nothing to measure")
+    own = {role: f"{name}/{role}".lstrip("/") for role in ("artifact", "excerpt", "verdict", "agree")}
+    walk.outcomes |= {own["artifact"]: Outcome("artifact", "ok", artifact)}
+    walk.outcomes |= {own["excerpt"]: Outcome("excerpt", "ok", excerpt)}
+    entrant = Entrant(name or origin.get("variant", artifact.kind), runtime, own["artifact"])
+    verdict = artifact.path.parent / "verdict"
+    if not verdict.is_dir() or wanted.context.device["here"]:
+        return entrant
+    walk.outcomes[own["verdict"]] = Outcome("verdict", "ok", _sound(verdict))
+    entrant = dataclasses.replace(entrant, agrees=own["agree"])
+    stage = plan.agree(wanted, entrant, own["verdict"], wanted.target.value.limits.on_device)
+    walk.stage(dataclasses.replace(stage, inputs={**stage.inputs, "excerpt": own["excerpt"]}))
+    return entrant
 
 
 def package(path: Path, packager: str = "tar", out: Path | None = None) -> Path:

@@ -170,8 +170,8 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def report(folder: Path) -> dict[str, Any]:
-    """The report.json that a deploy wrote into `folder`; raises InputError where there is none."""
-    file = folder / "report.json"
+    """The report.json that a deploy wrote into `folder` (or the file itself); raises InputError where there is none."""
+    file = folder if folder.suffix == ".json" else folder / "report.json"
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

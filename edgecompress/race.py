@@ -95,11 +95,14 @@ class Race:
         """Seconds of the energy windows of the last two; none where energy is only estimated."""
         p = self.profile
         windows_s = p.energy_windows * p.energy_window_s + 2 * p.idle_s
-        return 0.0 if self.estimated_energy else 2 * (windows_s + p.warmup_s + START_S)
+        finalists = 2 if self.judged else len(self.entrants)
+        return 0.0 if self.estimated_energy else finalists * (windows_s + p.warmup_s + START_S)
 
     @property
     def _cuts(self) -> tuple[int, ...]:
-        """After which rounds the slower half goes."""
+        """After which rounds the slower half goes; who is only measured stays."""
+        if not self.judged:
+            return ()
         return (1, *HALVE_AFTER) if len(self.entrants) > CROWD else HALVE_AFTER
 
     def _sizes(self) -> list[int]:
@@ -197,7 +200,12 @@ class Race:
         return [e for e in slow if e not in last][:LOSERS]
 
     def _last_two(self, times: dict[str, float], chosen: str) -> list[Entrant]:
-        """The winner, and what it is compared with: the fastest reference, or else the runner-up."""
+        """The winner, and what it is compared with: the fastest reference, or else the runner-up.
+
+        All, where they are only measured.
+        """
+        if not self.judged:
+            return [e for e in self.entrants if e.name in times]
         others = sorted((e for e in self.entrants if e.name in times and e.name != chosen), key=lambda e: times[e.name])
         beside = [e for e in others if e.reference] or others
         return [e for e in self.entrants if e.name == chosen] + beside[:1]

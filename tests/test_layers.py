@@ -18,7 +18,7 @@ PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
     "errors lifeline machine openvino_ir statistic",
-    "config settings mil",
+    "config gate settings mil",
     "model",
     "registry sketch tensors tflite_file",
     "envs",
@@ -36,8 +36,9 @@ LEVELS = (
     "job worker",
     "routes",
     "plan",
-    "run doctor scaffold",
+    "run doctor history scaffold",
     "api listing conformance",
+    "compare",
     "console",
     "cli __main__ __init__",
 )

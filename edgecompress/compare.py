@@ -1,0 +1,538 @@
+"""Reports beside each other: ratios with their intervals where that is fair, the reason where it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import api, gate, listing, statistic
+from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
+from edgecompress.stages.report import deltas
+from edgecompress.stages.report.numbers import Number, cleaned, guessed, known, text
+from edgecompress.stages.report.sessions import values
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table as RichTable
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of the comparison: where report.json has it, and how its change is said."""
+
+    name: str  # as --fail-if calls it
+    number: str  # key of a variant's numbers
+    label: str
+    better: str
+    words: tuple[str, str]  # when better, when worse
+    session: str = ""  # key in a session, where each session has one
+    per_run: bool = False  # of a whole run: it grows with the batch
+    of_device: bool = True  # another device gives another
+
+
+FASTER, LESS = ("faster", "slower"), ("less", "more")
+METRICS = (
+    Metric("latency_ms", "latency", "Latency, median", "lower", FASTER, "median_ms", per_run=True),
+    Metric("p95_ms", "p95", "Latency, p95", "lower", FASTER, "p95_ms", per_run=True),
+    Metric("load_ms", "load", "Load", "lower", FASTER, "load_ms"),
+    Metric("first_ms", "first", "First inference", "lower", FASTER, "first_ms", per_run=True),
+    Metric("instructions", "instructions", "Instructions, simulated", "lower", ("fewer", "more"), per_run=True),
+    Metric("size_bytes", "size", "Size", "lower", ("smaller", "larger"), of_device=False),
+    Metric("peak_rss_bytes", "peak_rss", "Peak memory", "lower", LESS, "memory.peak_rss_bytes", per_run=True),
+    Metric("energy_gross_mj", "energy_gross", "Energy per inference", "lower", LESS),
+    Metric("energy_net_mj", "energy_net", "Energy, net of idle", "lower", LESS),
+    Metric("inferences_per_joule", "inferences_per_joule", "Inferences/sec per watt", "higher", ("more", "fewer")),
+    Metric("accuracy", "accuracy", "Accuracy", "higher", ("better", "worse"), of_device=False),
+)
+BY_NAME = {m.name: m for m in METRICS}
+DROP = "accuracy_drop"  # of --fail-if: how much worse the accuracy is than the baseline's
+EXACT = ("size_bytes", "instructions", "accuracy")  # the same when measured again: the value is its own interval
+RANKING = ("latency_ms", "instructions")  # what decides who is first: the first that somebody has
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One variant of one report."""
+
+    label: str
+    report: Report
+    variant: Mapping[str, Any]
+    run: str  # sha256 of the report: what has the same was measured in turns
+
+    def number(self, metric: Metric) -> Number | None:
+        """The number as report.json has it; None where the report knows nothing of the metric."""
+        found: Number | None = self.variant["numbers"].get(metric.number)
+        return found
+
+    @property
+    def device(self) -> tuple[Any, ...]:
+        """What makes two devices the same: the name, and what the processor says of itself."""
+        around = self.report["environment"]
+        return (self.report["device"].get("name"), around.get("cpu"), around.get("board"), around.get("cores"))
+
+    @property
+    def device_name(self) -> str:
+        """The device in words."""
+        name, cpu, board, _ = self.device
+        return f"{name} ({board or cpu})" if board or cpu else str(name)
+
+    @property
+    def artifact(self) -> str:
+        """The sha256 of the artifact; empty where the report has none."""
+        return str((self.variant["artifact"] or {}).get("sha256") or "")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a metric. `ratio` is new / old with its interval; None with the reason `why`."""
+
+    ratio: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    called: str = "none"  # "better", "worse", "same"; "none": nothing is called
+    paired: bool = False  # measured in turns: round by round
+    says: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of every entry, and its change in each but the first."""
+
+    metric: Metric
+    numbers: tuple[Number | None, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How a gate ended for one entry."""
+
+    words: str
+    entry: str
+    ended: gate.Ended
+    says: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first entry is the baseline of the others."""
+
+    entries: tuple[Entry, ...]
+    rows: tuple[Row, ...]
+    sentences: tuple[str, ...]
+    warnings: tuple[str, ...]
+    gates: tuple[Judged, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 when a gate is broken; 2 when one could not be judged: it asks for what was not measured."""
+        ended = {judged.ended for judged in self.gates}
+        return CheckFailed.exit_code if "broken" in ended else InputError.exit_code if "not judged" in ended else 0
+
+
+def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> Comparison:
+    """Each of `paths` is a report.json, or the folder it is in; PATH@VARIANT names a variant that did not ship.
+
+    Raises InputError for a path, variant or gate that is wrong. Gates are judged, not raised: see `exit_code`.
+    """
+    return of(_given(paths), _gates(fail_if))
+
+
+def remeasured(
+    paths: Sequence[Path | str], fail_if: Sequence[str] = (), *, options: api.Options | None = None, **asked: Any
+) -> Comparison:
+    """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
+
+    Accuracy is that of their reports. `asked` is what `api.profile` takes. Raises EdgeError.
+    """
+    given = _given(paths)
+    gates = _gates(fail_if)
+    names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, given, strict=False)]
+    folders = dict(zip(names, map(Path, paths), strict=True))
+    result = api.profile_in_turns(folders, options=options, **asked)
+    if result.report is None:
+        raise StageFailed(result.message)
+    report, run = _report(result.report)
+    found = {v["name"]: v for v in report["variants"]}
+    return of([_again(e, report, found[name], run) for e, name in zip(given, names, strict=True)], gates)
+
+
+def _again(entry: Entry, report: Report, variant: Mapping[str, Any], run: str) -> Entry:
+    """An entry measured again: what the test data said of it stays."""
+    numbers = {**variant["numbers"], "accuracy": entry.variant["numbers"]["accuracy"]}
+    return Entry(entry.label, {**report, "data": entry.report["data"]}, {**variant, "numbers": numbers}, run)
+
+
+def of(entries: Sequence[Entry], gates: Sequence[gate.Gate] = ()) -> Comparison:
+    """The comparison of entries; raises InputError for a report that lacks what this version writes."""
+    try:
+        rows = tuple(row for metric in METRICS if (row := _row(metric, entries)))
+        said = (*_changes(entries, rows), *_first(entries, rows))
+        return Comparison(tuple(entries), rows, said, tuple(_warnings(entries)), tuple(_judged(gates, entries)))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        labels = ", ".join(e.label for e in entries)
+        raise InputError(f"{labels}: one is no report of this version ({error!r}); deploy or profile again") from error
+
+
+# --------------------------------------------------------------------------- what is compared
+
+
+def _gates(fail_if: Sequence[str]) -> list[gate.Gate]:
+    return [gate.read(words, BY_NAME, [DROP]) for words in fail_if]
+
+
+def _given(paths: Sequence[Path | str]) -> list[Entry]:
+    if not 2 <= len(paths) <= len(string.ascii_uppercase):
+        raise InputError("compare takes two reports or more; the first is the baseline")
+    return _labelled([_entry(str(path)) for path in paths])
+
+
+def _entry(path: str) -> Entry:
+    place, _, asked = (path, "", "") if Path(path).exists() else path.rpartition("@")
+    report, run = _report(Path(place or path))
+    try:
+        names = [v["name"] for v in report["variants"]]
+        wanted = asked or deltas.subject(report)
+        if wanted not in names:
+            said = f"no variant '{asked}'{did_you_mean(asked, names)}" if asked else "nothing shipped there"
+            raise InputError(f"{place or path}: {said}; name one as {place or path}@VARIANT: {', '.join(names)}")
+        return Entry(path, report, report["variants"][names.index(wanted)], run)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged: no {error}; deploy again") from error
+
+
+def _report(path: Path) -> tuple[Report, str]:
+    """A report without what could drive a terminal, and its sha256."""
+    report = cleaned(listing.report(path))
+    plain = json.dumps({**report, "command": ""}, sort_keys=True)
+    return report, hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _labelled(entries: Sequence[Entry]) -> list[Entry]:
+    """With labels that tell them apart: the path, and a number where one is given twice."""
+    labels = [e.label for e in entries]
+    twice = {label for label in labels if labels.count(label) > 1}
+    numbered = [f"{label} ({i})" if label in twice else label for i, label in enumerate(labels, 1)]
+    return [dataclasses.replace(e, label=label) for e, label in zip(entries, numbered, strict=True)]
+
+
+def _row(metric: Metric, entries: Sequence[Entry]) -> Row | None:
+    """None where nobody has a value."""
+    numbers = tuple(e.number(metric) for e in entries)
+    if not any(map(known, numbers)):
+        return None
+    return Row(metric, numbers, tuple(change(metric, entries[0], e) for e in entries[1:]))
+
+
+# --------------------------------------------------------------------------- a change
+
+
+def change(metric: Metric, old: Entry, new: Entry) -> Change:
+    """What became of a metric from one entry to another, or why nobody can say."""
+    if why := incomparable(metric, old, new):
+        return Change(None, why=why)
+    before, after = (e.number(metric) for e in (old, new))
+    assert before and after  # or it were incomparable
+    found = _of_sessions(metric, old, new) or _of_numbers(metric, before, after)
+    return _said(metric, before, after, found)
+
+
+def incomparable(metric: Metric, old: Entry, new: Entry) -> str:
+    """Why a metric of two entries is not compared, or ""."""
+    before, after = old.number(metric), new.number(metric)
+    if not known(before) or not known(after):
+        return "not compared: one is missing"
+    assert before and after
+    if why := deltas.incomparable(before, after):
+        return why
+    if before["unit"] != after["unit"] or (metric.name == "accuracy" and before["metric"] != after["metric"]):
+        return f"not compared: {before['metric']} beside {after['metric']}"
+    if metric.name == "accuracy" and old.report["data"] != new.report["data"]:
+        return "not compared: judged on other test data"
+    batches = [e.report["run"]["batch"] for e in (old, new)]
+    if metric.per_run and batches[0] != batches[1]:
+        return f"not compared: batch {batches[0]} beside batch {batches[1]}"
+    if metric.of_device and old.device != new.device and not _same_artifact(old, new):
+        return f"not compared: another artifact on another device ({old.device_name} beside {new.device_name})"
+    if not before["value"] or before["value"] < 0:
+        return "not compared: there is no ratio to nothing"
+    return ""
+
+
+def _same_artifact(old: Entry, new: Entry) -> bool:
+    return old.artifact != "" and old.artifact == new.artifact
+
+
+def _of_sessions(metric: Metric, old: Entry, new: Entry) -> Change | None:
+    """By the sessions: round by round where they took turns, else of two runs. None where there are none."""
+    if not metric.session:
+        return None
+    before, after = (values(e.variant["sessions"], metric.session) for e in (old, new))
+    both = [r for r in before if r in after] if old.run == new.run else []
+    if not before or not after or not all(before.values()):
+        return None
+    found = (
+        statistic.ratio([after[r] for r in both], [before[r] for r in both])
+        if both
+        else statistic.unpaired(list(after.values()), list(before.values()))
+    )
+    called = "none" if found.low is None else _called(metric, found.median) if found.changed else "same"
+    return Change(found.median, found.low, found.high, found.n, called, bool(both))
+
+
+def _of_numbers(metric: Metric, old: Number, new: Number) -> Change:
+    """By two numbers: of exact ones the ratio is exact; of others the interval is the widest that theirs allow."""
+    ratio, n = new["value"] / old["value"], min(old["n"], new["n"])
+    if metric.name in EXACT:
+        apart = abs(ratio - 1) > (0 if metric.name == "accuracy" else statistic.CHANGE)
+        return Change(ratio, ratio, ratio, n, _called(metric, ratio) if apart else "same")
+    if guessed(old):  # the model's error is common to both: no interval of the ratio
+        return Change(ratio, n=n)
+    low, high = quotient((new["low"], new["high"]), (old["low"], old["high"]))
+    if low is None or high is None:
+        return Change(ratio, n=n)
+    apart = (low > 1 or high < 1) and abs(ratio - 1) > statistic.CHANGE
+    return Change(ratio, low, high, n, _called(metric, ratio) if apart else "same")
+
+
+Ends = tuple["float | None", "float | None"]
+
+
+def quotient(a: Ends, b: Ends) -> Ends:
+    """The interval of a / b: every quotient of the two; none where b may be nothing or an end is unknown."""
+    if a[0] is None or a[1] is None or b[0] is None or b[1] is None or b[0] <= 0:
+        return None, None
+    return min(a[0] / b[0], a[0] / b[1]), max(a[1] / b[0], a[1] / b[1])
+
+
+def _called(metric: Metric, ratio: float) -> str:
+    return "better" if (ratio < 1) == (metric.better == "lower") else "worse"
+
+
+def _said(metric: Metric, old: Number, new: Number, found: Change) -> Change:
+    """The change with its words."""
+    if metric.name == "accuracy":
+        return _accuracy(old, new, found)
+    assert found.ratio is not None
+    factor = {"factor": found.ratio, "low": found.low, "high": found.high}
+    if metric.better == "lower":
+        ends = {"low": 1 / found.high if found.high else None, "high": 1 / found.low if found.low else None}
+        factor = {"factor": 1 / found.ratio, **ends}
+    if metric.name in EXACT:
+        factor |= {"low": None, "high": None}
+    exact = {"guessed": guessed(old) and metric.name not in EXACT, "exact": False}
+    said = deltas.say({**factor, "called": found.called, **exact}, metric.words)
+    if found.called == "same":
+        said = said.replace("no change called", "no change")
+    if found.called == "none" and found.n == 1 and metric.session:
+        said += ", one session: not called"
+    return dataclasses.replace(found, says=said)
+
+
+def _accuracy(old: Number, new: Number, found: Change) -> Change:
+    """In points or the metric's own unit, exact on this test data; a perplexity that falls is better."""
+    more = new["value"] - old["value"]
+    lower = old["metric"] in deltas.LOWER_IS_BETTER
+    called = "same" if not more else "better" if (more < 0) == lower else "worse"
+    points = old["unit"] == "fraction"
+    said = f"{100 * more:+.2f} points" if points else f"{more:+.3g}"
+    says = said.replace("-", "−") if more else "no change"
+    return dataclasses.replace(found, called=called, says=says)
+
+
+# --------------------------------------------------------------------------- what is said of it all
+
+
+def _changes(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
+    """A sentence for each entry but the first, and what of it was not compared."""
+    for i, entry in enumerate(entries[1:]):
+        if old_and_new_device := _devices(entries[0], entry):
+            yield old_and_new_device
+        changes = {row.metric: row.changes[i] for row in rows}
+        told = [f"{m.label.lower()} {c.says}" for m, c in changes.items() if c.called in ("better", "worse")]
+        same = any(c.called == "same" for c in changes.values())
+        nothing = "no change" if same else "nothing is called"
+        yield f"{entry.label} against {entries[0].label}: {', '.join(told) or nothing}"
+        for why in dict.fromkeys(c.why for c in changes.values() if c.why):
+            names = ", ".join(m.name for m, c in changes.items() if c.why == why)
+            yield f"{entry.label}: {names} {why}"
+
+
+def _devices(old: Entry, new: Entry) -> str:
+    if old.device == new.device or not _same_artifact(old, new):
+        return ""
+    return f"A comparison of devices: the same artifact on {old.device_name} and on {new.device_name}"
+
+
+def _first(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
+    """Of three or more: who is first, or why nobody is."""
+    metric = next((row.metric for name in RANKING for row in rows if row.metric.name == name), None)
+    if len(entries) < 3 or metric is None:
+        return
+    pairs = itertools.combinations(entries, 2)
+    if why := next((f"{a.label}, {b.label}: {w}" for a, b in pairs if (w := incomparable(metric, a, b))), ""):
+        yield f"No ranking by {metric.name}: {why}"
+        return
+    best, second, *_ = sorted(entries, key=lambda e: (e.number(metric) or {})["value"])
+    found = change(metric, second, best)
+    if found.called == "better":
+        yield f"First by {metric.name}: {best.label}, {found.says} than {second.label}"
+    else:
+        yield f"No winner by {metric.name}: {best.label} and {second.label}: {found.says}"
+
+
+def _warnings(entries: Sequence[Entry]) -> Iterator[str]:
+    """What else than the artifact is different."""
+    first = _around(entries[0])
+    for entry in entries[1:]:
+        for name, value in _around(entry).items():
+            if name in first and first[name] != value:
+                yield f"{entry.label}: {name} {_word(value)}, the baseline's is {_word(first[name])}"
+        if entry.run != entries[0].run and entry.device == entries[0].device:
+            yield f"{entry.label}: measured in another run than the baseline; --remeasure measures them in turns"
+
+
+def _around(entry: Entry) -> dict[str, Any]:
+    """The environment that numbers depend on, by the words that a warning uses."""
+    report, around = entry.report, entry.report["environment"]
+    profile = report["profile"]
+    runtime = (around.get("runtimes") or {}).get(entry.variant["name"]) or {}
+    versions = runtime.get("versions") or {}
+    return {
+        "device": entry.device_name,
+        **{key: around.get(key) for key in ("os", "kernel", "governor", "virtual")},
+        **{key: report["run"][key] for key in ("threads", "batch")},
+        "profile": profile.get("name"),
+        "edgecompress": report["versions"].get("edgecompress"),
+        **{f"{name} version": version for name, version in versions.items()},
+    }
+
+
+def _word(value: Any) -> str:
+    return "unknown" if value is None else str(value)
+
+
+# --------------------------------------------------------------------------- gates
+
+
+def _judged(gates: Sequence[gate.Gate], entries: Sequence[Entry]) -> Iterator[Judged]:
+    for wanted in gates:
+        for entry in entries[1:]:
+            yield _judge(wanted, entries[0], entry)
+
+
+def _judge(wanted: gate.Gate, old: Entry, new: Entry) -> Judged:
+    """A relative limit is held against the ratio, an absolute one against the number itself."""
+    found, why = _held(wanted, old, new)
+    if found is None:
+        return Judged(wanted.text, new.label, "not judged", why)
+    ended = wanted.judge(*found)
+    unit = "x" if wanted.relative else ""
+    value, low, high = found
+    spread = "" if low is None or high is None or low == high else f" [{low:.4g}, {high:.4g}]"
+    said = f"{value:.4g}{unit}{spread}"
+    if ended == "not shown":
+        said += ": past the limit, the interval is not" if spread else ": past the limit, without an interval"
+    return Judged(wanted.text, new.label, ended, said)
+
+
+Held = tuple[float, "float | None", "float | None"]
+
+
+def _held(wanted: gate.Gate, old: Entry, new: Entry) -> tuple[Held | None, str]:
+    """The value with its interval that a gate is held against, or why there is none."""
+    metric = BY_NAME["accuracy" if wanted.metric == DROP else wanted.metric]
+    number = new.number(metric)
+    if wanted.relative or wanted.metric == DROP:
+        found = change(metric, old, new)
+        if found.ratio is None:
+            return None, found.why
+        if wanted.metric == DROP:
+            drop = _drop(old, new)
+            return (drop, drop, drop), ""
+        return (found.ratio, found.low, found.high), ""
+    if number is None or number["value"] is None:
+        return None, f"not judged: {number['reason'] if number else 'it was not measured'}"
+    exact = metric.name in EXACT
+    return (number["value"], *((number["value"],) * 2 if exact else (number["low"], number["high"]))), ""
+
+
+def _drop(old: Entry, new: Entry) -> float:
+    """How much worse the accuracy became."""
+    before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
+    drop = float(before["value"] - after["value"])
+    return -drop if before["metric"] in deltas.LOWER_IS_BETTER else drop
+
+
+# --------------------------------------------------------------------------- as data, and on a console
+
+
+def data(found: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+    entries = [
+        {
+            "label": e.label,
+            "variant": e.variant["name"],
+            "runtime": e.variant["runtime"],
+            "device": e.device_name,
+            "date": e.report["date"],
+            "artifact_sha256": e.artifact,
+        }
+        for e in found.entries
+    ]
+    rows = [
+        {
+            "metric": row.metric.name,
+            "better": row.metric.better,
+            "numbers": row.numbers,
+            "changes": [dataclasses.asdict(c) for c in row.changes],
+        }
+        for row in found.rows
+    ]
+    said = {"sentences": found.sentences, "warnings": found.warnings}
+    gates = [dataclasses.asdict(g) for g in found.gates]
+    return {"entries": entries, "rows": rows, **said, "gates": gates, "exit_code": found.exit_code}
+
+
+STYLES = {"better": "green", "worse": "red"}
+SIGNS = {"kept": ("✔", "green"), "not shown": ("!", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
+
+
+def render(found: Comparison) -> Group:
+    """What a console prints of it; coloured on a terminal only, as consoles do."""
+    from rich.console import Group
+    from rich.text import Text
+
+    sentences = [Text(line) for line in found.sentences]
+    warnings = [Text(f"! {line}", style="yellow") for line in found.warnings]
+    gates = [Text.assemble(SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in found.gates]
+    return Group(_table(found), "", *sentences, *warnings, *gates)
+
+
+def _table(found: Comparison) -> RichTable:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    labels = [e.label for e in found.entries]
+    for head in ("", labels[0], *(cell for label in labels[1:] for cell in (label, "change"))):
+        shown.add_column(Text(head), overflow="fold")
+    for row in found.rows:
+        cells = [Text(row.metric.label), Text(text(row.numbers[0], spread=True))]
+        for number, changed in zip(row.numbers[1:], row.changes, strict=True):
+            cells.append(Text(text(number, spread=True)))
+            cells.append(Text(changed.says or "not compared", style=STYLES.get(changed.called, "")))
+        shown.add_row(*cells)
+    return shown
