@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from edgecompress import registry
 from edgecompress.errors import EdgeError
 from edgecompress.model import Artifact, Request
-from edgecompress.stages.measure import SLACK, START_S, connected, named, variants
+from edgecompress.stages.measure import SLACK, START_S, Bench, connected, named, raise_if_all_crashed, variants
 
 
 def run(request: Request) -> Artifact:
-    """One pass over each variant, in an agent of its own. options: "pass", "options", "runtimes", "profile"."""
-    name, options = request.options["pass"], dict(request.options["options"])
+    """One pass over each variant, in an agent of its own. options: "pass", "options", "runtimes", "profile".
+
+    facts["lines"] holds what it found in words, for each variant that did not crash. Raises StageFailed when all did.
+    """
+    name = request.options["pass"]
+    with connected(request) as bench:
+        found = {variant: _answer(bench, variant) for variant in variants(request)}
+    raise_if_all_crashed(found)
+    module = registry.load("passes", name)
+    lines = {variant: module.lines(answer) for variant, answer in found.items() if "crashed" not in answer}
+    facts = {"pass": name, "options": dict(request.options["options"]), "variants": found, "lines": lines}
+    return Artifact(request.out, "pass", facts=facts).write()
+
+
+def _answer(bench: Bench, variant: str) -> Mapping[str, Any]:
+    """What the pass finds in a variant, or {"crashed": why}."""
+    name, options = bench.request.options["pass"], dict(bench.request.options["options"])
     module = registry.load("passes", name)
     deadline_s = START_S + SLACK * float(module.estimate_s(module.Options(**options)))
     asked = {"name": name, "module": module.__name__, "options": options}
-    found = {}
-    with connected(request) as bench:
-        sensors = [named(s) for s in bench.sensors]
-        for variant in variants(request):
-            request.progress(0.0, f"{name} of {variant}")
-            try:
-                with tempfile.TemporaryDirectory() as scratch:
-                    more = {"pass": asked, "sensors": sensors}
-                    found[variant] = bench.ask("look", variant, Path(scratch), deadline_s, **more)
-            except EdgeError as error:
-                found[variant] = {"crashed": str(error)}
-    facts = {"pass": name, "options": options, "variants": found}
-    return Artifact(request.out, "pass", facts=facts).write()
+    sensors = [named(sensor) for sensor in bench.sensors]
+    bench.request.progress(0.0, f"{name} of {variant}")
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            more = {"pass": asked, "sensors": sensors}
+            return bench.ask("look", variant, Path(scratch), deadline_s, **more)
+    except EdgeError as error:
+        return {"crashed": str(error)}

@@ -1,0 +1,60 @@
+"""What the passes tell of runs and of energy. Standard library and numpy: devices get it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from edgecompress.model import Measured, Subject
+from edgecompress.statistic import ENOUGH
+
+Reader = Callable[[float, float], Measured]  # the energy between two moments of time.monotonic()
+
+
+def tail_ms(nanoseconds: Any, percent: int) -> float | None:
+    """A percentile in milliseconds, where there are runs enough to hold it."""
+    import numpy as np
+
+    enough = len(nanoseconds) >= ENOUGH.get(percent, 1)
+    return float(np.percentile(nanoseconds, percent)) / 1e6 if enough else None
+
+
+def spread_ms(nanoseconds: Any) -> dict[str, float | None]:
+    """p50, p95, p99 and the maximum in milliseconds."""
+    return {**{f"p{p}": tail_ms(nanoseconds, p) for p in (50, 95, 99)}, "max": tail_ms(nanoseconds, 100)}
+
+
+@contextlib.contextmanager
+def reading(subject: Subject) -> Iterator[Reader]:
+    """The subject's sensor of energy, running; without one every answer is the reason why."""
+    meter, why_not = subject.meter()
+    if meter is None:
+        nothing = Measured("energy", None, "J", "unavailable", reason=why_not)
+        yield lambda begin_s, end_s: nothing
+        return
+    meter.start()
+    try:
+        yield meter.energy
+    finally:
+        meter.stop()
+
+
+def per(energy: Measured, metric: str, unit: str, factor: float) -> dict[str, Any]:
+    """An energy times a factor, as another metric, in plain data."""
+    value, low, high = (None if v is None else v * factor for v in (energy.value, energy.low, energy.high))
+    found = dataclasses.replace(energy, metric=metric, unit=unit, value=value, low=low, high=high)
+    return dataclasses.asdict(found)
+
+
+def said(figure: Mapping[str, Any]) -> str:
+    """A figure of energy in words."""
+    if figure["value"] is None:
+        return f"energy unavailable: {figure['reason']}"
+    return f"{figure['value']:.4g} {figure['unit']} ({figure['status']}, {figure['scope']}: {figure['source']})"
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds in words."""
+    return "too few runs" if value is None else f"{value:.4g} ms"
