@@ -19,6 +19,11 @@ from edgecompress.model import Shell
 CARRIED = ("artifact", "samples")  # paths on this side that the agent is given
 DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
 
+NO_PYTHON = (
+    "there is no Python on the device to run an agent: name one with --set device.options.python=PATH; "
+    "a phone is profiled by the benchmark screen of its app package"
+)
+
 
 def ask(shell: Shell, asked: Mapping[str, Any], out: Path, deadline_s: float) -> dict[str, Any]:
     """Runs an agent on a device and returns its result; what it wrote is then in `out`.
@@ -61,7 +66,10 @@ def _agent(shell: Shell, asked: Mapping[str, Any], scratch: Path) -> list[str]:
         return [_python(asked), "-m", "edgecompress.agent"]
     named = [asked[key]["module"] for key in ("runtime", "pass") if key in asked]
     modules = [*named, *(sensor["module"] for sensor in asked.get("sensors", ()))]
-    return [str(shell.facts()["python"]), shell.push(bundle.write(scratch / "agent.pyz", modules))]
+    python = shell.facts()["python"]
+    if not python:
+        raise StageFailed(NO_PYTHON)
+    return [str(python), shell.push(bundle.write(scratch / "agent.pyz", modules))]
 
 
 def _python(asked: Mapping[str, Any]) -> str:

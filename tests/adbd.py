@@ -51,7 +51,7 @@ def unavailable() -> str:
 
 
 def fetch() -> None:
-    """adb, adbd and what they need beside what is installed, from this machine's mirror, with an apt state of its own."""
+    """adb, adbd and what they need beside what is installed, from this machine's mirror, by an apt state of its own."""
     mirror, suite = _mirror()
     shutil.rmtree(CACHE, ignore_errors=True)
     for folder in ("lists/partial", "cache/archives/partial", "unpacked"):
@@ -165,15 +165,15 @@ def _scripts(folder: Path, keeper: int) -> Path:
     for name in ("home", "tmp", "bin"):
         (folder / name).mkdir(parents=True)
     within = folder / "bin" / "within"
-    _script(
+    script(
         within, f'exec nsenter -t {keeper} -U -n --preserve-credentials env {words} PATH="{within.parent}:$PATH" "$@"'
     )
-    _script(folder / "bin/getprop", f'case "$1" in\n{told}\nesac')
-    _script(folder / "bin/adb", f'exec "{within}" "{TOOLS}/adb" "$@"')
+    script(folder / "bin/getprop", f'case "$1" in\n{told}\nesac')
+    script(folder / "bin/adb", f'exec "{within}" "{TOOLS}/adb" "$@"')
     return folder / "bin" / "adb"
 
 
-def _script(file: Path, text: str) -> None:
+def script(file: Path, text: str) -> None:
     file.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     file.chmod(0o755)
 

@@ -1,7 +1,7 @@
 """An Android device by the `adb` executable, over USB or Wi-Fi. Options: `serial`, `adb`, `folder`, `python`.
 
-`serial` is one that `adb devices` lists, or HOST:PORT (else ANDROID_SERIAL counts, or there is but one device); `adb` is
-the executable here, `folder` where files go there, `python` the command there that runs an agent: phones have none.
+`serial` is one that `adb devices` lists, or HOST:PORT (else ANDROID_SERIAL counts, or there is but one device); `adb`
+is the executable here, `folder` where files go there, `python` the command there that runs an agent: phones have none.
 """
 
 from __future__ import annotations
