@@ -18,7 +18,7 @@ from edgecompress.settings import Device, Profile, Source, Target
 
 SOURCE_FLAGS = ("data", "metric", "samples")
 RUN_FLAGS = ("threads", "batch", "seed")
-STABLE_FACTS = ("cpu", "cores", "features", "os", "machine")  # of a device: what makes measurements comparable
+STABLE_FACTS = ("cpu", "cores", "features", "os", "machine", "emulator")  # of a device: what makes measurements comparable
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
     "errors lifeline machine openvino_ir statistic",
-    "config gate settings mil",
+    "config emulated gate settings mil",
     "model",
     "registry sketch tensors tflite_file",
     "envs",
@@ -43,7 +43,10 @@ LEVELS = (
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
-PLUGINS_MAY = {"errors", "lifeline", "machine", "mil", "model", "openvino_ir", "statistic", "tensors", "tflite_file"}
+PLUGINS_MAY = {
+    *("emulated", "errors", "lifeline", "machine", "mil", "model"),
+    *("openvino_ir", "statistic", "tensors", "tflite_file"),
+}
 FOLDERS = {
     "edgecompress",
     "edgecompress.stages",

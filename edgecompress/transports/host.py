@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from edgecompress import lifeline, machine
+from edgecompress import machine
+from edgecompress.transports import _process
 
 REQUIRES: tuple[str, ...] = ()
-DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
+DEADLINE = _process.DEADLINE
 NVIDIA = Path("/proc/driver/nvidia/version")
 
 
@@ -51,28 +49,12 @@ class Host:
 
     def pull(self, there: str, path: Path) -> None:
         """Copies a file or folder, unless it lies where it should."""
-        if Path(there).resolve() == path.resolve():
-            return
-        if Path(there).is_dir():
-            shutil.copytree(there, path, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(there, path)
+        _process.copy(there, path)
 
     def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int:
         """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then."""
         # a file of the user's working folder must not stand in for a library's module
-        process = lifeline.spawn(argv, log, {**os.environ, "PYTHONSAFEPATH": "1"})
-        assert process.stdout and process.stdin
-        drain = threading.Thread(target=_drain, args=(process.stdout, log), daemon=True)
-        drain.start()
-        try:
-            return process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            return DEADLINE
-        finally:
-            lifeline.end(process)
-            process.stdin.close()
-            drain.join(1.0)
+        return _process.run(argv, deadline_s, log, {**os.environ, "PYTHONSAFEPATH": "1"})
 
     def facts(self) -> Mapping[str, Any]:
         """What this machine is."""
@@ -80,8 +62,3 @@ class Host:
 
     def close(self) -> None:
         """Nothing is left open."""
-
-
-def _drain(stream: IO[bytes], log: Path) -> None:
-    with log.open("ab") as file:
-        shutil.copyfileobj(stream, file)

@@ -1,0 +1,56 @@
+"""Instructions of emulated Arm, in all and by class, counted exactly by QEMU's plugin: no time and no energy."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+REQUIRES: tuple[str, ...] = ()
+QUANTITY = "instructions"
+STATUS = "simulated"
+SCOPE = "process"
+LEGEND = {
+    "dot_i8": "SDOT, UDOT: four products of 8-bit numbers added to a 32-bit one, in each lane",
+    "mmla_i8": "SMMLA, UMMLA: products of 2 × 8 matrices of 8-bit numbers",
+    "mlal": "SMLAL, SMULL: products of 8- or 16-bit numbers at twice the width",
+    "fmla_f32": "FMLA: a product of 32-bit floats added, in each lane",
+    "fmla_f16": "FMLA: a product of 16-bit floats added, in each lane",
+    "bf16": "BFMMLA, BFDOT: products of bfloat16 numbers",
+    "sve": "SVE: vectors of a length that the core decides",
+    "sme": "SME: outer products on a matrix unit",
+}
+COUNTS = "EDGECOMPRESS_COUNTS"  # the file that the plugin writes a line to at each mark
+MARK = 0x51454D55  # prctl's option that the plugin knows; to the kernel it is an unknown one
+
+
+def unavailable(device: Mapping[str, Any], root: Path) -> str:
+    """Why nothing is counted here, or ""."""
+    return "" if os.environ.get(COUNTS) else "no emulator counts here: it is a sensor of devices of transport qemu"
+
+
+def open(device: Mapping[str, Any], root: Path) -> Counter:
+    """A counter over the plugin's file."""
+    return Counter(Path(os.environ[COUNTS]))
+
+
+class Counter:
+    """Counts what an act takes: the difference of the plugin's snapshots before and after it."""
+
+    def __init__(self, file: Path) -> None:
+        self.stream = file.open(encoding="ascii")
+        self.stream.seek(0, os.SEEK_END)
+        self.mark = ctypes.CDLL(None).prctl
+        self.mark.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+
+    def count(self, act: Callable[[], object]) -> Mapping[str, int]:
+        """Instructions of `act`, and of each class among them."""
+        mark = self.mark
+        mark(MARK, 0, 0, 0, 0)
+        act()
+        mark(MARK, 1, 0, 0, 0)
+        before, after = (json.loads(line) for line in self.stream.read().splitlines())
+        return {name: after[name] - before[name] for name in after if name != "id"}

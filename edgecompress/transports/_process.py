@@ -1,0 +1,45 @@
+"""A program on this machine, ended at its deadline with all that it began: what local transports run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from edgecompress import lifeline
+
+DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
+
+
+def run(argv: Sequence[str], deadline_s: float, log: Path, env: Mapping[str, str]) -> int:
+    """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then."""
+    process = lifeline.spawn(argv, log, env)
+    assert process.stdout and process.stdin
+    drain = threading.Thread(target=_drain, args=(process.stdout, log), daemon=True)
+    drain.start()
+    try:
+        return process.wait(deadline_s)
+    except subprocess.TimeoutExpired:
+        return DEADLINE
+    finally:
+        lifeline.end(process)
+        process.stdin.close()
+        drain.join(1.0)
+
+
+def copy(source: str, path: Path) -> None:
+    """Copies a file or folder, unless it lies where it should."""
+    if Path(source).resolve() == path.resolve():
+        return
+    if Path(source).is_dir():
+        shutil.copytree(source, path, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(source, path)
+
+
+def _drain(stream: IO[bytes], log: Path) -> None:
+    with log.open("ab") as file:
+        shutil.copyfileobj(stream, file)
