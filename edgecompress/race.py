@@ -79,8 +79,11 @@ class Race:
         sessions = sum(self._sizes())
         return (
             f"at most {self.profile.sessions} rounds, {sessions} sessions of {len(self.entrants)} variants, "
-            f"about {self.estimate_s() / 60:.1f} min"
+            f"about {self.estimate_s() / 60:.1f} min{self._passes()}"
         )
+
+    def _passes(self) -> str:
+        return f" with {' and '.join(self.profile.passes)} of the last two" if self.profile.passes else ""
 
     def estimate_s(self) -> float:
         """Seconds of measuring when every variant survives."""
@@ -88,8 +91,9 @@ class Race:
             return 0.0
         p = self.profile
         one = START_S + p.warmup_s + p.window_s
-        passes = 2 * sum(START_S + self._pass_s(name, options) for name, options in p.passes.items())
-        return sum(self._sizes()) * one + self._energy_s() + min(len(self.entrants), 2 + LOSERS) * START_S + passes
+        passes = sum(START_S + self._pass_s(name, options) for name, options in p.passes.items())
+        alone = self._energy_s() + min(len(self.entrants), 2) * passes
+        return sum(self._sizes()) * one + alone + min(len(self.entrants), 2 + LOSERS) * START_S
 
     def _energy_s(self) -> float:
         """Seconds of the energy windows of the last two; none where energy is only estimated."""
@@ -215,7 +219,7 @@ class Race:
             name,
             call,
             {**{e.name: e.artifact for e in field}, "samples": self.samples},
-            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": dataclasses.asdict(self.profile)},
+            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": self._protocol()},
             variants=tuple(e.name for e in field),
             plugins=tuple(sorted({f"runtimes.{e.runtime}" for e in field})),
             context=("seed", "batch", "threads", "device"),
@@ -223,6 +227,10 @@ class Race:
             estimate_s=seconds,
             timeout_s=600 + 20 * seconds,
         )
+
+    def _protocol(self) -> dict[str, Any]:
+        """The profile's numbers: with another description, or other passes, nothing is measured again."""
+        return {k: v for k, v in dataclasses.asdict(self.profile).items() if k not in ("description", "passes")}
 
     # ------------------------------------------------------------------ who wins
 
