@@ -422,6 +422,42 @@ def _check_measured(measured: Measured, module: ModuleType, says: str) -> None:
     assert measured.source and measured.scope, f"{says}: a number names its source and its scope"
 
 
+# --------------------------------------------------------------------------- passes
+
+
+def check_pass(name: str, tmp_path: Path, options: Mapping[str, Any] | None = None) -> None:
+    """A pass has a default for every option, says how long it takes, and answers in JSON and in lines.
+
+    `options`: brief ones, for the trial on a small net.
+    """
+    module = registry.load("passes", name)
+    says = f"pass {name}"
+    _check_constants(module, says, {})
+    seconds = module.estimate_s(_default_options(module, says))
+    assert math.isfinite(seconds) and seconds > 0, f"{says}: estimate_s says {seconds!r} s by default"
+    config.build(module.Options, options or {}, says)
+    answer = agent.look(_looked(module, tmp_path / name, options or {}), tmp_path / name)
+    lines = module.lines(json.loads(json.dumps(answer, allow_nan=False)))
+    assert lines, f"{says}: lines says nothing"
+    assert all(isinstance(line, str) and "\n" not in line for line in lines), f"{says}: lines are single lines of text"
+
+
+def _looked(module: ModuleType, folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The request of a pass over the null net, under no sensor."""
+    model = net("null", folder)
+    return {
+        "mode": "look",
+        "runtime": {"name": "null", "module": registry.load("runtimes", "null").__name__},
+        "artifact": str(model.path),
+        "samples": str(samples(model, folder).path),
+        "threads": 1,
+        "batch": 1,
+        "profile": {"warmup_s": 0.02, "warmup_runs": 2, "warmup_tolerance": 0.5, "warmup_cap_s": 0.1},
+        "device": {"options": {}},
+        "pass": {"name": "tried", "module": module.__name__, "options": dict(options)},
+    }
+
+
 # --------------------------------------------------------------------------- transports
 
 

@@ -40,6 +40,21 @@ def test_a_sensor_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_sensor(name, tmp_path)
 
 
+BRIEF = {
+    "sustained": {"seconds": 0.6, "every_s": 0.1, "rest_s": 0.0},
+    "periodic": {"rate_hz": 50.0, "seconds": 0.2},
+    "throughput": {"batches": (1, 4), "seconds": 0.05},
+    "cold": {"starts": 1},
+    "memory": {"seconds": 0.05},
+    "roofline": {"seconds": 0.05, "size": 64, "runs": 2},
+}
+
+
+@of("passes")
+def test_a_pass_conforms(name: str, tmp_path: Path) -> None:
+    conformance.check_pass(name, tmp_path, BRIEF.get(name))
+
+
 @of("transports")
 def test_a_transport_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_transport(name, tmp_path)

@@ -53,8 +53,3 @@ def said(figure: Mapping[str, Any]) -> str:
     if figure["value"] is None:
         return f"energy unavailable: {figure['reason']}"
     return f"{figure['value']:.4g} {figure['unit']} ({figure['status']}, {figure['scope']}: {figure['source']})"
-
-
-def ms(value: float | None) -> str:
-    """Milliseconds in words."""
-    return "too few runs" if value is None else f"{value:.4g} ms"

@@ -129,7 +129,7 @@ def lines(answer: Mapping[str, Any]) -> list[str]:
     """Response, misses, energy."""
     response = answer["response_ms"]
     floor = " at least" if answer["floor"] else ""
-    tails = ", ".join(f"{name} {_times.ms(response[name])}" for name in ("p50", "p95", "p99", "max"))
+    tails = ", ".join(f"{name} {value:.4g} ms" for name, value in response.items() if value is not None)
     saturated = "; SATURATED: an inference takes longer than a period" if answer["saturated"] else ""
     return [
         f"at {answer['rate_hz']:g} Hz from the intended start:{floor} {tails}",
