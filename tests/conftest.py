@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+import adbd
 import pytest
 import turns
 
@@ -25,7 +26,7 @@ def _no_browser() -> str:
     )
 
 
-NEEDS: dict[str, Callable[[], str]] = {"shared": _no_shared, "browser": _no_browser}
+NEEDS: dict[str, Callable[[], str]] = {"shared": _no_shared, "browser": _no_browser, "adbd": adbd.unavailable}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

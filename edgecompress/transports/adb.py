@@ -181,30 +181,32 @@ class Adb:
     def push(self, path: Path) -> str:
         """Where a copy of the file or folder is there, named by its content, not to be written to."""
         digest = _digest(path)
-        there = f"{self.folder}/{digest}{path.suffix}"
-        if self.code(f"[ -e {shlex.quote(there)} ]"):
+        name = shlex.quote(digest + path.suffix)
+        if self.code(f"[ -e {name} ]"):
             part = self._send(path, digest)
-            self.tell(f"chmod -R a-w {part} && mv {part} {shlex.quote(there)}", f"keep {path.name}")
-        return there
+            self.tell(f"chmod -R a-w {part} && mv {part} {name}", f"keep {path.name}")
+        return f"{self.folder}/{digest}{path.suffix}"
 
     def scratch(self, path: Path) -> str:
         """A copy of the folder there, for one run to write in."""
-        there = self._send(path, _digest(path))
-        self.scratches.add(there)
-        return there
+        name = self._send(path, _digest(path))
+        self.scratches.add(name)
+        return f"{self.folder}/{name}"
 
     def discard(self, there: str) -> None:
         """Removes what `scratch` made."""
-        if there in self.scratches:
-            self.tell(f"rm -rf {there}", f"remove {there}")
-            self.scratches.remove(there)
+        folder, _, name = there.rpartition("/")
+        if folder == self.folder and name in self.scratches:
+            self.tell(f"rm -rf {name}", f"remove {there}")
+            self.scratches.remove(name)
 
     def _send(self, path: Path, digest: str) -> str:
-        """A new copy of the file or folder there, whose content was read again there."""
-        part = f"{self.folder}/run-{secrets.token_hex(8)}"
-        said = _call([self.adb, "-s", self.serial, "push", str(path.resolve()), part], time.monotonic() + CARRY_S)
-        files = "sha256sum" if path.is_file() else "find . -type f -exec sha256sum {} + | LC_ALL=C sort | sha256sum"
-        read = f"cd {part} && {files}" if path.is_dir() else f"sha256sum < {part}"
+        """The name of a new copy of the file or folder in the device's folder, whose content was read again there."""
+        part = f"run-{secrets.token_hex(8)}"
+        argv = [self.adb, "-s", self.serial, "push", str(path.resolve()), f"{self.folder}/{part}"]
+        said = _call(argv, time.monotonic() + CARRY_S)
+        lines = f"mkdir -p {part} && cd {part} && find . -type f -exec sha256sum {{}} + | LC_ALL=C sort | sha256sum"
+        read = lines if path.is_dir() else f"sha256sum < {part}"
         arrived = self.tell(f"{read} | cut -c1-64", f"read {path.name}", CARRY_S)
         if arrived.strip() != digest:
             self.code(f"rm -rf {part}")
@@ -274,8 +276,8 @@ class Adb:
     def close(self) -> None:
         """Removes what is left of `scratch`: a program ends with its run."""
         with contextlib.suppress(Unreachable):
-            for there in sorted(self.scratches):
-                self.discard(there)
+            for name in sorted(self.scratches):
+                self.discard(f"{self.folder}/{name}")
 
 
 def _android(texts: machine.Texts) -> dict[str, str]:
