@@ -18,7 +18,14 @@ from edgecompress.settings import Device, Profile, Source, Target
 
 SOURCE_FLAGS = ("data", "metric", "samples")
 RUN_FLAGS = ("threads", "batch", "seed")
-STABLE_FACTS = ("cpu", "cores", "features", "os", "machine", "emulator")  # of a device: what makes measurements comparable
+STABLE_FACTS = (
+    "cpu",
+    "cores",
+    "features",
+    "os",
+    "machine",
+    "emulator",
+)  # of a device: what makes measurements comparable
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ def job(
         target=found,
         device=place,
         profile=catalog.profile(profile, laid["profile"]),
-        context=_context(place.name, place.value, more),
+        context=context(place.name, place.value, more),
         only=tuple(only),
     )
     if device and not wanted.at_hand:
@@ -111,7 +118,8 @@ def _laid(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return laid
 
 
-def _context(name: str, device: Device, more: Mapping[str, Any]) -> Context:
+def context(name: str, device: Device, more: Mapping[str, Any]) -> Context:
+    """What a run on a device may know of it; `more`: threads, batch, seed. Raises Unreachable, InputError."""
     threads, batch, seed = (
         int(d if more.get(k) is None else more[k]) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
     )
