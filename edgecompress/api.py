@@ -6,13 +6,14 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, plan, registry, routes
+from edgecompress import __version__, catalog, envs, history, plan, registry, routes
 from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
@@ -20,7 +21,7 @@ from edgecompress.model import Artifact, Choice, Outcome, Stage
 from edgecompress.plan import RUN_CONTEXT, Plan
 from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
-from edgecompress.settings import Target
+from edgecompress.settings import Source, Target
 from edgecompress.store import Store
 
 ORIGIN = "deploy.json"  # beside the artifact: what it was made from
@@ -85,6 +86,7 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     report = walk.stage(_report(wanted, walk, steps.race, choice, options))
     if report.artifact is None:
         raise StageFailed(report.reason)
+    _remember(walk, report.artifact.path)
     if not choice.stage:
         return Result(CheckFailed.exit_code, choice.reason, None, report.artifact.path, walk.outcomes)
     if why := _not_measured(walk, choice, options):
@@ -180,6 +182,13 @@ def _there(walk: Run, name: str) -> bool:
     return outcome is not None and outcome.artifact is not None
 
 
+def _remember(walk: Run, folder: Path) -> None:
+    """Adds the report to the history; what goes wrong there is a warning, and nothing more."""
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    if said := history.add(walk.store.root, report, folder):
+        print(f"edgecompress: warning: {said}", file=sys.stderr)
+
+
 def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> dict[str, Any]:
     unmeasured = {"unmeasured": race.unmeasured}
     made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
@@ -249,7 +258,9 @@ def _origin(wanted: Job, entrant: Entrant) -> dict[str, Any]:
     model = str(source.path.resolve()) if source.path.suffix == ".toml" else source.value.model
     data = {} if source.path.suffix == ".toml" else {"data": source.value.data, "metric": source.value.metric}
     target = catalog.reference("targets", wanted.target)
-    return {"variant": entrant.name, "runtime": entrant.runtime, "model": model, "target": target, **data}
+    said = {"name": source.value.name, "model": source.value.model}
+    ran = {"variant": entrant.name, "runtime": entrant.runtime}
+    return {**ran, "model": model, "target": target, **data, "source": said}
 
 
 def _swap(part: Path, out: Path, old: Path) -> None:
@@ -343,8 +354,10 @@ def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = Non
 
 
 def _profiled(named: Mapping[str, Path], options: Options, asked: Mapping[str, Any]) -> Result:
-    origin = shipped(next(iter(named.values())))[2]
+    first = next(iter(named.values()))
+    origin = shipped(first)[2]
     wanted = job(**{"target": origin.get("target", "x86"), **asked})
+    wanted = dataclasses.replace(wanted, source=_shipped_source(first, origin))
     walk = _walk(wanted, options, f"profile>{','.join(map(str, named.values()))}")
     entrants = [_brought(wanted, walk, path, name) for name, path in named.items()]
     samples = f"{next(iter(named))}/excerpt".lstrip("/")
@@ -355,9 +368,18 @@ def _profiled(named: Mapping[str, Path], options: Options, asked: Mapping[str, A
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already
     report = walk.stage(_report(wanted, walk, race, measured, options))
     folder = report.artifact.path if report.artifact else None
+    if folder:
+        _remember(walk, folder)
     if choice.stage and (why := _not_measured(walk, choice, options)):
         return Result(CheckFailed.exit_code, why, None, folder, walk.outcomes)
     return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)
+
+
+def _shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:
+    """The source as far as what shipped tells of it: nothing of it is loaded."""
+    told = origin.get("source") or {}
+    model = str(told.get("model") or origin.get("model") or path)
+    return catalog.Found(model, Path(model), Source(model, name=str(told.get("name") or "")), ())
 
 
 def _brought(wanted: Job, walk: Run, path: Path, name: str) -> Entrant:

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=_version())
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_run_commands, _add_artifact_commands, _add_lists, _add_cache, _add_others):
+    for add in (_add_run_commands, _add_artifact_commands, _add_comparing, _add_lists, _add_cache, _add_others):
         add(commands)
     return root
 
@@ -211,6 +211,45 @@ def _add_artifact_commands(commands: Any) -> None:
     package.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
     package.add_argument("--as", dest="packager", metavar="PACKAGER", help="the packager (default: the target's)")
     package.add_argument("--out", type=Path, help="the file it writes (default: beside FOLDER)")
+
+
+def _add_comparing(commands: Any) -> None:
+    compare = _command(
+        commands,
+        "compare",
+        _compare,
+        "hold reports against the first one: ratios with their intervals, gates for CI",
+        "compare before/report.json dist/x86\n"
+        "compare dist/x86@fp32 dist/x86 --json\n"
+        'compare before dist/x86 --fail-if "latency_ms > 1.05x" --fail-if "accuracy_drop > 0.01"\n'
+        "compare before dist/x86 --remeasure --profile strict",
+    )
+    compare.add_argument(
+        "reports", nargs="+", metavar="REPORT", help="a report.json or its folder, of a variant as REPORT@VARIANT"
+    )
+    compare.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="GATE",
+        help='exit 1 when an interval shows it: "latency_ms > 1.05x" of the first, or "size_bytes > 500000"',
+    )
+    _add_measuring(compare)
+    compare.add_argument(
+        "--remeasure", action="store_true", help="measure the artifacts of the folders again, in turns"
+    )
+    _add_store(compare)
+    history = _command(
+        commands,
+        "history",
+        _history,
+        "list every result, with its change from the one before of its kind",
+        "history\nhistory --source net.onnx --target x86 --limit 5\nhistory --json",
+    )
+    history.add_argument("--source", default="", help="only of this model (a part of its name will do)")
+    history.add_argument("--target", default="", help="only of this target")
+    history.add_argument("--limit", type=int, default=20, metavar="N", help="the newest N (default: 20)")
+    _add_store(history)
 
 
 def _add_lists(commands: Any) -> None:
@@ -379,6 +418,28 @@ def _report(args: argparse.Namespace) -> int:
         console.print_json(told)
     else:
         console.report(console.open(args), told)
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from edgecompress import compare, console
+
+    screen = console.open(args)
+    if not args.remeasure:
+        found = compare.compare(args.reports, args.fail_if)
+    else:
+        with console.Progress(screen, args) as progress:
+            options = _options(args, progress)
+            found = compare.remeasured(args.reports, args.fail_if, options=options, **_asked(args))
+    console.compared(screen, args, found)
+    return found.exit_code
+
+
+def _history(args: argparse.Namespace) -> int:
+    from edgecompress import console, history, listing
+
+    found = history.rows(args.store, args.source, args.target, args.limit)
+    console.say(args, found, listing.columns(history.shown(found)) or f"{args.store}: no result yet")
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress import api, gate, listing, statistic
 from edgecompress.errors import CheckFailed, InputError, StageFailed, did_you_mean
 from edgecompress.stages.report import deltas
-from edgecompress.stages.report.numbers import Number, cleaned, guessed, known, text
+from edgecompress.stages.report.numbers import Number, cleaned, guessed, known, significant, text, times
 from edgecompress.stages.report.sessions import values
 
 if TYPE_CHECKING:
@@ -321,23 +321,34 @@ def _called(metric: Metric, ratio: float) -> str:
 
 
 def _said(metric: Metric, old: Number, new: Number, found: Change) -> Change:
-    """The change with its words."""
+    """The change with its words: how many times better, or worse."""
     if metric.name == "accuracy":
         return _accuracy(old, new, found)
     assert found.ratio is not None
-    factor = {"factor": found.ratio, "low": found.low, "high": found.high}
-    if metric.better == "lower":
-        ends = {"low": 1 / found.high if found.high else None, "high": 1 / found.low if found.low else None}
-        factor = {"factor": 1 / found.ratio, **ends}
-    if metric.name in EXACT:
-        factor |= {"low": None, "high": None}
-    exact = {"guessed": guessed(old) and metric.name not in EXACT, "exact": False}
-    said = deltas.say({**factor, "called": found.called, **exact}, metric.words)
+    ends = (None, None) if metric.name in EXACT else (found.low, found.high)
+    told = (found.ratio, *ends) if metric.better == "higher" else _inverse((found.ratio, *ends))
     if found.called == "same":
-        said = said.replace("no change called", "no change")
-    if found.called == "none" and found.n == 1 and metric.session:
-        said += ", one session: not called"
-    return dataclasses.replace(found, says=said)
+        return dataclasses.replace(found, says=f"no change ({_times(told)})")
+    word = metric.words[told[0] < 1]
+    told = told if told[0] >= 1 else _inverse(told)
+    if guessed(old) and metric.name not in EXACT:
+        return dataclasses.replace(found, says=f"≈ {significant(told[0], 2)}× {word}")
+    uncalled = ", not called" if found.called == "none" else ""
+    return dataclasses.replace(found, says=f"{_times(told)} {word}{uncalled}")
+
+
+Bounded = tuple[float, "float | None", "float | None"]  # a value between its ends
+
+
+def _inverse(bounded: Bounded) -> Bounded:
+    value, low, high = bounded
+    return 1 / value, 1 / high if high else None, 1 / low if low else None
+
+
+def _times(bounded: Bounded) -> str:
+    value, low, high = bounded
+    ends = "" if low is None or high is None else f" [{significant(low, 3)}, {significant(high, 3)}]"
+    return times(value) + ends
 
 
 def _accuracy(old: Number, new: Number, found: Change) -> Change:
@@ -364,6 +375,8 @@ def _changes(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
         same = any(c.called == "same" for c in changes.values())
         nothing = "no change" if same else "nothing is called"
         yield f"{entry.label} against {entries[0].label}: {', '.join(told) or nothing}"
+        if any(c.called == "none" and c.n == 1 and m.session for m, c in changes.items()):
+            yield f"{entry.label}: one session has no interval, and no change is called; use --profile standard"
         for why in dict.fromkeys(c.why for c in changes.values() if c.why):
             names = ", ".join(m.name for m, c in changes.items() if c.why == why)
             yield f"{entry.label}: {names} {why}"
@@ -395,7 +408,7 @@ def _first(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
 def _warnings(entries: Sequence[Entry]) -> Iterator[str]:
     """What else than the artifact is different."""
     first = _around(entries[0])
-    for entry in entries[1:]:
+    for entry in (e for e in entries[1:] if e.report["environment"]):
         for name, value in _around(entry).items():
             if name in first and first[name] != value:
                 yield f"{entry.label}: {name} {_word(value)}, the baseline's is {_word(first[name])}"
@@ -433,39 +446,34 @@ def _judged(gates: Sequence[gate.Gate], entries: Sequence[Entry]) -> Iterator[Ju
 
 
 def _judge(wanted: gate.Gate, old: Entry, new: Entry) -> Judged:
-    """A relative limit is held against the ratio, an absolute one against the number itself."""
-    found, why = _held(wanted, old, new)
-    if found is None:
-        return Judged(wanted.text, new.label, "not judged", why)
-    ended = wanted.judge(*found)
-    unit = "x" if wanted.relative else ""
-    value, low, high = found
-    spread = "" if low is None or high is None or low == high else f" [{low:.4g}, {high:.4g}]"
-    said = f"{value:.4g}{unit}{spread}"
-    if ended == "not shown":
-        said += ": past the limit, the interval is not" if spread else ": past the limit, without an interval"
-    return Judged(wanted.text, new.label, ended, said)
-
-
-Held = tuple[float, "float | None", "float | None"]
-
-
-def _held(wanted: gate.Gate, old: Entry, new: Entry) -> tuple[Held | None, str]:
-    """The value with its interval that a gate is held against, or why there is none."""
+    """An absolute limit is held against the number itself, a relative one against the ratio."""
     metric = BY_NAME["accuracy" if wanted.metric == DROP else wanted.metric]
     number = new.number(metric)
-    if wanted.relative or wanted.metric == DROP:
-        found = change(metric, old, new)
-        if found.ratio is None:
-            return None, found.why
-        if wanted.metric == DROP:
-            drop = _drop(old, new)
-            return (drop, drop, drop), ""
-        return (found.ratio, found.low, found.high), ""
+    held = change(metric, old, new) if wanted.relative or wanted.metric == DROP else _alone(metric, number)
+    if held.ratio is None or number is None:
+        return Judged(wanted.text, new.label, "not judged", held.why)
+    if wanted.metric == DROP:
+        drop = _drop(old, new)
+        held = Change(drop, drop, drop, says=f"{drop:.4g}")
+    elif wanted.relative:
+        held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
+    ended = wanted.judge(held.ratio or 0.0, held.low, held.high)
+    status = f", {number['status']}" if number["status"] != "measured" else ""
+    past = ": past the limit, but its interval is not" if held.low is not None else ": past the limit, but no interval"
+    return Judged(wanted.text, new.label, ended, held.says + status + (past if ended == "not shown" else ""))
+
+
+def _spread(found: Change) -> str:
+    return "" if found.low is None or found.low == found.high else f" [{found.low:.4g}, {found.high:.4g}]"
+
+
+def _alone(metric: Metric, number: Number | None) -> Change:
+    """A number as what an absolute limit is held against."""
     if number is None or number["value"] is None:
-        return None, f"not judged: {number['reason'] if number else 'it was not measured'}"
+        return Change(None, why=f"not judged: {number['reason'] if number else 'it was not measured'}")
     exact = metric.name in EXACT
-    return (number["value"], *((number["value"],) * 2 if exact else (number["low"], number["high"]))), ""
+    low, high = (number["value"],) * 2 if exact else (number["low"], number["high"])
+    return Change(number["value"], low, high, says=text(number, spread=True))
 
 
 def _drop(old: Entry, new: Entry) -> float:
@@ -509,30 +517,30 @@ STYLES = {"better": "green", "worse": "red"}
 SIGNS = {"kept": ("✔", "green"), "not shown": ("!", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
 
 
-def render(found: Comparison) -> Group:
-    """What a console prints of it; coloured on a terminal only, as consoles do."""
+def render(found: Comparison, brief: bool = False) -> Group:
+    """What a console prints of it; `brief`: the gates alone."""
     from rich.console import Group
     from rich.text import Text
 
     sentences = [Text(line) for line in found.sentences]
     warnings = [Text(f"! {line}", style="yellow") for line in found.warnings]
     gates = [Text.assemble(SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in found.gates]
-    return Group(_table(found), "", *sentences, *warnings, *gates)
+    return Group(*gates) if brief else Group(_table(found), "", *sentences, *warnings, *gates)
 
 
 def _table(found: Comparison) -> RichTable:
+    """The change has a column of its own for two entries; for more it stands below each number."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    two = len(found.entries) == 2
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    labels = [e.label for e in found.entries]
-    for head in ("", labels[0], *(cell for label in labels[1:] for cell in (label, "change"))):
+    for head in ("", *(e.label for e in found.entries), *(["change"] if two else [])):
         shown.add_column(Text(head), overflow="fold")
     for row in found.rows:
-        cells = [Text(row.metric.label), Text(text(row.numbers[0], spread=True))]
-        for number, changed in zip(row.numbers[1:], row.changes, strict=True):
-            cells.append(Text(text(number, spread=True)))
-            cells.append(Text(changed.says or "not compared", style=STYLES.get(changed.called, "")))
-        shown.add_row(*cells)
+        numbers = [Text(text(number, spread=True)) for number in row.numbers]
+        changes = [Text(c.says or "not compared", style=STYLES.get(c.called, "")) for c in row.changes]
+        cells = [numbers[0], *(Text("\n").join(pair) for pair in zip(numbers[1:], changes, strict=True))]
+        shown.add_row(row.metric.label, *([*numbers, *changes] if two else cells))
     return shown

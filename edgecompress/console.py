@@ -20,6 +20,8 @@ from edgecompress.run import Event
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgecompress.compare import Comparison
+
 SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
 
 
@@ -183,6 +185,16 @@ def report(screen: Console, told: Mapping[str, Any]) -> None:
 
     screen.print()
     screen.print(terminal.render(told))
+
+
+def compared(screen: Console, args: argparse.Namespace, found: Comparison) -> None:
+    """A comparison; with --quiet only how its gates ended."""
+    from edgecompress import compare
+
+    if args.json:
+        print_json(compare.data(found))
+    else:
+        screen.print(compare.render(found, brief=args.quiet))
 
 
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
