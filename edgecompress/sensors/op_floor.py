@@ -78,7 +78,7 @@ class FloorMeter:
         macs_pj = sum(self.table.mac_pj.get(dtype, 0.0) * macs for dtype, macs in self.work["macs_of"].items())
         joules = (macs_pj + self.table.byte_pj * self.work["once_bytes"]) / self.work["batch"] * 1e-12
         reason = "a lower bound: arithmetic and one pass over the weights, nothing else"
-        return Measured("energy", joules, "J", STATUS, 1, joules, None, self.source, SCOPE, reason)
+        return Measured("energy", joules, "J", "estimated", 1, joules, None, self.source, SCOPE, reason)
 
     def stop(self) -> None:
         """Nothing to stop."""

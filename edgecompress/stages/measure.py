@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgecompress import agent, dispatch, registry, statistic
+from edgecompress import agent, costs, dispatch, registry, statistic
 from edgecompress.errors import EdgeError, StageFailed
 from edgecompress.model import Artifact, Measured, Request, Shell
 
@@ -219,8 +219,9 @@ def _with_sensor(bench: Bench, name: str) -> tuple[dict[str, list[Measured]], st
     sensor = registry.load("sensors", name)
     if sensor.STATUS == "estimated":
         reason = sensor.unavailable(bench.device, Path("/"))
-        return ({} if reason else _estimates(bench, sensor)), reason
-    found: dict[str, list[Measured]] = {}
+        found = {} if reason else _estimates(bench, sensor)
+        return found, reason or _all_unavailable(found)
+    found = dict[str, list[Measured]]()
     for variant in variants(bench.request):
         try:
             answer = _measured_energy(bench, name, variant)
@@ -333,24 +334,37 @@ def _net(windows: Sequence[Mapping[str, Any]], idle: Sequence[Mapping[str, Any]]
 
 
 def _estimates(bench: Bench, sensor: Any) -> dict[str, list[Measured]]:
-    """By a model of the device: power while computing, and while idle, times the measured latency."""
+    """By a model of the device: what it takes while computing, and while idle, over the measured latency."""
     latency_ms = bench.request.options.get("latency_ms", {})
-    busy, idle = (sensor.open({**bench.device, "threads": t}, Path("/")) for t in (bench.device["threads"], 0))
     found = {}
     for variant in variants(bench.request):
         if latency_ms.get(variant) is None:
-            found[variant] = _unavailable("no measured latency to multiply the power model with")
+            found[variant] = _unavailable("no measured latency to estimate the energy from")
             continue
         seconds = latency_ms[variant] / 1e3 / bench.request.context.batch
+        device = {**bench.device, "work": _work(bench, sensor, variant)}
+        busy, idle = (sensor.open({**device, "threads": t}, Path("/")) for t in (device["threads"], 0))
         found[variant] = estimate(busy.energy(0.0, seconds), idle.energy(0.0, seconds), seconds)
     return found
+
+
+def _work(bench: Bench, sensor: Any, variant: str) -> dict[str, Any]:
+    """The MACs and bytes of a variant, for a sensor that estimates by them."""
+    if not getattr(sensor, "NEEDS_WORK", False):
+        return {}
+    return costs.total(bench.request.inputs[variant], bench.request.context.batch)
 
 
 def estimate(gross: Measured, idle: Measured, seconds: float) -> list[Measured]:
     """The same four numbers from an estimated energy of one inference, and of idling as long.
 
-    The bands of the two are taken as independent: where their difference could be nothing, net is refused.
+    The bands of the two are taken as independent: where their difference could be nothing, net is refused. A `gross`
+    without a `high` is a lower bound, and so is what follows from it.
     """
+    if gross.value is None:
+        return _unavailable(gross.reason)
+    if gross.high is None:
+        return _floor(gross, gross.value, seconds)
     joules, low, high = _band(gross)
     idle_joules, idle_low, idle_high = _band(idle)
     net = _scaled(gross, "energy_net", joules - idle_joules, low - idle_high, high - idle_low)
@@ -364,6 +378,18 @@ def estimate(gross: Measured, idle: Measured, seconds: float) -> list[Measured]:
         gross, metric="power", unit="W", value=joules / seconds, low=low / seconds, high=high / seconds
     )
     return [_scaled(gross, "energy_gross", joules, low, high), net, per_joule, power]
+
+
+def _floor(gross: Measured, joules: float, seconds: float) -> list[Measured]:
+    """Bounds from a lower bound: `low` or `high` is the value, and the other end is open."""
+    per_joule = dataclasses.replace(
+        gross, metric="inferences_per_joule", unit="1/J", value=1 / joules, low=None, high=1 / joules
+    )
+    watts = joules / seconds
+    power = dataclasses.replace(gross, metric="power", unit="W", value=watts, low=watts)
+    millijoules = dataclasses.replace(gross, metric="energy_gross", unit="mJ", value=1e3 * joules, low=1e3 * joules)
+    net = dataclasses.replace(millijoules, metric="energy_net")
+    return [millijoules, net, per_joule, power]
 
 
 def _band(energy: Measured) -> tuple[float, float, float]:
