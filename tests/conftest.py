@@ -9,6 +9,7 @@ from pathlib import Path
 
 import adbd
 import pytest
+import sshd
 import turns
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,12 @@ def _no_browser() -> str:
     )
 
 
-NEEDS: dict[str, Callable[[], str]] = {"shared": _no_shared, "browser": _no_browser, "adbd": adbd.unavailable}
+NEEDS: dict[str, Callable[[], str]] = {
+    "shared": _no_shared,
+    "browser": _no_browser,
+    "adbd": adbd.unavailable,
+    "sshd": sshd.unavailable,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -50,6 +50,12 @@ def binary() -> str | None:
     return shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
+def unavailable() -> str:
+    """Why there is no sshd, or ""."""
+    missing = [name for name, path in {"ssh": shutil.which("ssh"), "sshd": binary()}.items() if not path]
+    return f"{' and '.join(missing)} not installed (Debian: apt-get install openssh-server)" if missing else ""
+
+
 @dataclass(frozen=True)
 class Sshd:
     """A running server. `folder` holds its keys, its log and the client's configuration."""
