@@ -46,6 +46,7 @@ BLOCKS = 4  # the shortest warm-up is so many blocks long
 BLOCK_RUNS = 3
 COUNT_WARM = 3  # inferences before any is counted: the first ones allocate
 ENERGY_RUNS = 10  # an energy window holds at least so many
+START = "import sys\nsys.path[:] = {path!r}\nfrom edgecompress.agent import main\nsys.exit(main())\n"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Asked = Mapping[str, Any]
@@ -464,12 +465,10 @@ class Subject:
     def start(self) -> Answer:
         """What mode `start` answers, from a process of its own that ends with this one."""
         with tempfile.TemporaryDirectory(dir=self.out) as folder:
-            file = Path(folder) / "request.json"
-            asked = {**self.asked, "mode": "start", "tied": True, "out": ""}
-            file.write_text(json.dumps(asked), encoding="utf-8")
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            argv = [sys.executable, "-m", "edgecompress.agent", str(file)]
-            with subprocess.Popen(argv, stdin=subprocess.PIPE, env=environment) as child:
+            file, script = Path(folder) / "request.json", Path(folder) / "start.py"
+            file.write_text(json.dumps({**self.asked, "mode": "start", "tied": True, "out": ""}), encoding="utf-8")
+            script.write_text(START.format(path=sys.path), encoding="utf-8")
+            with subprocess.Popen([sys.executable, str(script), str(file)], stdin=subprocess.PIPE) as child:
                 code = child.wait()
             if not file.with_name(RESULT).exists():
                 raise StageFailed(f"a fresh process ended with code {code} and no result")

@@ -6,6 +6,7 @@ longest gap says so. What a phase leaves is split into anonymous and file-backed
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -124,7 +125,7 @@ def _told(
     ordered = sorted(samples)  # the two threads append as they come
     baseline = phases[0]["end_bytes"] if phases else None
     every = max(1, -(-len(ordered) // KEPT))
-    gaps = [b[0] - a[0] for a, b in zip(ordered, ordered[1:])]  # noqa: B905, RUF007 (Python 3.9)
+    gaps = [b[0] - a[0] for a, b in itertools.pairwise(ordered)]
     split = bool(phases) and all(p["anon_bytes"] is not None for p in phases)
     return {
         "every_ms": options.every_ms,
