@@ -16,15 +16,12 @@ from edgecompress.stages.measure import SLACK, START_S, Bench, connected, named,
 def run(request: Request) -> Artifact:
     """One pass over each variant, in an agent of its own. options: "pass", "options", "runtimes", "profile".
 
-    facts["lines"] holds what it found in words, for each variant that did not crash. Raises StageFailed when all did.
+    Raises StageFailed when every variant crashed.
     """
-    name = request.options["pass"]
     with connected(request) as bench:
         found = {variant: _answer(bench, variant) for variant in variants(request)}
     raise_if_all_crashed(found)
-    module = registry.load("passes", name)
-    lines = {variant: module.lines(answer) for variant, answer in found.items() if "crashed" not in answer}
-    facts = {"pass": name, "options": dict(request.options["options"]), "variants": found, "lines": lines}
+    facts = {"pass": request.options["pass"], "options": dict(request.options["options"]), "variants": found}
     return Artifact(request.out, "pass", facts=facts).write()
 
 
