@@ -35,7 +35,7 @@ def constraints() -> dict[str, str]:
 def requirements() -> list[Requirement]:
     """Everything the package and its extras ask for."""
     lists = [PROJECT["dependencies"], *EXTRAS.values()]
-    return [Requirement(r) for r in {r for each in lists for r in each}]
+    return [Requirement(r) for r in sorted({r for each in lists for r in each})]
 
 
 def tracked(binary: bool = False) -> list[Path]:
