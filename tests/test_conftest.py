@@ -33,6 +33,7 @@ def test_a_required_marker_turns_skips_into_failures(tmp_path: Path, required: s
     (tmp_path / "test_inner.py").write_text(INNER)
     (tmp_path / "pytest.ini").write_text(MARKERS)
     env = {**os.environ, "EDGECOMPRESS_SHARED": str(tmp_path / "none"), "EDGECOMPRESS_REQUIRE": required}
+    env["PYTHONPATH"] = str(Path(__file__).parent)  # what conftest.py imports
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:anyio", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip().splitlines()[-1].startswith(counts), done.stdout

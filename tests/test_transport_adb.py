@@ -350,20 +350,22 @@ def test_a_device_without_python_is_a_clear_error(shell, phone, tmp_path, monkey
 
 
 @real
+@pytest.mark.slow
 def test_a_deployed_net_is_profiled_on_the_device(phone, tmp_path, store):
     options = edgecompress.Options(out=tmp_path / "dist", store=store)
     made = edgecompress.deploy(**nulls.make(tmp_path / "net"), profile="quick", settings=nulls.FAST, options=options)
-    assert made.exit_code == 0, made.reason
+    assert made.exit_code == 0, made.message
     file = tmp_path / "phone.toml"
     words = "\n".join(f'{key} = "{value}"' for key, value in phone["options"].items())
     file.write_text(f'description = "a phone"\ntransport = "adb"\n[options]\n{words}\n')
-    result = edgecompress.profile(
-        tmp_path / "dist", device=str(file), target=str(tmp_path / "net/null.toml"), profile="quick", settings=nulls.FAST,
-        options=options,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.reason
-    around = next(o for n, o in result.outcomes.items() if "round" in o.facts.get("environment", {}) or "round" in n)
-    assert around.facts["environment"]["board"] == "Pixel of Debian"
+    target = str(tmp_path / "net" / "null.toml")
+    asked = {"device": str(file), "target": target, "profile": "quick", "settings": nulls.FAST}
+    result = edgecompress.profile(tmp_path / "dist", **asked, options=options)
+    assert result.exit_code == 0, result.message
+    facts = {o.artifact.kind: o.facts for o in result.outcomes.values() if o.artifact}
+    assert facts["round"]["environment"]["board"] == "Pixel of Debian"
+    assert facts["agreement"]["environment"]["platform"] == "android-arm64"
+    assert all(output["moved"] == 0 for output in facts["agreement"]["outputs"])
 
 
 def asked(folder: Path, mode: str) -> dict[str, object]:
