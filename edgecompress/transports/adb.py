@@ -56,7 +56,8 @@ PROPERTIES = ("ro.product.model", "ro.soc.model", "ro.build.version.release", "r
 ABIS = {"arm64-v8a": "arm64", "armeabi-v7a": "arm", "armeabi": "arm"}
 SCRIPT = "\n".join(
     [
-        *(f"echo '{machine.MARK} {name}'; getprop {name} 2>/dev/null" for name in PROPERTIES),
+        "exec 2>/dev/null",  # Android lets its shell see files that it may not open
+        *(f"echo '{machine.MARK} {name}'; getprop {name}" for name in PROPERTIES),
         f"echo '{machine.MARK} python'; command -v python3; {machine.SCRIPT}",
     ]
 )
