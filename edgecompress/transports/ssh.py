@@ -28,7 +28,7 @@ Stream = IO[bytes] | None
 REQUIRES: tuple[str, ...] = ()
 DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
 KILLED = 137  # of one that is gone without a code: as a shell reports SIGKILL
-TOOLS = ("flock", "setsid", "sha256sum", "tar")  # util-linux, coreutils and tar have them, and so has busybox
+TOOLS = ("mkfifo", "setsid", "sha256sum", "tar")  # of coreutils, util-linux and tar, or of busybox
 FOLDER = "~/.cache/edgecompress"
 HOW = "give it with `--set device.options.host=user@board`, or run `edgecompress device add --ssh user@board`"
 
@@ -266,7 +266,7 @@ class Board:
         entry = f"{self.folder}/cache/{hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()}"
         if entry not in self.pushed:
             if not self._holds(entry, digests):
-                self._send(files, entry, 0o444)
+                self._send(files, entry, 0o400)
                 if not self._holds(entry, digests):
                     raise Unreachable(f"{self.address.host}: {path} arrived with other bytes; try again")
             self.pushed.add(entry)
@@ -420,8 +420,11 @@ class Board:
 
 
 # --------------------------------------------------------------------------- scripts for sh over there
-# A job is a folder: `lock` is held as long as its shell lives (the kernel lets go of it then: no process id is ever
-# taken for another's), `pid` is the process group, `rc` the program's code, `out` what it said.
+# A job is a folder: `alive` is a pipe that its shell holds open for as long as it lives, `pid` the process group (of
+# the boot in `boot`), `rc` the program's code, `out` what it said.
+BOOT = "cat /proc/sys/kernel/random/boot_id 2>/dev/null"
+# Asleep until the pipe's last writer is gone. Opened both ways first: without a writer, opening it would block.
+UNTIL_DEAD = "exec 8<>alive 7<alive 8>&-; cat <&7"
 
 
 def _marked(script: str) -> str:
@@ -440,7 +443,7 @@ def _start(job: str, argv: Sequence[str], deadline_s: float) -> str:
     """
     return f"""
         mkdir {job} 2>/dev/null && {{
-            cd {job}; exec 9>lock; flock 9
+            cd {job}; mkfifo alive; exec 9<>alive; {BOOT} > boot
             setsid sh -c {shlex.quote(inner)} </dev/null >out 2>&1 &
             echo $! > pid
         }}
@@ -451,7 +454,7 @@ def _await(job: str, otherwise: int = KILLED) -> str:
     """Waits for the end, asleep: nothing disturbs a measurement. Says the code, then the end of the output."""
     return f"""
         cd {job} 2>/dev/null || {{ echo {otherwise}; exit 0; }}
-        flock lock true
+        {UNTIL_DEAD}
         cat rc 2>/dev/null || echo {otherwise}
         tail -c {SAID_BYTES} out
     """
@@ -459,16 +462,14 @@ def _await(job: str, otherwise: int = KILLED) -> str:
 
 def _kill(job: str) -> str:
     """Ends a job that is alive."""
-    return f"(cd {job} && {{ flock -n lock true || kill -9 -$(cat pid); }})"
+    return f'(cd {job} && [ ! -e rc ] && [ "$(cat boot)" = "$({BOOT})" ] && kill -9 -$(cat pid)) 2>/dev/null'
 
 
 def _clear(session: str) -> str:
     """Ends all jobs of a session and removes its folder."""
     return f"""
-        for pid in {session}/*/pid; do
-            cd "${{pid%/pid}}" 2>/dev/null && {{ flock -n lock true || {{ kill -9 -$(cat pid); flock lock true; }}; }}
-        done
-        cd /; rm -rf {session}
+        for pid in {session}/*/pid; do {_kill('"${pid%/pid}"')}; done
+        rm -rf {session} || {{ sleep 1; rm -rf {session}; }}
     """
 
 
