@@ -332,9 +332,11 @@ def _said(metric: Metric, old: Number, new: Number, found: Change) -> Change:
     word = metric.words[told[0] < 1]
     told = told if told[0] >= 1 else _inverse(told)
     if guessed(old) and metric.name not in EXACT:
-        return dataclasses.replace(found, says=f"≈ {significant(told[0], 2)}× {word}")
+        near = told[0] <= 1 + statistic.CHANGE
+        says = "no change (≈ 1.0×)" if near else f"≈ {significant(told[0], 2)}× {word}"
+        return dataclasses.replace(found, says=says)
     uncalled = ", not called" if found.called == "none" else ""
-    return dataclasses.replace(found, says=f"{_times(told)} {word}{uncalled}")
+    return dataclasses.replace(found, says=_times(told, f" {word}{uncalled}"))
 
 
 Bounded = tuple[float, "float | None", "float | None"]  # a value between its ends
@@ -345,10 +347,10 @@ def _inverse(bounded: Bounded) -> Bounded:
     return 1 / value, 1 / high if high else None, 1 / low if low else None
 
 
-def _times(bounded: Bounded) -> str:
+def _times(bounded: Bounded, word: str = "") -> str:
     value, low, high = bounded
     ends = "" if low is None or high is None else f" [{significant(low, 3)}, {significant(high, 3)}]"
-    return times(value) + ends
+    return times(value) + word + ends
 
 
 def _accuracy(old: Number, new: Number, found: Change) -> Change:
@@ -522,10 +524,14 @@ def render(found: Comparison, brief: bool = False) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    sentences = [Text(line) for line in found.sentences]
-    warnings = [Text(f"! {line}", style="yellow") for line in found.warnings]
-    gates = [Text.assemble(SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in found.gates]
-    return Group(*gates) if brief else Group(_table(found), "", *sentences, *warnings, *gates)
+    signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in found.gates]
+    lines = (
+        [] if brief else [*((line, "") for line in found.sentences), *((f"! {w}", "yellow") for w in found.warnings)]
+    )
+    told = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
+    for line in told:  # whole, however narrow the console
+        line.no_wrap, line.overflow = True, "ignore"
+    return Group(*told) if brief else Group(_table(found), "", *told)
 
 
 def _table(found: Comparison) -> RichTable:

@@ -194,7 +194,7 @@ def compared(screen: Console, args: argparse.Namespace, found: Comparison) -> No
     if args.json:
         print_json(compare.data(found))
     else:
-        screen.print(compare.render(found, brief=args.quiet))
+        screen.print(compare.render(found, brief=args.quiet), crop=False)
 
 
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:

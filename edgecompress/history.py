@@ -141,7 +141,7 @@ def _with_changes(found: list[Row]) -> list[Row]:
     last: dict[tuple[Any, ...], Row] = {}
     told = []
     for row in found:
-        kind = tuple(row[key] for key in KIND) + (row["variant"] if row["command"] == "profile" else "",)
+        kind = (*(row[key] for key in KIND), row["variant"] if row["command"] == "profile" else "")
         told.append({**row, "change": _change(row, last.get(kind))})
         last[kind] = row
     return told

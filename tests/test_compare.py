@@ -1,0 +1,362 @@
+"""Reports beside each other: intervals, what is refused and why, gates and their exit codes, measuring in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import nulls
+import pytest
+import report_inputs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgecompress import cli, compare, gate
+from edgecompress.errors import InputError
+from edgecompress.stages.report import build
+
+Report = dict[str, Any]
+GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
+positive = st.floats(0.01, 100)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    report: Report = build.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=400))
+    return report
+
+
+@pytest.fixture
+def before(made: Report) -> Report:
+    return copy.deepcopy(made)
+
+
+@pytest.fixture
+def after(made: Report) -> Report:
+    """Another run of the same."""
+    return {**copy.deepcopy(made), "date": "2026-01-02T12:00:00+00:00"}
+
+
+def subject(report: Report) -> Report:
+    found: Report = next(v for v in report["variants"] if v["name"] == report["subject"])
+    return found
+
+
+def slower(report: Report, factor: float) -> Report:
+    for session in subject(report)["sessions"]:
+        session["median_ms"] *= factor
+    number = subject(report)["numbers"]["latency"]
+    number |= {end: number[end] * factor for end in ("value", "low", "high")}
+    return report
+
+
+def held(tmp_path: Path, *reports: Report, fail_if: tuple[str, ...] = ()) -> compare.Comparison:
+    return compare.compare(written(tmp_path, *reports), fail_if)
+
+
+def written(tmp_path: Path, *reports: Report) -> list[str]:
+    files = [tmp_path / f"{chr(97 + i)}.json" for i in range(len(reports))]
+    for file, report in zip(files, reports, strict=True):
+        file.write_text(json.dumps(report))
+    return [str(file) for file in files]
+
+
+def changed(found: compare.Comparison, metric: str, at: int = 0) -> compare.Change:
+    return next(row.changes[at] for row in found.rows if row.metric.name == metric)
+
+
+# --------------------------------------------------------------------------- intervals
+
+
+@given(st.tuples(positive, positive).map(sorted), st.tuples(positive, positive).map(sorted), st.data())
+def test_a_quotient_holds_every_quotient_of_what_its_two_hold(a: Any, b: Any, data: st.DataObject) -> None:
+    low, high = compare.quotient(tuple(a), tuple(b))
+    x, y = data.draw(st.floats(*a)), data.draw(st.floats(*b))
+    assert low is not None and high is not None
+    assert low * (1 - 1e-12) <= x / y <= high * (1 + 1e-12)
+
+
+@given(st.tuples(st.floats(-10, 10), st.floats(-10, 10)).map(sorted), st.tuples(positive, positive).map(sorted))
+def test_a_numerator_may_be_below_nothing(a: Any, b: Any) -> None:
+    low, high = compare.quotient(tuple(a), tuple(b))
+    assert low is not None and high is not None and low <= a[0] / b[1] <= high and low <= a[1] / b[0] <= high
+
+
+@pytest.mark.parametrize("b", [(0.0, 1.0), (-1.0, 1.0), (None, 1.0), (1.0, None)])
+def test_a_quotient_by_what_may_be_nothing_has_no_interval(b: Any) -> None:
+    assert compare.quotient((1.0, 2.0), b) == (None, None)
+
+
+@given(st.floats(0.2, 5), st.integers(0, 10**6))
+def test_the_change_there_and_the_change_back_are_inverse(made: Report, factor: float, seed: int) -> None:
+    draw = random.Random(seed)
+    old, new = (
+        compare.Entry(run, made, {**subject(made), "sessions": sessions(draw, scale)}, run)
+        for run, scale in (("old", 1.0), ("new", factor))
+    )
+    there, back = (compare.change(compare.BY_NAME["latency_ms"], *pair) for pair in ((old, new), (new, old)))
+    assert there.ratio is not None and there.low is not None and there.high is not None
+    assert (there.ratio * (back.ratio or 0), there.low * (back.high or 0)) == pytest.approx((1, 1))
+    assert there.low <= there.ratio <= there.high
+    assert {there.called, back.called} in ({"better", "worse"}, {"same"})
+
+
+def sessions(draw: random.Random, scale: float) -> list[Report]:
+    return [{"round": f"round-{i}", "median_ms": scale * draw.lognormvariate(0, 0.05)} for i in range(6)]
+
+
+def test_two_runs_are_not_paired_and_variants_of_one_run_are(tmp_path: Path, before: Report, after: Report) -> None:
+    a, b = written(tmp_path, before, after)
+    assert not changed(compare.compare([a, b]), "latency_ms").paired
+    in_turns = changed(compare.compare([f"{a}@openvino-fp32", a]), "latency_ms")
+    assert in_turns.paired and in_turns.called == "better" and in_turns.n == 6
+    copied = tmp_path / "copy.json"
+    copied.write_text(Path(a).read_text())
+    assert changed(compare.compare([a, f"{copied}@fp32"]), "latency_ms").paired
+
+
+def test_the_same_measured_twice_is_no_change(tmp_path: Path, before: Report, after: Report) -> None:
+    found = held(tmp_path, before, after)
+    assert {c.called for row in found.rows for c in row.changes} <= {"same", "none"}
+    assert "no change" in found.sentences[0]
+
+
+def test_one_session_calls_nothing(tmp_path: Path, before: Report, after: Report) -> None:
+    for report in (before, slower(after, 3)):
+        subject(report)["sessions"] = subject(report)["sessions"][:1]
+    change = changed(held(tmp_path, before, after), "latency_ms")
+    assert (change.called, change.low) == ("none", None)
+    assert change.says == "3.00× slower, not called"
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def test_scopes_and_statuses_of_energy_do_not_mix(tmp_path: Path, before: Report, after: Report) -> None:
+    subject(after)["numbers"]["energy_gross"]["scope"] = "board"
+    assert changed(held(tmp_path, before, after), "energy_gross_mj").why == "not compared: package beside board"
+    for status in ("measured", "replayed", "simulated"):
+        subject(after)["numbers"]["energy_gross"] |= {"status": status, "scope": "package"}
+        why = changed(held(tmp_path, before, after), "energy_gross_mj").why
+        assert why == f"not compared: estimated beside {status}"
+
+
+def test_measured_energy_is_called_by_its_intervals(tmp_path: Path, before: Report, after: Report) -> None:
+    for report, value in ((before, 1.0), (after, 0.5)):
+        ends = {"value": value, "low": value * 0.98, "high": value * 1.02}
+        subject(report)["numbers"]["energy_gross"] |= {"status": "measured", **ends}
+    change = changed(held(tmp_path, before, after), "energy_gross_mj")
+    assert change.called == "better" and change.low == pytest.approx(0.49 / 1.02)
+
+
+def test_estimates_are_told_and_never_called(tmp_path: Path, before: Report, after: Report) -> None:
+    subject(after)["numbers"]["energy_gross"]["value"] *= 3
+    change = changed(held(tmp_path, before, after), "energy_gross_mj")
+    assert (change.called, change.says) == ("none", "≈ 3.0× more")
+
+
+def test_another_artifact_on_another_device_has_no_winner(tmp_path: Path, before: Report, after: Report) -> None:
+    after["device"]["name"] = "rpi5"
+    subject(after)["artifact"]["sha256"] = "0" * 64
+    found = held(tmp_path, before, slower(after, 2), fail_if=("latency_ms > 1.05x",))
+    assert "another artifact on another device" in changed(found, "latency_ms").why
+    assert changed(found, "size_bytes").called == "same"
+    assert found.gates[0].ended == "not judged" and found.exit_code == 2
+
+
+def test_the_same_artifact_on_two_devices_compares_the_devices(tmp_path: Path, before: Report, after: Report) -> None:
+    after["device"]["name"] = "rpi5"
+    found = held(tmp_path, before, slower(after, 2))
+    assert changed(found, "latency_ms").called == "worse"
+    assert found.sentences[0].startswith("A comparison of devices: the same artifact on host (Synthetic CPU")
+
+
+def test_batches_and_test_data_do_not_mix(tmp_path: Path, before: Report, after: Report) -> None:
+    after["run"]["batch"] = 8
+    after["data"]["splits"]["test"] = 10
+    found = held(tmp_path, before, after)
+    assert changed(found, "latency_ms").why == "not compared: batch 1 beside batch 8"
+    assert changed(found, "accuracy").why == "not compared: judged on other test data"
+    assert changed(found, "size_bytes").called == "same"
+
+
+def test_what_is_different_around_it_is_warned_of(tmp_path: Path, before: Report, after: Report) -> None:
+    after["environment"] |= {"governor": "powersave", "os": "Linux 7"}
+    after["run"]["threads"] = 4
+    for report, version in ((before, "1.31.1"), (after, "1.32.0")):
+        report["environment"]["runtimes"] = {"int8": {"versions": {"onnxruntime": version}}}
+    warnings = "\n".join(held(tmp_path, before, after).warnings)
+    assert "governor powersave, the baseline's is unknown" in warnings
+    assert "threads 4, the baseline's is 1" in warnings
+    assert "onnxruntime version 1.32.0, the baseline's is 1.31.1" in warnings
+    assert "measured in another run than the baseline" in warnings
+
+
+def test_a_perplexity_that_falls_is_better(tmp_path: Path, before: Report, after: Report) -> None:
+    for report, value in ((before, 20.0), (after, 21.5)):
+        subject(report)["numbers"]["accuracy"] |= {"metric": "perplexity", "value": value, "unit": ""}
+    found = held(tmp_path, before, after, fail_if=("accuracy_drop > 1",))
+    assert changed(found, "accuracy").called == "worse"
+    assert found.gates[0].ended == "broken"
+
+
+def test_the_first_of_three_is_named_only_where_all_may_be_ranked(
+    tmp_path: Path, before: Report, after: Report
+) -> None:
+    third = slower({**copy.deepcopy(after), "date": "third"}, 0.5)
+    assert held(tmp_path, before, after, third).sentences[-1].startswith("First by latency_ms: ")
+    assert held(tmp_path, before, after, {**after, "date": "third"}).sentences[-1].startswith("No winner by latency_ms")
+    third["run"] = {"batch": 8, "threads": 1}
+    assert "No ranking by latency_ms" in held(tmp_path, before, after, third).sentences[-1]
+
+
+# --------------------------------------------------------------------------- gates
+
+
+@pytest.mark.parametrize(
+    ("words", "metric", "limit", "relative"),
+    [
+        ("latency_ms > 1.05x", "latency_ms", 1.05, True),
+        ("latency_ms>3", "latency_ms", 3.0, False),
+        (" size_bytes > 1.1× ", "size_bytes", 1.1, True),
+        ("accuracy_drop > 0.01", "accuracy_drop", 0.01, False),
+        ("inferences_per_joule < 1e3", "inferences_per_joule", 1000.0, False),
+    ],
+)
+def test_a_gate_is_read(words: str, metric: str, limit: float, relative: bool) -> None:
+    found = gate.read(words, compare.BY_NAME, [compare.DROP])
+    assert (found.metric, found.limit, found.relative) == (metric, limit, relative)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("latency > 1", "no metric 'latency', did you mean 'latency_ms'?"),
+        ("latency_ms >= 1", "write METRIC > NUMBER"),
+        ("latency_ms > fast", "'fast' is not a limit"),
+        ("latency_ms > nan", "'nan' is not a limit"),
+        ("latency_ms > -1x", "'-1' is not a limit"),
+        ("accuracy_drop > 1.1x", "is a difference already"),
+        ("__import__('os') > 1", "write METRIC > NUMBER"),
+        ("", "write METRIC > NUMBER"),
+    ],
+)
+def test_a_gate_that_is_none_is_one_line(words: str, says: str) -> None:
+    with pytest.raises(InputError) as told:
+        gate.read(words, compare.BY_NAME, [compare.DROP])
+    assert says in str(told.value) and str(told.value).count("\n") == 0
+
+
+@given(st.text(max_size=40))
+def test_no_text_makes_the_reader_of_gates_break(words: str) -> None:
+    with contextlib.suppress(InputError):
+        gate.read(words, compare.BY_NAME, [compare.DROP])
+
+
+@given(positive, positive, positive, st.booleans())
+def test_a_gate_breaks_only_where_the_whole_interval_is_past_it(a: float, b: float, c: float, above: bool) -> None:
+    low, value, high = sorted((a, b, c))
+    limit = gate.Gate("", "latency_ms", above, 1.0, True)
+    ended = limit.judge(value, low, high)
+    past = [end > 1 if above else end < 1 for end in (low, value, high)]
+    assert ended == ("broken" if all(past) else "not shown" if past[1] else "kept")
+    assert limit.judge(value, None, None) == ("not shown" if past[1] else "kept")
+
+
+def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    files = written(tmp_path, before, slower(after, 1.2))
+    wide = copy.deepcopy(after)
+    subject(wide)["sessions"][0]["median_ms"] /= 2
+    wide_file = written(tmp_path, before, wide)[1]
+
+    def ended(*gates: str, to: str = wide_file) -> int:
+        return cli.main(["compare", files[0], to, *(f"--fail-if={words}" for words in gates)])
+
+    assert ended("latency_ms > 1.05x") == 0
+    assert "not shown" in capsys.readouterr().out
+    Path(wide_file).write_text(json.dumps(after))
+    assert ended("latency_ms > 1.05x") == 1
+    assert ended("latency_ms > 1.3x", "size_bytes > 1.01x", "latency_ms < 1.0x") == 0
+    assert ended("latency_ms > 0.01") == 1
+    assert ended("accuracy_drop > 0.01") == 0
+    assert ended("instructions > 1.01x") == 2
+    assert ended("latency_ms > 1.05x", "instructions > 1.01x") == 1
+    capsys.readouterr()
+    assert cli.main(["compare", files[0], wide_file, "--json", "--fail-if", "latency_ms > 1.05x"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["gates"][0]["ended"] == "broken" and told["exit_code"] == 1
+    assert cli.main(["compare", files[0], wide_file, "-q", "--fail-if", "latency_ms > 2"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["a.json"], "two reports or more"),
+        (["a.json", "none.json"], "none.json: no report.json here"),
+        (["a.json", "a.json@int9"], "no variant 'int9', did you mean 'int8'"),
+        (["a.json", "a.json", "--fail-if", "x"], "write METRIC"),
+        (["a.json", "odd.json"], "odd.json: damaged"),
+        (["a.json", "other.json"], "not a report of edgecompress"),
+    ],
+)
+def test_a_mistake_is_one_line_with_exit_code_2(
+    words: list[str], says: str, tmp_path: Path, before: Report, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, before)
+    (tmp_path / "odd.json").write_text(json.dumps({"schema": before["schema"], "variants": [{}]}))
+    (tmp_path / "other.json").write_text("[]")
+    assert cli.main(["compare", *words]) == 2
+    told = capsys.readouterr().err
+    assert says in told and told.count("\n") == 1
+
+
+# --------------------------------------------------------------------------- as text, and in turns
+
+
+def test_the_text_is_as_agreed(tmp_path: Path, before: Report, after: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the words change on purpose: rewrite tests/golden/compare.txt."""
+    from rich.console import Console
+
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, before, slower(after, 1.5))
+    found = compare.compare(["a.json", "b.json"], ["latency_ms > 1.05x", "size_bytes > 1.01x"])
+    screen = Console(width=140, no_color=True, force_terminal=False, record=True)
+    with screen.capture() as told:
+        screen.print(compare.render(found), crop=False)
+    assert [line.rstrip() for line in told.get().splitlines()] == GOLDEN.read_text().splitlines()
+
+
+def test_names_of_strangers_cannot_drive_the_terminal(tmp_path: Path, before: Report, after: Report) -> None:
+    from rich.console import Console
+
+    after["device"]["name"] = report_inputs.HOSTILE
+    after["environment"]["governor"] = report_inputs.HOSTILE
+    screen = Console(width=120, no_color=True)
+    with screen.capture() as told:
+        screen.print(compare.render(held(tmp_path, before, after)))
+    assert "\x1b" not in told.get() and "\u202e" not in told.get()
+
+
+@pytest.mark.slow
+def test_what_shipped_is_measured_again_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
+    net = nulls.make(tmp_path / "net")
+    words = [net["model"], "--data", net["data"], "--target", net["target"], "--profile", "quick", *quick]
+    assert cli.main(["deploy", *words, "--out", "out"]) == 0
+    capsys.readouterr()
+    turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=6"]
+    assert cli.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.1x"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    latency = next(row for row in told["rows"] if row["metric"] == "latency_ms")
+    assert latency["changes"][0]["paired"] and latency["changes"][0]["n"] == 6
+    accuracy = next(row for row in told["rows"] if row["metric"] == "accuracy")
+    assert accuracy["changes"][0]["called"] == "same"
