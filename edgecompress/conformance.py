@@ -377,20 +377,23 @@ def _nearness(golden: Artifact, answered: Artifact, limit: float) -> float | Non
 # --------------------------------------------------------------------------- sensors
 
 
-def check_sensor(name: str, tmp_path: Path, device: Mapping[str, Any] | None = None) -> None:
-    """A sensor says why it cannot read, or reads: its energy grows with the window. `device`: this machine's file."""
+def check_sensor(name: str, tmp_path: Path, device: Mapping[str, Any] | None = None, root: Path = Path("/")) -> None:
+    """A sensor says why it cannot read, or reads: its energy grows with the window.
+
+    `device`: this machine's file; `root`: where /sys is looked for.
+    """
     module = registry.load("sensors", name)
     says = f"sensor {name}"
     _check_constants(module, says, {"STATUS": str, "SCOPE": str})
     assert module.STATUS in typing.get_args(Status), f"{says}: STATUS {module.STATUS!r} is no status"
     here = {**dataclasses.asdict(catalog.device("host").value), "cores": 1} if device is None else device
     nowhere = tmp_path / "nowhere"
-    for where, root in (({}, nowhere), (here, nowhere), (here, Path("/"))):
-        reason = module.unavailable(where, root)
+    for where, place in (({}, nowhere), (here, nowhere), (here, root)):
+        reason = module.unavailable(where, place)
         assert isinstance(reason, str) and "\n" not in reason, f"{says}: unavailable says one line, or nothing"
-    if module.unavailable(here, Path("/")):
+    if module.unavailable(here, root):
         return
-    meter = module.open(here, Path("/"))
+    meter = module.open(here, root)
     meter.start()
     short, long = _windows(meter)
     meter.stop()
@@ -519,13 +522,13 @@ def _check_scratch(shell: Any, folder: Path, log: Path, says: str) -> None:
     mine.mkdir(exist_ok=True)
     (mine / "request").write_text("asked", encoding="utf-8")
     place = shell.scratch(mine)
-    assert shell.run(["sh", "-c", f"cat {place}/request > {place}/answer"], 30, log) == 0, (
+    assert shell.run(["sh", "-c", f"cat '{place}/request' > '{place}/answer'"], 30, log) == 0, (
         f"{says}: scratch holds a copy"
     )
     shell.pull(place, mine)
     assert (mine / "answer").read_text(encoding="utf-8") == "asked", f"{says}: what a run wrote must come back"
     shell.discard(place)
-    gone = shell.run(["sh", "-c", f"test ! -e {place}"], 30, log) == 0
+    gone = shell.run(["sh", "-c", f"test ! -e '{place}'"], 30, log) == 0
     assert gone or shell.here, f"{says}: a discarded folder is still there"
 
 

@@ -34,12 +34,12 @@ def ask(shell: Shell, asked: Mapping[str, Any], out: Path, deadline_s: float) ->
     there = {key: shell.push(Path(asked[key])) for key in CARRIED if key in asked}
     life = {"tied": shell.here, "deadline_s": deadline_s}
     (out / "request.json").write_text(json.dumps({**asked, **there, **life, "out": ""}), encoding="utf-8")
-    place = shell.scratch(out)
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "agent.log"
-        argv = [*_agent(shell, asked, Path(scratch)), f"{place}/request.json"]
+        command = _agent(shell, asked, Path(scratch))
+        place = shell.scratch(out)
         try:
-            code = shell.run(argv, deadline_s, log)
+            code = shell.run([*command, f"{place}/request.json"], deadline_s, log)
             shell.pull(place, out)
         finally:
             shell.discard(place)

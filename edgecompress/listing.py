@@ -69,7 +69,7 @@ def _device(name: str) -> Row:
     why = unreachable(device)
     facts = {"cores": device.cores, "vector_bits": device.vector_bits, "memory_mib": device.memory_mib}
     reach = {"reachable": "no" if why else "yes", "why_not": why}
-    return {"name": name, **reach, **facts, "transport": device.transport, "sensors": list(device.sensors), **row}
+    return {"name": name, **reach, **facts, "transport": "" if device.unreachable else device.transport, "sensors": list(device.sensors), **row}
 
 
 def unreachable(device: Device) -> str:
