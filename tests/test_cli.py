@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -64,7 +65,7 @@ def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...
     examples = ALL[command].partition("examples:\n")[2].splitlines()
     assert examples
     for line in examples:
-        words = shlex.split(line.partition(">")[0])
+        words = list(itertools.takewhile(lambda word: word != ">", shlex.split(line)))
         assert words[0] == "edgecompress"
         assert words[1 : 1 + len(command)] == list(command)
         cli.parser().parse_args(words[1:])
