@@ -69,7 +69,14 @@ def _device(name: str) -> Row:
     why = unreachable(device)
     facts = {"cores": device.cores, "vector_bits": device.vector_bits, "memory_mib": device.memory_mib}
     reach = {"reachable": "no" if why else "yes", "why_not": why}
-    return {"name": name, **reach, **facts, "transport": "" if device.unreachable else device.transport, "sensors": list(device.sensors), **row}
+    return {
+        "name": name,
+        **reach,
+        **facts,
+        "transport": "" if device.unreachable else device.transport,
+        "sensors": list(device.sensors),
+        **row,
+    }
 
 
 def unreachable(device: Device) -> str:
@@ -146,7 +153,7 @@ def text(found: Sequence[Row] | Row) -> str:
 def devices_text(rows: Sequence[Row]) -> str:
     """The devices as columns, and below why some cannot be reached: reasons are sentences, too long for a column."""
     away = aligned([(f"  {row['name']}", row["why_not"]) for row in rows if row.get("why_not")])
-    table = columns([{k: v for k, v in row.items() if k not in ("why_not", "path")} for row in rows])
+    table = columns([{k: v for k, v in row.items() if k not in ("why_not", "path", "description")} for row in rows])
     return "\n".join([table, "", "not reachable now:", *away] if away else [table])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
@@ -196,15 +195,3 @@ def test_the_agent_dies_with_its_parent(tmp_path, out):
     parent.wait()
     _, alive = psutil.wait_procs(children, timeout=2)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
-
-
-# --------------------------------------------------------------------------- old Pythons
-
-CARRIED = ["agent", "errors", "model", "tensors", "lifeline", "runtimes/null", "sensors/rapl", "sensors/_counter"]
-
-
-@pytest.mark.parametrize("name", CARRIED)
-def test_what_devices_get_is_python_3_9(name):
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text(), feature_version=(3, 9))
-    strict = [n for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg in ("strict", "kw_only", "slots")]
-    assert not strict
