@@ -64,3 +64,21 @@ class FakeSubject:
 
     def meter(self) -> tuple[Meter | None, str]:
         return self.sensor, "" if self.sensor else "no sensor in this test"
+
+
+class Clock:
+    """Stands in for the module `time`: only a sleep makes it go."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.ns += round(seconds * 1e9)
+
+    def monotonic(self) -> float:
+        return self.ns / 1e9
+
+    perf_counter = monotonic
+
+    def perf_counter_ns(self) -> int:
+        return self.ns

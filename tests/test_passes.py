@@ -9,19 +9,18 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import bench_inputs
 import pytest
-from fake_subject import FakeSubject
+from fake_subject import Clock, FakeSubject
 
-from edgecompress import bundle, conformance, dispatch, plan, registry
+from edgecompress import agent, bundle, conformance, dispatch, plan, registry
 from edgecompress.errors import ConfigError, NotFound, StageFailed
 from edgecompress.job import job
-from edgecompress.model import Artifact
+from edgecompress.model import Artifact, Meter
 from edgecompress.passes import _machine, cold, memory, periodic, roofline, sustained, throughput
 from edgecompress.sensors import replay
 from edgecompress.stages import look
@@ -39,16 +38,25 @@ def tell(root: Path, file: str, value: object) -> None:
     (root / file).write_text(f"{value}\n")
 
 
-def meter(folder: Path, watts: float) -> replay.ReplayMeter:
-    """A sensor that replays a constant power from now on, for a minute."""
-    rows = "".join(f"{i / 100},{watts}\n" for i in range(6000))
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that only a sleep makes go: what is told of time is exact, however busy this machine is."""
+    found = Clock()
+    for module in (agent, sustained, periodic, throughput):
+        monkeypatch.setattr(module, "time", found)
+    return found
+
+
+def meter(folder: Path, watts: float) -> Meter:
+    """A sensor that replays a constant power, for twenty minutes of the clock above."""
+    rows = "".join(f"{i},{watts}\n" for i in range(1200))
     (folder / "trace.csv").write_text("t_s,power_w\n" + rows)
-    return replay.open({"options": {"replay": {"file": str(folder / "trace.csv")}}}, folder)
+    return replay.open({"options": {"replay": {"file": str(folder / "trace.csv"), "offset_s": 0.0}}}, folder)
 
 
-def sleeping(seconds: float) -> Callable[[Mapping[str, Any]], None]:
-    """A session's run that only waits."""
-    return lambda inputs: time.sleep(seconds)
+def sleeping(clock: Clock, seconds: float) -> Callable[[Mapping[str, Any]], None]:
+    """A session's run that takes so long."""
+    return lambda inputs: clock.sleep(seconds)
 
 
 def asked(folder: Path, model: Artifact, name: str, **options: Any) -> dict[str, Any]:
@@ -75,10 +83,10 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Device:
-    """One that gets hot: after some time its clock falls and a run takes twice as long."""
+    """One that gets hot: after a minute its clock falls and a run takes twice as long."""
 
-    def __init__(self, root: Path, after_s: float) -> None:
-        self.root, self.after_s, self.begin = root, after_s, time.monotonic()
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self.root, self.clock, self.hot = root, clock, False
         self.set(mhz=2400, celsius=40)
 
     def set(self, mhz: int, celsius: int) -> None:
@@ -86,37 +94,45 @@ class Device:
         tell(self.root, TEMPERATURE, celsius * 1000)
 
     def run(self, inputs: Mapping[str, Any]) -> None:
-        hot = time.monotonic() - self.begin > self.after_s
-        if hot:
+        if self.clock.monotonic() > 90 and not self.hot:
             self.set(mhz=1200, celsius=85)
-        time.sleep(0.004 if hot else 0.002)
+            self.hot = True
+        self.clock.sleep(0.4 if self.hot else 0.2)
 
 
-def test_a_device_that_throttles_is_flagged_with_its_clock_and_temperature(tmp_path):
-    device = Device(tmp_path, after_s=0.35)
-    options = sustained.Options(seconds=1.2, every_s=0.1, rest_s=0.0)
-    answer = sustained.measure(FakeSubject(device.run, tmp_path, meter(tmp_path, 5.0)), options)
+def test_a_device_that_throttles_is_flagged_with_its_clock_and_temperature(tmp_path, clock):
+    subject = FakeSubject(Device(tmp_path, clock).run, tmp_path, meter(tmp_path, 5.0))
+    answer = sustained.measure(subject, sustained.Options())
     flag, series = answer["throttling"], answer["series"]
-    assert flag["flagged"] is True and 0.3 < answer["ratio"] < 0.75
+    assert flag["flagged"] is True and answer["ratio"] == pytest.approx(0.5, rel=1e-3)
     assert flag["evidence"] == ["clock 2400 to 1200 MHz", "temperature 40 to 85 °C"]
-    assert len(series) == 12 and [round(row["t_s"], 1) for row in series] == [round(i / 10, 1) for i in range(12)]
-    assert all(row["power_w"] == pytest.approx(5.0, rel=1e-3) for row in series)
+    assert len(series) == 60 and series[-1]["t_s"] == pytest.approx(590, abs=6)
+    assert [series[i]["median_ms"] for i in (0, -1)] == [200.0, 400.0]
+    assert all(row["power_w"] == pytest.approx(5.0) for row in series)
     assert answer["power"]["status"] == "replayed"
     assert answer["clock_reason"] == answer["temperature_reason"] == ""
     assert any(line.startswith("THROTTLED: ") for line in sustained.lines(answer))
 
 
-def test_a_steady_device_is_not_flagged_and_says_what_it_cannot_tell(tmp_path):
-    answer = sustained.measure(FakeSubject(sleeping(0.005), tmp_path), sustained.Options(0.8, 0.1, 0.0))
+def test_a_steady_device_is_not_flagged_and_says_what_it_cannot_tell(tmp_path, clock):
+    answer = sustained.measure(FakeSubject(sleeping(clock, 0.25), tmp_path), sustained.Options())
     assert answer["throttling"]["flagged"] is False and answer["throttling"]["evidence"] == []
     assert "cpufreq" in answer["clock_reason"] and "thermal" in answer["temperature_reason"]
     assert answer["power"] == {"status": "unavailable", "source": "", "scope": "", "reason": "no sensor in this test"}
-    assert {row["power_w"] for row in answer["series"]} == {None}
-    assert len(json.dumps(answer, allow_nan=False)) > 0
+    assert {row["power_w"] for row in answer["series"]} == {None} and answer["ratio"] == pytest.approx(1.0)
+    assert {row["p95_ms"] for row in answer["series"]} == {None}, "40 runs hold no p95"
+    json.dumps(answer, allow_nan=False)
 
 
-def test_too_few_windows_are_not_judged(tmp_path):
-    answer = sustained.measure(FakeSubject(sleeping(0.002), tmp_path), sustained.Options(0.1, 0.05, 0.0))
+def test_the_device_rests_before_its_burst(tmp_path, clock):
+    begins = []
+    act = lambda inputs: (begins.append(clock.monotonic()), clock.sleep(1.0))  # noqa: E731
+    sustained.measure(FakeSubject(act, tmp_path), sustained.Options(20.0, 10.0, rest_s=45.0))
+    assert begins[0] == 45.0
+
+
+def test_too_few_windows_are_not_judged(tmp_path, clock):
+    answer = sustained.measure(FakeSubject(sleeping(clock, 0.1), tmp_path), sustained.Options(20.0, 10.0, 0.0))
     assert answer["throttling"]["flagged"] is None and answer["ratio"] is None
     assert sustained.lines(answer) == ["sustained: 2 windows, 6 are needed to tell"]
 
@@ -201,61 +217,72 @@ def test_the_machine_is_read_below_a_root(tmp_path):
 # --------------------------------------------------------------------------- periodic
 
 
-def test_a_stall_is_felt_by_every_period_that_it_made_wait(tmp_path):
-    """300 ms at 100 Hz: one inference of 300, but about thirty of them were late."""
+def test_a_stall_is_felt_by_every_period_that_it_made_wait(tmp_path, clock):
+    """300 ms at 100 Hz: one inference of 300, but thirty of them were late."""
     calls = itertools.count()
-    act = lambda inputs: time.sleep(0.3 if next(calls) == 100 else 0.001)  # noqa: E731
-    answer = periodic.measure(FakeSubject(act, tmp_path), periodic.Options(100.0, 3.0))
-    assert (answer["due"], answer["n"], len(answer["responses_ms"])) == (300, 300, 300)
-    assert answer["service_ms"]["p99"] < 100 and answer["response_ms"]["p99"] > 200
-    assert answer["response_ms"]["max"] == pytest.approx(300, abs=60)
-    assert 25 <= answer["missed"] <= 60 and not answer["saturated"] and not answer["floor"]
+    act = lambda inputs: clock.sleep(0.3 if next(calls) == 100 else 0.001)  # noqa: E731
+    answer = periodic.measure(FakeSubject(act, tmp_path), periodic.Options(100.0, 5.0))
+    assert (answer["due"], answer["n"], len(answer["responses_ms"])) == (500, 500, 500)
+    assert answer["service_ms"]["p99"] == 1.0 and answer["response_ms"]["p99"] > 200
+    assert answer["response_ms"]["max"] == pytest.approx(300) == answer["service_ms"]["max"]
+    late = [i for i, ms in enumerate(answer["responses_ms"]) if ms > 10]
+    assert late == list(range(100, 133)) and answer["missed"] == 33
+    assert not answer["saturated"] and not answer["floor"]
 
 
-def test_periods_that_could_not_begin_count_as_missed_and_waiting(tmp_path):
-    answer = periodic.measure(FakeSubject(sleeping(0.03), tmp_path), periodic.Options(100.0, 0.6))
-    assert answer["due"] == 60 and answer["n"] <= 21
-    assert answer["saturated"] and answer["floor"] and answer["missed"] >= 59
+def test_periods_that_could_not_begin_count_as_missed_and_waiting(tmp_path, clock):
+    answer = periodic.measure(FakeSubject(sleeping(clock, 0.03), tmp_path), periodic.Options(100.0, 0.6))
+    assert (answer["due"], answer["n"], answer["missed"]) == (60, 20, 60)
+    assert answer["saturated"] and answer["floor"] and answer["duty"] == pytest.approx(1.0)
     assert answer["response_ms"]["p50"] > 100 and answer["response_ms"]["p99"] is None
-    assert answer["duty"] > 0.9
     assert "SATURATED" in periodic.lines(answer)[1] and " at least " in periodic.lines(answer)[0]
 
 
-def test_energy_per_period_holds_the_idle_time(tmp_path):
-    answer = periodic.measure(FakeSubject(sleeping(0.001), tmp_path, meter(tmp_path, 5.0)), periodic.Options(20.0, 1.0))
+def test_energy_per_period_holds_the_idle_time(tmp_path, clock):
+    subject = FakeSubject(sleeping(clock, 0.001), tmp_path, meter(tmp_path, 5.0))
+    answer = periodic.measure(subject, periodic.Options(20.0, 60.0))
     energy, power = answer["energy_per_period"], answer["power"]
-    assert energy["value"] == pytest.approx(5.0 / 20 * 1e3, rel=0.02) and energy["unit"] == "mJ"
-    assert power["value"] == pytest.approx(5.0, rel=1e-3) and power["status"] == "replayed"
-    assert answer["duty"] < 0.2 and answer["missed"] == 0
+    assert energy["value"] == pytest.approx(5.0 / 20 * 1e3) and energy["unit"] == "mJ"
+    assert power["value"] == pytest.approx(5.0) and power["status"] == "replayed"
+    assert answer["duty"] == pytest.approx(0.02) and answer["missed"] == 0
+
+
+def test_energy_that_nothing_measures_says_why(tmp_path, clock):
+    answer = periodic.measure(FakeSubject(sleeping(clock, 0.001), tmp_path), periodic.Options(20.0, 1.0))
+    for metric in ("energy_per_period", "power"):
+        assert answer[metric]["value"] is None and answer[metric]["reason"] == "no sensor in this test"
 
 
 # --------------------------------------------------------------------------- throughput
 
 
-def test_the_knee_is_the_smallest_batch_near_the_most_items_per_second(tmp_path):
-    """A run costs 4 ms and an item 1 ms, on a device that takes 8 items at once."""
+def test_the_knee_is_the_smallest_batch_near_the_most_items_per_second(tmp_path, clock):
+    """A device that takes 8 items at once, in 40 ms."""
 
     def act(inputs: Mapping[str, Any]) -> None:
         if inputs["batch"] > 16:
             raise MemoryError("no room for\n32 items")
-        time.sleep(0.004 * max(1, inputs["batch"] / 8))
+        clock.sleep(0.04 * max(1, inputs["batch"] / 8))
 
-    options = throughput.Options((1, 4, 8, 16, 32, 128), 0.1)
-    answer = throughput.measure(FakeSubject(act, tmp_path, axis=bench_inputs.Dim("batch", 1, 64)), options)
-    assert [row["batch"] for row in answer["rows"]] == [1, 4, 8, 16]
+    answer = throughput.measure(FakeSubject(act, tmp_path), throughput.Options((1, 4, 8, 16, 32, 128), 4.0))
+    assert [(row["batch"], round(row["items_per_s"])) for row in answer["rows"]] == [
+        (1, 25),
+        (4, 100),
+        (8, 200),
+        (16, 200),
+    ]
     assert answer["knee"]["batch"] == 8 and not answer["fixed"]
-    assert answer["rows"][0]["ms_per_item"] > 4 * answer["rows"][2]["ms_per_item"]
+    assert answer["rows"][0]["ms_per_item"] == pytest.approx(40) and answer["rows"][0]["runs"] == 100
     assert answer["left_out"]["32"] == "MemoryError: no room for 32 items"
     assert answer["left_out"]["128"] == "the artifact takes batches up to 64"
 
 
-def test_an_artifact_of_one_batch_is_measured_with_it_alone(tmp_path):
-    answer = throughput.measure(
-        FakeSubject(sleeping(0.001), tmp_path, meter(tmp_path, 2.0), axis=4), throughput.Options((1, 2), 0.5)
-    )
+def test_an_artifact_of_one_batch_is_measured_with_it_alone(tmp_path, clock):
+    subject = FakeSubject(sleeping(clock, 0.01), tmp_path, meter(tmp_path, 2.0), axis=4)
+    answer = throughput.measure(subject, throughput.Options((1, 2), 30.0))
     row = answer["rows"][0]
     assert [r["batch"] for r in answer["rows"]] == [4] and answer["fixed"] == "the artifact is made for batch 4"
-    assert row["energy_per_item"]["value"] == pytest.approx(2.0 * row["ms_per_item"], rel=1e-3)
+    assert row["ms_per_item"] == pytest.approx(2.5) and row["energy_per_item"]["value"] == pytest.approx(5.0)
     assert throughput.lines(answer)[-1] == "no other batch: the artifact is made for batch 4"
 
 
@@ -342,7 +369,7 @@ def test_memory_that_a_load_touches_is_seen_in_its_phase(tmp_path):
 
 def test_memory_is_unavailable_where_there_is_no_proc(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "STATM", tmp_path / "statm")
-    answer = memory.measure(FakeSubject(sleeping(0.001), tmp_path), memory.Options())
+    answer = memory.measure(FakeSubject(sleeping(Clock(), 0.001), tmp_path), memory.Options())
     assert answer["phases"] == answer["timeline"] == [] and answer["baseline_bytes"] is None
     assert memory.lines(answer) == [f"memory unavailable: {answer['reason']}"]
 
