@@ -37,7 +37,7 @@ LEVELS = (
     "calibrate routes",
     "plan",
     "run doctor history scaffold",
-    "api listing conformance",
+    "api listing probe conformance",
     "compare",
     "console",
     "cli __main__ __init__",

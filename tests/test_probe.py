@@ -1,0 +1,105 @@
+"""`device add` against a real sshd: what it writes parses, says what is missing, and a board's words break nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psutil
+import pytest
+import sshd
+
+from edgecompress import catalog, probe
+from edgecompress.errors import InputError, Unreachable
+
+pytestmark = [pytest.mark.slow, pytest.mark.sshd]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[sshd.Sshd]:
+    with sshd.serving() as running:
+        yield running
+
+
+def options(server: sshd.Sshd, **more: Any) -> dict[str, Any]:
+    return {k: v for k, v in server.device(**more)["options"].items() if k != "host"}
+
+
+def test_a_probed_board_is_a_device_that_can_be_used(server, tmp_path):
+    added = probe.add("dut", output=tmp_path / "mine.toml", options=options(server, python=sys.executable))
+    device = catalog.device(str(added.file)).value
+    assert (device.transport, device.options["host"]) == ("ssh", "dut")
+    assert device.cores == len(psutil.Process().cpu_affinity())
+    assert device.memory_mib == psutil.virtual_memory().total // 2**20
+    assert device.sensors[-1] == "power_model" and device.vector_bits in (128, 256, 512)
+    told = probe.text(added)
+    assert "onnx (onnxruntime 1." in told and f"--device {added.file}" in told
+    assert not [line for line in added.missing if "Python" in line]
+
+
+def test_a_file_that_is_there_is_kept_and_nothing_is_asked(tmp_path):
+    (tmp_path / "mine.toml").write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        probe.add("nobody.invalid", output=tmp_path / "mine.toml")
+    assert (tmp_path / "mine.toml").read_text() == "mine"
+
+
+def test_a_board_that_does_not_answer_leaves_no_file(server, tmp_path):
+    with pytest.raises(Unreachable, match="refuses the connection"):
+        probe.add("dut", output=tmp_path / "mine.toml", options=options(server, port=1))
+    assert not (tmp_path / "mine.toml").exists()
+
+
+def test_a_board_without_python_is_told_what_it_lacks(server, tmp_path):
+    added = probe.add("dut", output=tmp_path / "mine.toml", options=options(server, python="no-python"))
+    assert added.missing[0].startswith("Python 3.9 or later: no-python runs no agent there")
+    assert catalog.device(str(added.file)).value.sensors == ("power_model",)
+
+
+@pytest.mark.parametrize(("host", "name"), [("pi@Board-5.local", "board-5"), ("board", "board"), ("u@!", "board")])
+def test_the_name_is_the_hosts(host: str, name: str) -> None:
+    assert probe.default_name(host) == name
+
+
+FACTS = {
+    "board": 'Pi"\n[options]\nhost = "evil"\x1b[31m',
+    "cpu": None,
+    "machine": "aarch64",
+    "platform": "linux-aarch64",
+    "cores": 4,
+    "memory_bytes": 4 << 30,
+    "features": ["asimd", "sve"],
+    "os": "Debian\n# x",
+    "kernel": "6.12",
+    "governor": "ondemand",
+    "python": "/usr/bin/python3",
+}
+
+
+def board(listed: Mapping[str, str], sensors: Mapping[str, str]) -> probe.Board:
+    return probe.Board(FACTS, listed, "3.11.2", sensors, {"numpy": None})
+
+
+def test_what_a_board_says_of_itself_breaks_no_file(tmp_path):
+    odd = board({"hwmon": "ina219\x00\n]\n", "sve_bytes": "32", "governors": "ondemand performance"}, {"hwmon": ""})
+    file = tmp_path / "odd.toml"
+    file.write_text(probe._toml(odd, {"host": "pi@board"}))
+    device = catalog.device(str(file)).value
+    assert device.options == {"host": "pi@board"} and device.vector_bits == 256
+    assert device.sensors == ("hwmon", "power_model")
+    assert "\x1b" not in file.read_text() and 'evil"' in device.description
+
+
+def test_what_is_missing_comes_with_the_command_that_mends_it():
+    lines = list(probe._missing(board({"governors": "ondemand performance"}, {"rapl": "no powercap"})))
+    assert "numpy, which every measurement needs: /usr/bin/python3 -m pip install numpy" in lines
+    assert any("pip install with the package of yours" in line for line in lines)
+    assert any("rapl: no powercap" in line for line in lines)
+    assert any("echo performance" in line for line in lines)
+
+
+def test_the_sensor_that_sees_most_comes_first():
+    names = list(probe._sensors())
+    assert names.index("rpi5_pmic") < names.index("rapl") < names.index("hwmon")
+    assert not {"power_model", "replay", "instructions"} & set(names)
