@@ -69,7 +69,15 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=_version())
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_run_commands, _add_artifact_commands, _add_comparing, _add_lists, _add_cache, _add_others):
+    for add in (
+        _add_run_commands,
+        _add_artifact_commands,
+        _add_comparing,
+        _add_lists,
+        _add_cache,
+        _add_energy,
+        _add_others,
+    ):
         add(commands)
     return root
 
@@ -290,6 +298,28 @@ def _add_cache(commands: Any) -> None:
         _add_store(command)
 
 
+def _add_energy(commands: Any) -> None:
+    energy = commands.add_parser(
+        "energy",
+        help="energy where no sensor is: calibrate",
+        description="Finds out what energy goes with on a device that has a sensor, for those of its class without one.",
+    )
+    inside = energy.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    calibrate = _command(
+        inside,
+        "calibrate",
+        _energy_calibrate,
+        "measure what a second, a MAC and a byte take, on a device that has a sensor",
+        "energy calibrate --device rpi5\nenergy calibrate --device rpi5 --profile energy --out calibrations/rpi5.toml",
+    )
+    calibrate.add_argument("--device", required=True, help="a device's name or TOML file")
+    calibrate.add_argument(
+        "--profile", default="quick", help="how to measure each of the 30 nets (default: quick, 12 minutes in all)"
+    )
+    calibrate.add_argument("--threads", type=int, default=1, metavar="N", help="threads of an inference (default: 1)")
+    calibrate.add_argument("--out", type=Path, help="the file it writes (default: DEVICE-energy.toml)")
+
+
 def _add_others(commands: Any) -> None:
     doctor = _command(
         commands, "doctor", _doctor, "say what this machine can do; paste it into a bug report", "doctor\ndoctor --json"
@@ -494,6 +524,23 @@ def _cache_verify(args: argparse.Namespace) -> int:
         args, {"checked": len(store.entries()), "damaged": damaged}, "\n".join(words) or "every result is whole"
     )
     return 1 if damaged else 0
+
+
+def _energy_calibrate(args: argparse.Namespace) -> int:
+    from edgecompress import calibrate, config, console
+
+    def says(line: str) -> None:
+        if not args.quiet:
+            print(console.clean(line), file=sys.stderr, flush=True)
+
+    file = calibrate.run(args.device, args.out, args.profile, args.threads, says)
+    told = config.read_toml(file)
+    error = told["error"]
+    words = (
+        f"held-out error {error['rms']:.1%} (RMS); an estimate is within ±{error['band']:.1%} for {error['covers']:.0%}"
+    )
+    console.say(args, {"file": str(file), **told}, f"{file}: {words} of nets like these")
+    return 0
 
 
 def _doctor(args: argparse.Namespace) -> int:
