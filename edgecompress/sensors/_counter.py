@@ -7,10 +7,15 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from edgecompress.model import Measured, Status
 
+T = TypeVar("T")
+
 ENOUGH_PERIODS = 200  # a window of fewer sensor periods carries its error bound
+LATE = 3.0  # a stretch of more than so many periods without a sample is a gap
+COVERED = 0.99  # a window with a smaller share outside of gaps has no energy
 
 
 def unwrap(readings: Sequence[float], wrap: float | None) -> list[float]:
@@ -29,7 +34,7 @@ def unwrap(readings: Sequence[float], wrap: float | None) -> list[float]:
     return grown
 
 
-def _pairs(values: Sequence[float]) -> Iterator[tuple[float, float]]:
+def _pairs(values: Sequence[T]) -> Iterator[tuple[T, T]]:
     return zip(values, values[1:])  # noqa: B905, RUF007 (Python 3.9)
 
 
@@ -75,13 +80,38 @@ class Curve:
         """
         if len(self.times) < 2 or not self.times[0] <= begin_s < end_s <= self.times[-1]:
             raise ValueError(f"no samples cover {begin_s:.3f}..{end_s:.3f} s{self._extent()}")
-        joules = self._at(end_s) - self._at(begin_s)
+        joules = self.at(end_s) - self.at(begin_s)
         return Reading(joules, self._bound(begin_s, end_s), (end_s - begin_s) / (period_s or self.period_s))
 
-    def gap_s(self, begin_s: float, end_s: float) -> float:
-        """The longest time between neighbouring samples that touches the window."""
+    def at(self, moment_s: float) -> float:
+        """Energy since the first sample at a moment between two samples."""
+        i = self._segment(moment_s)
+        span, passed = self.times[i + 1] - self.times[i], moment_s - self.times[i]
+        if not self.watts:
+            return self.joules[i] + (self.joules[i + 1] - self.joules[i]) * passed / span
+        slope = (self.watts[i + 1] - self.watts[i]) / span
+        return self.joules[i] + self.watts[i] * passed + slope * passed * passed / 2
+
+    def holes(self, begin_s: float, end_s: float, period_s: float | None = None) -> str:
+        """Why the samples do not cover the window well enough, or ""."""
+        late = LATE * (period_s or self.period_s)
         first, last = self._segment(begin_s), self._segment(end_s)
-        return max(self.times[i + 1] - self.times[i] for i in range(first, last + 1))
+        edges = [(self.times[i], self.times[i + 1]) for i in range(first, last + 1)]
+        gaps = [min(end, end_s) - max(begin, begin_s) for begin, end in edges if end - begin > late]
+        covered = 1 - sum(gaps) / (end_s - begin_s)
+        if covered >= COVERED:
+            return ""
+        return (
+            f"samples cover {covered:.1%} of the window of {end_s - begin_s:.3g} s, less than {COVERED:.0%} "
+            f"(the longest gap: {max(gaps):.3g} s)"
+        )
+
+    def trace(self) -> list[tuple[float, float]]:
+        """Power over time: the samples, or the mean power between two readings of a counter at the middle of them."""
+        if self.watts:
+            return [(t, w) for t, w in zip(self.times, self.watts)]  # noqa: B905 (Python 3.9)
+        steps = _pairs([(t, j) for t, j in zip(self.times, self.joules)])  # noqa: B905 (Python 3.9)
+        return [((t + u) / 2, (k - j) / (u - t)) for (t, j), (u, k) in steps]
 
     def _extent(self) -> str:
         return f" (they go from {self.times[0]:.3f} to {self.times[-1]:.3f} s)" if self.times else ""
@@ -89,14 +119,6 @@ class Curve:
     def _segment(self, moment_s: float) -> int:
         """The i with times[i] <= moment < times[i + 1]; the last one for the last sample."""
         return min(bisect_right(self.times, moment_s) - 1, len(self.times) - 2)
-
-    def _at(self, moment_s: float) -> float:
-        i = self._segment(moment_s)
-        span, passed = self.times[i + 1] - self.times[i], moment_s - self.times[i]
-        if not self.watts:
-            return self.joules[i] + (self.joules[i + 1] - self.joules[i]) * passed / span
-        slope = (self.watts[i + 1] - self.watts[i]) / span
-        return self.joules[i] + self.watts[i] * passed + slope * passed * passed / 2
 
     def _bound(self, begin_s: float, end_s: float) -> float:
         """How far the figure can be off.

@@ -7,26 +7,24 @@ starts. `wrap_uj` is the counter's largest value.
 
 from __future__ import annotations
 
-import csv
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from edgecompress.model import Measured
+from edgecompress.sensors import _trace
 from edgecompress.sensors._counter import Curve, measured, no_energy
+from edgecompress.sensors._sampler import options_of
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "replayed"
 SCOPE = "board"  # unless the options name another
 
-GAP = 0.01  # of a window: a longer hole in the sampling (of more than three periods) makes it unavailable
-
 
 def unavailable(device: Mapping[str, Any], root: Path) -> str:
     """Why there is no trace to replay, or ""."""
-    options = _options(device)
+    options = options_of(device, "replay")
     if not options.get("file"):
         return "no trace is named; add replay = { file = ... } to the device's options"
     try:
@@ -38,43 +36,15 @@ def unavailable(device: Mapping[str, Any], root: Path) -> str:
 
 def open(device: Mapping[str, Any], root: Path) -> ReplayMeter:
     """A meter over the trace that the device's options name."""
-    options = _options(device)
+    options = options_of(device, "replay")
     file = Path(options["file"])
     return ReplayMeter(_load(file, options.get("wrap_uj")), options.get("offset_s"), file, options.get("scope", SCOPE))
 
 
-def _options(device: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (device.get("options") or {}).get("replay") or {}
-    return found
-
-
 def _load(file: Path, wrap_uj: float | None) -> Curve:
     """The trace; raises ValueError with the line that is wrong."""
-    with file.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
-        columns = reader.fieldnames or []
-        value = next((c for c in ("energy_uj", "power_w") if c in columns), "")
-        if "t_s" not in columns or not value:
-            raise ValueError("needs the columns t_s and power_w, or t_s and energy_uj")
-        rows = [(_number(row, "t_s", reader), _number(row, value, reader)) for row in reader]
-    if len(rows) < 2:
-        raise ValueError("holds fewer than two samples")
-    if late := [i for i in range(1, len(rows)) if rows[i][0] <= rows[i - 1][0]]:
-        raise ValueError(f"sample {late[0] + 1}: its t_s is not later than the one before")
-    times, values = [t for t, _ in rows], [v for _, v in rows]
-    if value == "power_w":
-        return Curve.of_power(times, values)
-    return Curve.of_counter(times, values, wrap_uj)
-
-
-def _number(row: Mapping[str, Any], column: str, reader: Any) -> float:
-    try:
-        number = float(row[column])
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"line {reader.line_num}: {column} is {row[column]!r}, not a number")
-    return number
+    header, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
+    return _trace.curve(_trace.rows(lines, header), _trace.columns(header)[2], wrap_uj)
 
 
 class ReplayMeter:
@@ -82,11 +52,13 @@ class ReplayMeter:
 
     def __init__(self, curve: Curve, offset_s: float | None, file: Path, scope: str) -> None:
         self.curve, self.offset_s, self.source, self.scope = curve, offset_s, f"replay of {file.name}", scope
+        self.started_s = 0.0
 
     def start(self) -> None:
         """Lays the trace's beginning on this moment, unless an offset was given."""
+        self.started_s = time.monotonic()
         if self.offset_s is None:
-            self.offset_s = time.monotonic() - self.curve.times[0]
+            self.offset_s = self.started_s - self.curve.times[0]
 
     def energy(self, begin_s: float, end_s: float) -> Measured:
         """Joules between two moments, or why the trace does not tell."""
@@ -96,11 +68,14 @@ class ReplayMeter:
             reading = self.curve.read(begin, end)
         except ValueError as error:
             return no_energy(self.scope, self.source, str(error))
-        gap = self.curve.gap_s(begin, end)
-        if gap > max(GAP * (end - begin), 3 * self.curve.period_s):
-            reason = f"the sampling has a gap of {gap:.3g} s, over {GAP:.0%} of the window of {end - begin:.3g} s"
-            return no_energy(self.scope, self.source, reason)
+        if holes := self.curve.holes(begin, end):
+            return no_energy(self.scope, self.source, holes)
         return measured(reading, "replayed", self.scope, self.source)
+
+    def samples(self) -> list[tuple[float, float]]:
+        """Watts over time of the trace's part since `start`, on this machine's clock."""
+        offset, now = self.offset_s or 0.0, time.monotonic()
+        return [(t + offset, w) for t, w in self.curve.trace() if self.started_s <= t + offset <= now]
 
     def stop(self) -> None:
         """Nothing to stop."""
