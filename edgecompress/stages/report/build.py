@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.model import Artifact, Request
-from edgecompress.stages.report import deltas, evidence, variants, words
+from edgecompress.stages.report import deltas, evidence, pareto, passes, place, roofline, variants, words
 from edgecompress.stages.report.numbers import cleaned
-from edgecompress.stages.report.sessions import rounds
 
 SCHEMA = "edgecompress/stages/report/1"
 Report = dict[str, Any]
@@ -30,11 +29,17 @@ def report(request: Request) -> Report:
         **{key: options.get(key) or {} for key in ("target", "device", "profile")},
         "data": dict(inputs["samples"].facts) if "samples" in inputs else None,
         "energy": _energy(inputs.get("energy")),
-        "environment": _environment(inputs),
+        "simulated": place.simulated(options.get("device") or {}),
+        "not_measured": str(options.get("not_measured") or ""),
+        "environment": place.environment(request),
         "configuration": list(options.get("config") or ()),
         "stages": list(options.get("outcomes") or ()),
+        "passes": passes.table(inputs),
         "variants": variants.table(request),
     }
+    roofs = passes.answers(found, "roofline")
+    for v in found["variants"]:
+        v["roofline"] = roofline.joined(inputs.get(f"{v['name']}/artifact"), roofs.get(v["name"]))
     return _concluded(found)
 
 
@@ -45,6 +50,7 @@ def _concluded(found: Report) -> Report:
     found["deltas"] = deltas.table(found)
     slow = evidence.sentences(found["variants"])
     found["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in found["variants"]]
+    found["pareto"] = pareto.of_report(found)
     found["notes"] = words.notes(found)
     found["summary"] = words.summary(found)
     clean: Report = cleaned(found)
@@ -62,9 +68,3 @@ def _source(given: Mapping[str, Any], artifact: Artifact | None) -> dict[str, An
 def _energy(artifact: Artifact | None) -> dict[str, Any]:
     facts = artifact.facts if artifact else {}
     return {"sensor": facts.get("sensor") or "", "why_not": dict(facts.get("why_not") or {})}
-
-
-def _environment(inputs: Mapping[str, Artifact]) -> dict[str, Any]:
-    """That of the first round: the later ones ran on the same device."""
-    found = [artifact.facts.get("environment") or {} for _, artifact in rounds(inputs)]
-    return dict(found[0]) if found else {}

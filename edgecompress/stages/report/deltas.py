@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.stages.report.numbers import Number, guessed, known, plural, significant, text, times
+from edgecompress.stages.report.numbers import COUNTED, Number, guessed, known, plural, significant, text, times
 from edgecompress.stages.report.sessions import improvement
 from edgecompress.statistic import CHANGE
 
@@ -15,6 +15,7 @@ Change = dict[str, Any]
 # metric: label, which way is better, (word when better, word when worse), key in a session
 ROWS: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
     ("latency", "Latency, median", "lower", ("faster", "slower"), "median_ms"),
+    (COUNTED, "Instructions, simulated", "lower", ("fewer", "more"), ""),
     ("throughput", "Throughput", "higher", ("more", "less"), ""),
     ("accuracy", "Accuracy", "higher", ("better", "worse"), ""),
     ("size", "Size", "lower", ("smaller", "larger"), ""),
@@ -38,11 +39,17 @@ def subject(report: Mapping[str, Any]) -> str:
     return report["variants"][0]["name"] if len(report["variants"]) == 1 and not report["exit_code"] else ""
 
 
+def ranked_by(report: Mapping[str, Any]) -> str:
+    """What the variants are ranked by: "latency", or "instructions" where a simulator counted them."""
+    return COUNTED if any(known(v["numbers"][COUNTED]) for v in report["variants"]) else "latency"
+
+
 def baseline(report: Mapping[str, Any]) -> str:
-    """The variant to beat: the fastest reference that was measured, the subject left out; empty when there is none."""
+    """The variant to beat: the best reference that was measured, the subject left out; empty when there is none."""
+    by = ranked_by(report)
     others = [v for v in report["variants"] if v["reference"] and v["name"] != report["subject"]]
-    measured = [v for v in others if known(v["numbers"]["latency"])]
-    fastest = min(measured, key=lambda v: v["numbers"]["latency"]["value"], default=None)
+    measured = [v for v in others if known(v["numbers"][by])]
+    fastest = min(measured, key=lambda v: v["numbers"][by]["value"], default=None)
     return fastest["name"] if fastest else ""
 
 
@@ -117,7 +124,7 @@ def _plain(old: Number, new: Number, better: str) -> Change:
     factor = a["value"] / b["value"]
     change = {"factor": factor, "low": low, "high": high, "n": min(old["n"], new["n"]), "called": "none"}
     if guessed(old):  # the model's error is common to both: no interval of the ratio
-        return {**change, "low": None, "high": None, "guessed": True}
+        return {**change, "low": None, "high": None, "guessed": True, "exact": old["metric"] == COUNTED}
     apart = low is None or high is None or low > 1 or high < 1
     exact = old["metric"] in ("size", "arena") or low is not None
     called = ("better" if factor > 1 else "worse") if apart and abs(factor - 1) > CHANGE else "same"
@@ -133,7 +140,7 @@ def say(change: Change, said: tuple[str, str], spread: bool = True) -> str:
         ends = [1 / ends[1], 1 / ends[0]]
     bounds = f" [{significant(ends[0], 3)}, {significant(ends[1], 3)}]" if spread and None not in ends else ""
     if change.get("guessed"):
-        return f"≈ {significant(shown, 2)}× {word}"
+        return f"{times(shown)} {word}" if change["exact"] else f"≈ {significant(shown, 2)}× {word}"
     if change["called"] == "same":
         return f"no change called ({times(factor)}{bounds})"
     return f"{times(shown)} {word}{bounds}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from edgecompress.stages.report import deltas, vega
+from edgecompress.stages.report import counts, deltas, pareto, pass_figures, power, roofline, vega
 from edgecompress.stages.report.marks import (
     Figure,
     Panel,
@@ -21,13 +21,11 @@ from edgecompress.stages.report.marks import (
     ticks,
 )
 from edgecompress.stages.report.numbers import (
+    COUNTED,
     guessed,
-    interval,
     known,
     plain,
     plural,
-    provenance,
-    scaled,
     significant,
     text,
 )
@@ -35,12 +33,19 @@ from edgecompress.stages.report.shapes import ecdf, histogram, strip
 from edgecompress.stages.report.vega import Spec, layer, told, unit
 
 TOP = 10  # operators in a panel
+LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions (dashed: simulated)"}
+NOT_RANKED = {"latency": "not raced", COUNTED: "not counted"}
 
 
 def every(report: Report) -> list[Figure]:
     """All figures, in the order of the page."""
-    makers: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators, energy)
-    return [make(report) for make in makers]
+    own: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators)
+    others = (counts.figure, roofline.figure, power.energy, power.traces)
+    return [
+        *(make(report) for make in (*own, *others)),
+        pareto.figure(report, report["pareto"]),
+        *pass_figures.every(report),
+    ]
 
 
 # ------------------------------------------------------------------ before and after
@@ -97,37 +102,37 @@ def _changes_spec(values: Values) -> Spec:
 
 
 def tradeoff(report: Report) -> Figure:
-    """Latency across, accuracy up, size as area; what was never raced stands in a lane of its own at the right."""
+    """Latency (or instructions) across, accuracy up, size as area; what has none stands in a lane of its own."""
     shown = [v for v in report["variants"] if known(v["numbers"]["accuracy"])]
     if not shown:
         return Figure("tradeoff", "Accuracy, latency, size", "No variant has an accuracy: nothing to draw.")
-    points, edge, scale = _points(report, shown)
+    by = deltas.ranked_by(report)
+    points, edge, scale = _points(report, shown, by)
     key = tuple((p["name"], f"{p['number']} {p['says']}") for p in points)
-    caption = "Left is faster, up is more accurate" if _higher(shown) else "Left is faster, down is more accurate"
+    caption = f"Left {LEFT[by]}, {'up' if _higher(shown) else 'down'} is more accurate"
     caption += "; the area is the artifact's size. Filled: shipped. Pale: it lost the race or is the one to beat. "
-    caption += "Hollow: it failed a check; without a latency it was never raced and stands right of the line."
-    return Figure(
-        "tradeoff", "Accuracy, latency, size", caption, (Panel("", _tradeoff_spec(points, edge, scale)),), key
-    )
+    caption += f"Hollow: it failed a check; what was {NOT_RANKED[by]} stands right of the line."
+    title = f"Accuracy, {by}, size"
+    return Figure("tradeoff", title, caption, (Panel("", _tradeoff_spec(points, edge, (by, scale))),), key)
 
 
 def _higher(shown: Sequence[Mapping[str, Any]]) -> bool:
     return shown[0]["numbers"]["accuracy"]["metric"] not in deltas.LOWER_IS_BETTER
 
 
-def _points(report: Report, shown: Sequence[Mapping[str, Any]]) -> tuple[Values, float | None, str]:
+def _points(report: Report, shown: Sequence[Mapping[str, Any]], by: str) -> tuple[Values, float | None, str]:
     """The points, where the lane of those without a latency begins (None: nowhere), and the x scale."""
-    times = [v["numbers"]["latency"]["value"] for v in shown if known(v["numbers"]["latency"])] or [1.0]
+    times = [v["numbers"][by]["value"] for v in shown if known(v["numbers"][by])] or [1.0]
     scale = "log" if max(times) > 4 * min(times) else "linear"
     ratio = max(max(times) / min(times), 1.5)
     edge, lane = max(times) * ratio**0.12, max(times) * ratio**0.25
     if scale == "linear":
         edge, lane = (max(times) + share * (max(times) - min(times) or max(times)) for share in (0.12, 0.25))
-    points = [_point(report, v, lane) for v in shown]
+    points = [_point(report, v, lane, by) for v in shown]
     for number, point in enumerate(points, 1):
         point["number"] = str(number)
     _dodge(points, scale)
-    return points, edge if any(not known(v["numbers"]["latency"]) for v in shown) else None, scale
+    return points, edge if any(not known(v["numbers"][by]) for v in shown) else None, scale
 
 
 def _dodge(points: Values, scale: str) -> None:
@@ -145,26 +150,26 @@ def _dodge(points: Values, scale: str) -> None:
         p["dx"] = 14 * (near.index(p) - (len(near) - 1) / 2)
 
 
-def _point(report: Report, variant: Mapping[str, Any], lane: float) -> dict[str, Any]:
+def _point(report: Report, variant: Mapping[str, Any], lane: float, by: str) -> dict[str, Any]:
     n = variant["numbers"]
-    raced = known(n["latency"])
+    raced = known(n[by])
+    rank = f"{text(n[by])}{' instructions' if by == COUNTED else ''}" if raced else NOT_RANKED[by]
     opacity = {"shipped": 0.95, "measured": 0.95, "lost": 0.0, "failed": 0.0}.get(variant["verdict"], 0.3)
-    words = (
-        f"{variant['name']}: {text(n['latency']) if raced else 'not raced'}, {text(n['accuracy'])}, {text(n['size'])}"
-    )
+    words = f"{variant['name']}: {rank}, {text(n['accuracy'])}, {text(n['size'])}"
     why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
     return {
         "name": variant["name"],
-        "x": n["latency"]["value"] if raced else lane,
+        "x": n[by]["value"] if raced else lane,
         "y": n["accuracy"]["value"],
         "bytes": n["size"]["value"] or 0,
         "fill": colour(report, variant["name"]),
-        "opacity": opacity,
+        "opacity": min(opacity, 0.15) if guessed(n[by]) else opacity,
         "says": f"{words} ({why})",
     }
 
 
-def _tradeoff_spec(points: Values, edge: float | None, scale: str) -> Spec:
+def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) -> Spec:
+    by, scale = across
     xs, ys = [p["x"] for p in points], [p["y"] for p in points]
     share = max(ys) <= 1 and min(ys) >= 0
     pad = max((max(ys) - min(ys)) * 0.25, 0.01 if share else abs(max(ys)) * 0.02) or 1.0
@@ -174,8 +179,10 @@ def _tradeoff_spec(points: Values, edge: float | None, scale: str) -> Spec:
         if scale == "log"
         else [min(xs) - 0.25 * (max(xs) - min(xs) or 1), max(xs) * 1.1]
     )
-    across = axis("latency, ms", values=ticks(domain[0], edge or domain[1], scale), grid=True)
-    x = quantity("x", across, type=scale, domain=domain)
+    title = {"latency": "latency, ms", COUNTED: "instructions, simulated"}[by]
+    short = {"format": "~s"} if by == COUNTED else {}
+    wide = axis(title, values=ticks(domain[0], edge or domain[1], scale), grid=True, **short)
+    x = quantity("x", wide, type=scale, domain=domain)
     y = quantity("y", axis("accuracy", grid=True, format=".3~%" if share else "~g"), domain=heights)
     size = {
         "field": "bytes",
@@ -183,14 +190,15 @@ def _tradeoff_spec(points: Values, edge: float | None, scale: str) -> Spec:
         "legend": None,
         "scale": {"type": "linear", "zero": True, "range": [40, 900]},
     }
-    circles = told(points, {"type": "point", "strokeWidth": 2}, "variant", x=x, y=y, size=size, **paint())
+    dashed = {"strokeDash": [4, 2]} if by == COUNTED else {}
+    circles = told(points, {"type": "point", "strokeWidth": 2, **dashed}, "variant", x=x, y=y, size=size, **paint())
     label = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": -1}
     number = {"field": "number", "type": "nominal"}
     numbers = [layer([p], {**label, "dx": p["dx"]}, x=x, y=y, text=number) for p in points]
-    return unit(250, [circles, *numbers, *_lane(edge, x)])
+    return unit(250, [circles, *numbers, *_lane(edge, x, NOT_RANKED[by])])
 
 
-def _lane(edge: float | None, x: Mapping[str, Any]) -> list[Spec]:
+def _lane(edge: float | None, x: Mapping[str, Any], text: str) -> list[Spec]:
     if edge is None:
         return []
     rule = {"type": "rule", "strokeDash": [3, 3], "color": "var(--line)"}
@@ -202,13 +210,13 @@ def _lane(edge: float | None, x: Mapping[str, Any]) -> list[Spec]:
         "y": 0,
         "fontSize": 10,
         "color": "var(--muted)",
-        "text": "not raced",
+        "text": text,
     }
     at = [{"x": edge}]
     return [layer(at, rule, x=x), layer(at, words, x=x)]
 
 
-# ------------------------------------------------------------------ operators and energy
+# ------------------------------------------------------------------ operators
 
 
 def operators(report: Report) -> Figure:
@@ -244,52 +252,6 @@ def _operators(variant: Mapping[str, Any], fill: str) -> Panel:
         unit(42 + 20 * len(values), [bars]),
         variant["name"],
     )
-
-
-def energy(report: Report) -> Figure:
-    """Energy per inference of the finalists, hollow where a model says so, each with its band."""
-    shown = [v for v in report["variants"] if known(v["numbers"]["energy_gross"])]
-    if not shown:
-        reasons = {v["numbers"]["energy_gross"]["reason"] for v in report["variants"]} or {"no variant"}
-        return Figure("energy", "Energy per inference", f"No energy number: {'; '.join(sorted(reasons))}.")
-    largest = max(v["numbers"]["energy_gross"]["value"] for v in shown)
-    factor, shown_unit = scaled(largest, shown[0]["numbers"]["energy_gross"]["unit"])
-    values = [_joules(v, factor, colour(report, v["name"])) for v in shown]
-    behind = sorted({provenance(v["numbers"]["energy_gross"]) for v in shown})
-    caption = f"Gross, per inference: {'; '.join(behind)}. {_ESTIMATE}"
-    key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['energy_gross'], spread=True)}") for v in shown)
-    return Figure("energy", "Energy per inference", caption, (Panel("", _energy_spec(values, shown_unit)),), key)
-
-
-_ESTIMATE = "Hollow bars are estimates, the line is their band; an estimate is never compared with a measurement."
-
-
-def _joules(variant: Mapping[str, Any], factor: float, fill: str) -> dict[str, Any]:
-    n = variant["numbers"]["energy_gross"]
-    ends = {end: n[end] / factor if n[end] is not None else None for end in ("low", "high")}
-    said = f"{variant['name']}: {text(n)} {interval(n)} ({provenance(n)})"
-    return {
-        "label": variant["name"],
-        "e": n["value"] / factor,
-        "fill": fill,
-        "opacity": 0.08 if guessed(n) else 0.85,
-        **ends,
-        "says": said,
-    }
-
-
-def _energy_spec(values: Values, shown: str) -> Spec:
-    y = labels()
-    x = quantity("e", axis(shown, grid=True), zero=True)
-    dashed = {"type": "bar", "height": 20, "strokeDash": [4, 2], "strokeWidth": 1.5}
-    plain = {"type": "bar", "height": 20}
-    hollow = [v for v in values if v["opacity"] < 0.5]
-    layers = [told([v], dashed if v in hollow else plain, "energy", x=x, y=y, **paint()) for v in values]
-    spans = [v for v in values if v["low"] is not None and v["high"] is not None]
-    rule = layer(
-        spans, {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}, x=also(x, "low"), x2={"field": "high"}, y=y
-    )
-    return unit(46 + 34 * len(values), [*layers, rule])
 
 
 def drawn(figure: Figure) -> list[str]:

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import html
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.stages.report import figures, tables
+from edgecompress.stages.report import counts, deltas, figures, pareto, pass_tables, place, power, roofline, tables
 from edgecompress.stages.report.marks import Figure, Panel, colour, dash
 from edgecompress.stages.report.numbers import interval, known, provenance, text
 from edgecompress.stages.report.tables import Table
+from edgecompress.stages.report.tags import Raw, bdi, tag, void
 
 Report = Mapping[str, Any]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-TILES = ("latency", "size", "accuracy", "peak_rss", "energy_gross", "inferences_per_joule", "throughput")
+TILES = (
+    "latency",
+    "instructions",
+    "size",
+    "accuracy",
+    "peak_rss",
+    "energy_gross",
+    "inferences_per_joule",
+    "throughput",
+)
 SHOWN_TILES = 6
 SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
 SIGNS_USED = (
     "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
 )
 WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships", "failed": "Failed"}
-
-
-_NUMBER = r"[−\d.,]*\d"
-_UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ])(?!\w)"
-_INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
-_TOGETHER = re.compile(rf"{_INTERVAL}|(?:≈ )?{_NUMBER} {_UNIT}|≈ (?=\d)")
-
-
-class Raw(str):
-    """Text that is HTML already; every other text is escaped on its way into an element."""
-
-
-def tag(name: str, /, *children: str | Iterable[str], **attributes: str) -> Raw:
-    """One element. `class_` is class, `aria_label` is aria-label; every child that is not Raw is escaped."""
-    flat = [c for child in children for c in ([child] if isinstance(child, str) else child)]
-    inner = "".join(c if isinstance(c, Raw) else html.escape(c) for c in flat)
-    names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
-    given = "".join(f' {names[key]}="{html.escape(value)}"' for key, value in attributes.items())
-    return Raw(f"<{name}{given}>{inner}</{name}>")
-
-
-def void(name: str, /, **attributes: str) -> Raw:
-    """An element without an end."""
-    return Raw(tag(name, **attributes).removesuffix(f"</{name}>"))
 
 
 def page(report: Report) -> str:
@@ -70,16 +54,6 @@ def page(report: Report) -> str:
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _unbroken(found: re.Match[str]) -> str:
-    """A dash allows a break after it, even before a space that does not: a word joiner forbids that one too."""
-    return found[0].replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}")
-
-
-def _name(value: str) -> Raw:
-    """A name that strangers chose, kept from reordering its neighbours; numbers keep their units and intervals."""
-    return tag("bdi", _TOGETHER.sub(_unbroken, value))
-
-
 def _header(report: Report, title: str) -> Raw:
     facts = [("target", report["target"].get("name")), ("device", report["device"].get("name"))]
     facts += [("profile", report["profile"].get("name")), ("model", report["source"].get("model"))]
@@ -88,12 +62,12 @@ def _header(report: Report, title: str) -> Raw:
         ("threads", str(report["run"]["threads"])),
         ("date", report["date"][:16].replace("T", " ")),
     ]
-    chips = [tag("li", tag("span", label), " ", _name(str(value))) for label, value in facts if value]
+    chips = [tag("li", tag("span", label), " ", bdi(str(value))) for label, value in facts if value]
     command = tag("p", tag("code", report["command"]), class_="command") if report["command"] else Raw("")
     return tag(
         "header",
         tag("p", "edgecompress report", class_="kicker"),
-        tag("h1", _name(title)),
+        tag("h1", bdi(title)),
         command,
         tag("ul", chips, class_="chips"),
     )
@@ -116,7 +90,7 @@ def _tile(row: Mapping[str, Any]) -> Raw:
     n = row["after"]
     before = f"{text(row['before'])} in {row['before_of']}" if known(row["before"]) else ""
     behind = "" if n["status"] == "measured" else provenance(n, brief=True)
-    small = [tag("span", _name(words)) for words in (interval(n), before and f"was {before}", behind) if words]
+    small = [tag("span", bdi(words)) for words in (interval(n), before and f"was {before}", behind) if words]
     called = (row["change"] or {}).get("called", "none")
     pill = tag("p", row["short"], class_=f"pill {called}") if row["short"] else Raw("")
     value = tag("p", text(n), class_="value")
@@ -141,7 +115,8 @@ def _sections(report: Report) -> list[Raw]:
     drawn = {f.name: f for f in figures.every(report)}
 
     def fig(*names: str) -> Raw:
-        return tag("div", [_figure(report, drawn[name]) for name in names], class_="figures")
+        shown = [drawn[name] for name in names if drawn[name].panels or drawn[name].caption]
+        return tag("div", [_figure(report, one) for one in shown], class_="figures") if shown else Raw("")
 
     def rows(make: Any) -> Raw:
         return _table(report, make(report))
@@ -149,23 +124,77 @@ def _sections(report: Report) -> list[Raw]:
     return [
         _section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
         _section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
+        _speed(report, rows, fig),
+        *_passes(report, fig),
         _section(
-            "Latency",
-            rows(tables.latencies),
-            fig("ecdf", "histogram", "strip"),
-            _more("Every session", rows(tables.sessions)),
+            "Operators",
+            rows(tables.operators),
+            *_titled(report, tables.fallback),
+            fig("operators"),
+            fig("roofline"),
+            *_titled(report, roofline.table),
+            *_folded(report, roofline.operators),
         ),
-        _section("Operators", rows(tables.operators), *_titled(report, tables.fallback), fig("operators")),
         _section("Does it compute the same", *_proof(report, rows)),
-        _section("Memory", rows(tables.memory)),
-        _section("Energy", rows(tables.energy), fig("energy"), _more("Sensors not used", rows(tables.sensors))),
+        _section("Memory", rows(tables.memory), fig("timeline"), *_folded(report, pass_tables.timeline)),
+        _section(
+            "Energy",
+            rows(tables.energy),
+            fig("energy", "power"),
+            *_folded(report, power.table),
+            *_tradeoffs(report, fig),
+            *_folded(report, tables.sensors),
+        ),
         tag("div", _data(report), _environment(report), class_="columns"),
         _section("How it was made", *_making(report, rows)),
     ]
 
 
+def _speed(report: Report, rows: Any, fig: Any) -> Raw:
+    """Latency, or on a simulated device instructions: there nothing is timed."""
+    if deltas.ranked_by(report) != "latency":
+        said = [tag("li", bdi(line)) for line in counts.kernels(report)]
+        return _section("Instructions", rows(counts.table), tag("ul", said, class_="said"), fig("instructions"))
+    every = _more("Every session", rows(tables.sessions))
+    return _section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
+
+
+PASSES: tuple[tuple[str, str, str, tuple[Callable[[Report], Table], ...]], ...] = (
+    ("sustained", "Over minutes", "sustained", (pass_tables.sustained, pass_tables.windows)),
+    ("periodic", "At a fixed rate", "periodic", (pass_tables.periodic,)),
+    ("throughput", "Throughput by batch", "throughput", (pass_tables.throughput,)),
+    ("cold", "From a cold start", "cold", (pass_tables.cold,)),
+)
+ELSEWHERE = ("memory", "roofline")  # passes whose figures stand in the sections of what they look at
+
+
+def _passes(report: Report, fig: Any) -> Iterator[Raw]:
+    """A section for each pass that ran; of one that nobody here knows, its own words."""
+    known_ = {name: (title, figure, makers) for name, title, figure, makers in PASSES}
+    for name in (look["pass"] for look in report["passes"] if look["pass"] not in ELSEWHERE):
+        title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: pass_tables.said(r, name),)))
+        first, *rest = (make(report) for make in makers)
+        more = [_more(table.title, _table(report, table)) for table in rest if table.rows]
+        yield _section(title, _table(report, first), *([fig(figure)] if figure else []), *more)
+
+
+def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
+    """Where there are at least two points to hold against each other."""
+    rows = report["pareto"]
+    return (
+        [fig("pareto"), _more("Accuracy, latency, energy", _table(report, pareto.table(rows)))] if len(rows) > 1 else []
+    )
+
+
+def _folded(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
+    """A table behind its title, where there is something in it."""
+    table = make(report)
+    return [_more(table.title, _table(report, table))] if table.rows else []
+
+
 def _proof(report: Report, rows: Any) -> list[Raw]:
     return [
+        *_titled(report, place.agreed),
         *_titled(report, tables.metrics),
         *_titled(report, tables.outputs),
         _more("Every check", rows(tables.checks)),
@@ -193,11 +222,9 @@ def _data(report: Report) -> Raw:
 
 
 def _environment(report: Report) -> Raw:
-    device = {k: v for k, v in report["environment"].items() if k != "runtimes"}
-    runtimes = tables.pairs("Runtimes", {**report["environment"].get("runtimes", {}), "installed": report["versions"]})
-    return _section(
-        "Environment", _table(report, tables.pairs("Environment", device)), _more("Runtimes", _table(report, runtimes))
-    )
+    installed = tables.pairs("Installed here", report["versions"])
+    more = _more("Installed here", _table(report, installed))
+    return _section("Environment", _table(report, place.table(report)), *_titled(report, place.runtimes), more)
 
 
 def _source(report: Report) -> Table:
@@ -215,9 +242,7 @@ def _more(title: str, *parts: Raw) -> Raw:
 def _table(report: Report, table: Table) -> Raw:
     if not table.rows:
         return tag("p", table.empty, class_="empty") if table.empty else Raw("")
-    head = (
-        tag("thead", tag("tr", [tag("th", _name(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
-    )
+    head = tag("thead", tag("tr", [tag("th", bdi(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
     rows = [_row(report, row, table, i) for i, row in enumerate(table.rows)]
     body = tag("table", head, tag("tbody", rows), class_="facts" if not head else "rows")
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
@@ -225,16 +250,14 @@ def _table(report: Report, table: Table) -> Raw:
 
 def _row(report: Report, row: tuple[str, ...], table: Table, place: int) -> Raw:
     named = table.head[0] == "variant"
-    first = [_swatch(report, row[0]), " ", _name(row[0])] if named else [_name(row[0])]
+    first = [_swatch(report, row[0]), " ", bdi(row[0])] if named else [bdi(row[0])]
     cells = [tag("th", first, scope="row"), *(_cell(cell) for cell in row[1:])]
     return tag("tr", cells, class_="marked") if place == table.marked else tag("tr", cells)
 
 
 def _cell(cell: str) -> Raw:
     """Long hashes and paths may break anywhere; figures keep to one column."""
-    return (
-        tag("td", _name(cell), class_="long") if max(map(len, cell.split()), default=0) > 28 else tag("td", _name(cell))
-    )
+    return tag("td", bdi(cell), class_="long") if max(map(len, cell.split()), default=0) > 28 else tag("td", bdi(cell))
 
 
 def _swatch(report: Report, name: str) -> Raw:
@@ -247,7 +270,7 @@ def _swatch(report: Report, name: str) -> Raw:
 def _figure(report: Report, figure: Figure) -> Raw:
     pictures = zip(figure.panels, figures.drawn(figure), strict=True)
     panels = [_panel(report, panel, Raw(svg)) for panel, svg in pictures]
-    caption = tag("figcaption", _name(figure.caption))
+    caption = tag("figcaption", bdi(figure.caption))
     shape = "many" if len(panels) > 1 else "one" if figure.key else "plain"
     parts = (
         tag("h3", figure.title),
@@ -258,14 +281,14 @@ def _figure(report: Report, figure: Figure) -> Raw:
 
 
 def _key(report: Report, figure: Figure) -> Raw:
-    lines = [tag("li", _swatch(report, name), " ", _name(words)) for name, words in figure.key]
+    lines = [tag("li", _swatch(report, name), " ", bdi(words)) for name, words in figure.key]
     return tag("ul", lines, class_="key") if lines else Raw("")
 
 
 def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
     if not panel.heading:
         return tag("div", svg, class_="panel")
-    name = [_swatch(report, panel.variant), " ", tag("b", _name(panel.variant)), " "] if panel.variant else []
+    name = [_swatch(report, panel.variant), " ", tag("b", bdi(panel.variant)), " "] if panel.variant else []
     return tag(
         "div",
         tag("p", *name, tag("span", panel.heading), class_="heading"),

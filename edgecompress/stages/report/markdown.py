@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.stages.report import tables
+from edgecompress.stages.report import counts, pareto, pass_tables, place, power, roofline, tables
 from edgecompress.stages.report.tables import Table
 
 SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
@@ -31,15 +31,43 @@ def _tables(report: Mapping[str, Any]) -> list[Table]:
         tables.before_after,
         tables.variants,
         tables.slow,
+        counts.table,
         tables.latencies,
         tables.memory,
         tables.energy,
+        power.table,
         tables.sensors,
     )
-    proof = (tables.metrics, tables.outputs, tables.checks, tables.fallback, tables.operators, tables.sessions)
+    proof = (
+        place.agreed,
+        tables.metrics,
+        tables.outputs,
+        tables.checks,
+        tables.fallback,
+        tables.operators,
+        tables.sessions,
+    )
+    looks = (
+        pass_tables.said,
+        pass_tables.sustained,
+        pass_tables.periodic,
+        pass_tables.throughput,
+        pass_tables.cold,
+        pass_tables.timeline,
+        roofline.table,
+    )
     rest = (tables.configuration, tables.stages, tables.files)
-    facts = (tables.pairs("Data", report["data"] or {}), tables.pairs("Environment", report["environment"]))
-    return [*(make(report) for make in (*own, *proof)), *facts, *(make(report) for make in rest)]
+    facts = (tables.pairs("Data", report["data"] or {}), place.table(report), place.runtimes(report))
+    return [
+        *(make(report) for make in (*own, *looks, *proof)),
+        *_together(report),
+        *facts,
+        *(make(report) for make in rest),
+    ]
+
+
+def _together(report: Mapping[str, Any]) -> list[Table]:
+    return [pareto.table(report["pareto"])] if len(report["pareto"]) > 1 else []
 
 
 def _section(table: Table) -> str:

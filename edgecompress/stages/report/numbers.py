@@ -12,6 +12,7 @@ from edgecompress.model import Measured
 
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
+COUNTED = "instructions"  # a simulator's, and yet exact: written in full, never with ≈
 DASH = "–"
 
 
@@ -30,6 +31,11 @@ def missing(metric: str, unit: str, reason: str) -> Number:
 def known(n: Mapping[str, Any] | None) -> bool:
     """Whether there is a value at all."""
     return n is not None and n["value"] is not None
+
+
+def vague(n: Mapping[str, Any]) -> bool:
+    """Whether it deserves a ≈ and two digits: guessed, and no count."""
+    return guessed(n) and n["unit"] != COUNTED
 
 
 def guessed(n: Mapping[str, Any]) -> bool:
@@ -55,6 +61,7 @@ _STEPS: dict[str, tuple[tuple[float, float, str], ...]] = {  # unit -> (from, di
     "s": ((1e-1, 1.0, "s"), (0, 1e-3, "ms")),
     "fraction": ((0, 0.01, "%"),),
     "1/J": ((0, 1.0, "/J"),),
+    COUNTED: ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0, 1.0, "")),
 }
 _DIGITS = {"bytes": 3, "ms": 4, "/s": 4, "fraction": 3}
 
@@ -69,7 +76,7 @@ def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
     if n is None or n["value"] is None:
         return DASH
     factor, unit = scaled(n["value"], n["unit"])
-    head = f"{'≈ ' if guessed(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    head = f"{'≈ ' if vague(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
     return f"{head} {interval(n)}".rstrip() if spread else head
 
 
@@ -79,12 +86,12 @@ def plain(value: float | None, unit: str) -> str:
 
 
 def _digits(n: Mapping[str, Any], value: float) -> str:
-    whole = n["unit"] in ("bytes", "items", "operators") and float(value).is_integer()
-    if whole and not guessed(n) and abs(value) < 1e4:
+    whole = n["unit"] in ("bytes", "items", "operators", COUNTED) and float(value).is_integer()
+    if whole and not vague(n) and abs(value) < 1e4:
         return f"{int(value)}".replace("-", "−")
     if n["unit"] == "fraction" and 0 < abs(value) < 1:
         return f"{value:.2f}".replace("-", "−")
-    return significant(value, 2 if guessed(n) else _DIGITS.get(n["unit"], 4))
+    return significant(value, 2 if vague(n) else _DIGITS.get(n["unit"], 4))
 
 
 def _space(unit: str) -> str:
@@ -99,7 +106,7 @@ def interval(n: Mapping[str, Any]) -> str:
     middle, low, high = (_digits(n, n[end] / factor) for end in ("value", "low", "high"))
     if low == middle == high:
         return ""
-    return f"({low} – {high})" if guessed(n) else f"[{low}, {high}]"
+    return f"({low} – {high})" if vague(n) else f"[{low}, {high}]"
 
 
 def provenance(n: Mapping[str, Any], brief: bool = False) -> str:

@@ -10,6 +10,7 @@ from edgecompress.stages.report import deltas
 from edgecompress.stages.report.numbers import DASH, known, plain, provenance, significant, text
 
 Report = Mapping[str, Any]
+RANKS = {"latency": "latency", "instructions": "instructions (simulated)"}
 ENERGY = ("energy_gross", "energy_net", "inferences_per_joule", "power")
 
 
@@ -42,16 +43,17 @@ def _delta(row: Mapping[str, Any], baseline: str) -> tuple[str, ...]:
 
 def variants(report: Report) -> Table:
     """Every variant, and why each lost."""
-    head = ("variant", "runtime", "latency", "accuracy", "size", "verdict")
+    by = deltas.ranked_by(report)
+    head = ("variant", "runtime", RANKS[by], "accuracy", "size", "verdict")
     names = [v["name"] for v in report["variants"]]
-    rows = tuple(_variant(v) for v in report["variants"])
+    rows = tuple(_variant(v, by) for v in report["variants"])
     return Table("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
 
 
-def _variant(variant: Mapping[str, Any]) -> tuple[str, ...]:
+def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
     n = variant["numbers"]
     why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
-    return variant["name"], variant["runtime"], text(n["latency"]), text(n["accuracy"]), text(n["size"]), why
+    return variant["name"], variant["runtime"], text(n[by]), text(n["accuracy"]), text(n["size"]), why
 
 
 def sessions(report: Report) -> Table:
@@ -79,7 +81,7 @@ def latencies(report: Report) -> Table:
     """Median with interval and the tail, where the runs hold it."""
     head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
     return Table(
-        "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Not measured."
+        "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Nothing was timed."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.stages.report import tables
+from edgecompress.stages.report import pass_tables, tables
 from edgecompress.stages.report.numbers import cleaned
 from edgecompress.stages.report.tables import Table
 
@@ -28,6 +28,8 @@ def render(report: Mapping[str, Any]) -> Group:
         parts += ["", _table(tables.variants(clean), {})]
     if (slow := tables.slow(clean)).rows:
         parts += ["", _table(slow, {})]
+    if (said := pass_tables.said(clean)).rows:
+        parts += ["", _table(said, {})]
     return Group(*parts, *_notes(clean), _verdict(clean))
 
 

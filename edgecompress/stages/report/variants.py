@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.model import Artifact, Request, sha256_of
-from edgecompress.stages.report.numbers import Number, missing, number
+from edgecompress.stages.report import counts, place, power
+from edgecompress.stages.report.numbers import COUNTED, Number, missing, number
 from edgecompress.stages.report.sessions import Session, bounds, of_variant, values
 from edgecompress.statistic import ENOUGH
 
 Variant = dict[str, Any]
+NOT_TIMED = "the device is simulated: instructions are counted, nothing is timed"
 CLOCK = "monotonic clock around each run"
 PER_SESSION = (("load", "load_ms", "ms"), ("first", "first_ms", "ms"))
 RSS = (("peak_rss", "memory.peak_rss_bytes"), ("file_backed", "memory.file_backed_bytes"))
@@ -50,6 +52,9 @@ def one(request: Request, name: str) -> Variant:
         "sessions": sessions,
         "distribution": shape,
         "ops": _ops(inputs.get("ops"), name),
+        "count": counts.of_variant(inputs.get("count"), name),
+        "power_trace": power.trace(inputs.get("energy"), name),
+        "agree": place.agreement(inputs.get(f"{name}/agree")),
     }
 
 
@@ -83,11 +88,12 @@ def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
 
 def _numbers(request: Request, name: str, sessions: Sequence[Session], reason: str) -> dict[str, Number]:
     artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
-    why = _unmeasured(sessions, reason)
+    why = _unmeasured(sessions, reason) if "count" not in request.inputs else reason or NOT_TIMED
     latency = _latency(sessions, why)
     return {
         "latency": latency,
         **_percentiles(sessions, why),
+        COUNTED: _instructions(request, name, reason),
         "throughput": _throughput(latency, request.context.batch),
         **{metric: _median(sessions, metric, (key, unit), why) for metric, key, unit in PER_SESSION},
         "accuracy": _accuracy(verdict, reason),
@@ -112,6 +118,13 @@ def _median(sessions: Sequence[Session], metric: str, what: tuple[str, str], why
 
 def _latency(sessions: Sequence[Session], why: str) -> Number:
     return _median(sessions, "latency", ("median_ms", "ms"), why)
+
+
+def _instructions(request: Request, name: str, reason: str) -> Number:
+    count = request.inputs.get("count")
+    crashed = count.facts["variants"].get(name, {}).get("crashed") if count else ""
+    stand_in = place.simulated(request.options.get("device") or {})
+    return counts.total(counts.of_variant(count, name), stand_in, f"crashed: {crashed}" if crashed else reason)
 
 
 def _percentiles(sessions: Sequence[Session], why: str) -> dict[str, Number]:

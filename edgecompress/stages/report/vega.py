@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,11 @@ SVG = "http://www.w3.org/2000/svg"
 WIDTH = 340
 Spec = dict[str, Any]
 FONT = "Arial, 'Helvetica Neue', Helvetica, 'Liberation Sans', sans-serif"  # all as wide as what Vega measures with
+
+INHERITED = {"font-family": FONT, "font-size": "11px"}  # of every text, said once
+DEFAULTS = {("opacity", "1"), ("stroke-width", "1"), ("fill-opacity", "1")}
+GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height")
+_LONG = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 
 _AXIS = {
     "labelColor": "var(--muted)",
@@ -59,8 +65,10 @@ def svg(spec: Spec, name: str) -> str:
         _own_ids(element, name)
         _titled(element)
     _without_hidden(root)
-    root.set("class", "plot")
+    for element in root.iter():
+        _lean(element)
     root.attrib.pop("width"), root.attrib.pop("height")
+    root.attrib |= {"class": "plot", **INHERITED}
     ElementTree.register_namespace("", SVG)
     return ElementTree.tostring(root, encoding="unicode")
 
@@ -82,9 +90,19 @@ def _titled(element: ElementTree.Element) -> None:
         element.set("role", "img")
 
 
+def _lean(element: ElementTree.Element) -> None:
+    """A third of the bytes: what is the default or inherited anyway, and digits that no screen shows."""
+    for key, value in list(element.attrib.items()):
+        if key in ("class", "pointer-events") or (key, value) in DEFAULTS or INHERITED.get(key) == value:
+            del element.attrib[key]
+        elif key in GEOMETRY:
+            element.set(key, _LONG.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value))
+
+
 def _without_hidden(root: ElementTree.Element) -> None:
     """Labels that overlapped and empty outlines are only bytes."""
     for parent in list(root.iter()):
         for child in list(parent):
-            if child.get("opacity") == "0" or (child.get("aria-hidden") == "true" and child.get("d") == ""):
+            empty = child.get("aria-hidden") == "true" and child.get("d") == ""
+            if child.get("opacity") == "0" or child.get("class") == "background" or empty:
                 parent.remove(child)

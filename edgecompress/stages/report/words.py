@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgecompress.stages.report.deltas import find
-from edgecompress.stages.report.numbers import guessed, known, plural, text
+from edgecompress.stages.report import counts, passes, place
+from edgecompress.stages.report.deltas import find, ranked_by
+from edgecompress.stages.report.numbers import COUNTED, guessed, known, plural, text
 
 Report = Mapping[str, Any]
 METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has one of them
@@ -27,8 +28,9 @@ def _outcome(report: Report) -> str:
 
 def _shipped(report: Report) -> str:
     rows = {row["metric"]: row for row in report["deltas"]}
-    said = [text(rows["latency"]["after"])] if "latency" in rows else []
-    said += [_change(rows[m]) for m in ("latency", "size") if m in rows and rows[m]["change"]]
+    by = ranked_by(report)
+    said = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
+    said += [_change(rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
     if known(rows["accuracy"]["after"]):
         said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
     one = "; one session, so no change is called" if _one_session(report) else ""
@@ -37,19 +39,25 @@ def _shipped(report: Report) -> str:
     return f"{report['subject']} ships: {', '.join(filter(None, said)) or 'nothing was measured'}{one}."
 
 
+def _took(n: Mapping[str, Any]) -> str:
+    return f"{text(n)} instructions per inference (simulated)" if n["unit"] == COUNTED else text(n)
+
+
 def _change(row: Mapping[str, Any]) -> str:
-    return (
-        f"{row['says']} than {row['before_of']}"
-        if row["change"]["called"] != "same"
-        else f"as {row['before_of']}: {row['says']}"
-    )
+    if row["metric"] == COUNTED:
+        return f"{row['says']} instructions than {row['before_of']} (simulated)"
+    if row["change"]["called"] == "same":
+        return f"as {row['before_of']}: {row['says']}"
+    return f"{row['says']} than {row['before_of']}"
 
 
 def _measured(report: Report) -> str:
     subject = find(report, report["subject"])
     if subject is None:
         return f"{plural(len(report['variants']), 'artifact')} measured."
-    latency = subject["numbers"]["latency"]
+    latency, counted = subject["numbers"]["latency"], subject["numbers"][COUNTED]
+    if known(counted):
+        return f"{subject['name']} takes {_took(counted)}; nothing was timed."
     if not known(latency):
         return f"{subject['name']}: no latency, {latency['reason']}."
     sessions = plural(latency["n"], "session")
@@ -71,7 +79,7 @@ def _first_bad(report: Report) -> str:
 
 def _one_session(report: Report) -> bool:
     measured = report["deltas"] and not report["choice"]["unmeasured"]
-    return bool(measured) and (report["profile"].get("sessions") or 0) == 1
+    return bool(measured) and ranked_by(report) != COUNTED and (report["profile"].get("sessions") or 0) == 1
 
 
 def notes(report: Report) -> list[dict[str, str]]:
@@ -86,6 +94,10 @@ def _warnings(report: Report) -> Iterator[str]:
         yield "The data is random: accuracy and calibration say nothing about real inputs."
     if why := report["choice"]["unmeasured"]:
         yield f"Not measured on the target: {why}. No number of another machine ranks the variants: their order does."
+    if why := report["not_measured"]:
+        yield f"Energy had to be measured: {why}."
+    yield from counts.apart(report)
+    yield from _throttled(report)
     for variant in report["variants"]:
         yield from _warnings_of(variant, report["subject"])
 
@@ -109,6 +121,17 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
     yield from _not_judged(variant["verify"] or {})
 
 
+def _throttled(report: Report) -> Iterator[str]:
+    """A rate that did not hold is told before any number of it."""
+    for name, answer in passes.answers(report, "sustained").items():
+        if answer["throttling"]["flagged"]:
+            yield f"{name} throttles: {answer['throttling']['reason']}."
+    for look in report["passes"]:
+        for name, found in look["variants"].items():
+            if found["why"]:
+                yield f"Pass {look['pass']} tells nothing of {name}: {found['why']}."
+
+
 def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
     """Promises that nobody could hold; a limit that is for another kind of metric is none of them."""
     if verify and not verify.get("metric"):
@@ -124,6 +147,7 @@ def _notes(report: Report) -> Iterator[str]:
     if virtual := report["environment"].get("virtual"):
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
         yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
+    yield from _of_the_device(report)
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
@@ -139,3 +163,17 @@ def _notes(report: Report) -> Iterator[str]:
     kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
     if kept:
         yield f"report.json keeps one of up to {max(kept)} latencies of a session; the rounds' own files keep them all."
+
+
+def _of_the_device(report: Report) -> Iterator[str]:
+    """What stood in for it, how its clock is governed, and whether it answers as this machine does."""
+    if report["simulated"]:
+        device = report["device"].get("name") or "the device"
+        yield f"{report['simulated']} stands in for {device}: fewer instructions need not be faster on the real one."
+    governor = report["environment"].get("governor")
+    if governor and governor != "performance" and not report["simulated"]:
+        yield f"The governor is {governor}: the clock follows the load."
+    subject = find(report, report["subject"])
+    if subject and (said := place.agrees(subject)):
+        yield f"{subject['name']} {said}."
+    yield from counts.kernels(report, (report["subject"], report["baseline"]))

@@ -1,0 +1,40 @@
+"""HTML elements as text: what is not HTML already is escaped, numbers keep their units beside them."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+_NUMBER = r"[−\d.,]*\d"
+_UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ]|[kMG]|°C|MHz|GB/s|GFLOP/s)(?!\w)"
+_INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
+_TOGETHER = re.compile(rf"{_INTERVAL}|(?:≈ )?{_NUMBER} {_UNIT}|≈ (?=\d)")
+
+
+class Raw(str):
+    """Text that is HTML already; every other text is escaped on its way into an element."""
+
+
+def tag(name: str, /, *children: str | Iterable[str], **attributes: str) -> Raw:
+    """One element. `class_` is class, `aria_label` is aria-label; every child that is not Raw is escaped."""
+    flat = [c for child in children for c in ([child] if isinstance(child, str) else child)]
+    inner = "".join(c if isinstance(c, Raw) else html.escape(c) for c in flat)
+    names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
+    given = "".join(f' {names[key]}="{html.escape(value)}"' for key, value in attributes.items())
+    return Raw(f"<{name}{given}>{inner}</{name}>")
+
+
+def void(name: str, /, **attributes: str) -> Raw:
+    """An element without an end."""
+    return Raw(tag(name, **attributes).removesuffix(f"</{name}>"))
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    """A dash allows a break after it, even before a space that does not: a word joiner forbids that one too."""
+    return found[0].replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}")
+
+
+def bdi(value: str) -> Raw:
+    """A name that strangers chose, kept from reordering its neighbours; numbers keep their units and intervals."""
+    return tag("bdi", _TOGETHER.sub(_unbroken, value))
