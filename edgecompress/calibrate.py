@@ -28,6 +28,7 @@ from edgecompress.model import Artifact, Request, TensorSpec
 from edgecompress.stages import measure
 
 RUNTIME = "onnx"
+FORMAT = "onnx"  # of the nets
 SENSOR = "calibrated"  # the one that reads what is written here
 COVERS = 0.95  # of new nets that the band is to hold, where there are held-out errors enough
 ENOUGH = 3  # measured nets for each coefficient
@@ -99,7 +100,7 @@ def build(micro: Micro, folder: Path) -> tuple[Artifact, Artifact]:
     tensors.write_split(data / "test", {"x": drawn.integers(0, 255, items).astype(dtype)})
     samples = Artifact(data, "samples", (TensorSpec("x", items, dtype),)).write()
     ends = (TensorSpec("x", operator.given, dtype),), (TensorSpec("y", operator.out, dtype),)
-    return Artifact(net, RUNTIME, *ends).write(), samples
+    return Artifact(net, FORMAT, *ends).write(), samples
 
 
 def _operator(micro: Micro) -> _Operator:
@@ -181,6 +182,7 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
     place, how = catalog.device(device), catalog.profile(profile)
     module = registry.load("runtimes", RUNTIME)
     envs.require(module, "energy calibrate")
+    file = _checked(out or Path(f"{place.name}-energy.toml"))
     known = context(place.name, place.value, {"threads": threads})
     options = {"profile": dataclasses.asdict(how.value), "runtimes": {"net": RUNTIME}}
     with tempfile.TemporaryDirectory() as scratch:
@@ -203,7 +205,7 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
             "nets": {"left_out": left_out, "measured": [row.name for row in rows]},
             "environment": {"versions": envs.versions(module), **around},
         }
-    return write(told, out or Path(f"{place.name}-energy.toml"))
+    return write(told, file)
 
 
 def _sensor(bench: measure.Bench, device: str) -> str:
@@ -324,12 +326,22 @@ def _hull(rows: Sequence[Row]) -> dict[str, Any]:
 # --------------------------------------------------------------------------- the file
 
 
+def _checked(file: Path) -> Path:
+    """The file, before minutes are spent on it. Raises InputError where it cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{file}: its folder cannot be made: {error}; give another --out") from error
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise InputError(f"{file}: cannot be written; give another --out")
+    return file
+
+
 def write(told: Mapping[str, Any], file: Path) -> Path:
     """A calibration as TOML, whole or not at all."""
     head = "# Written by `edgecompress energy calibrate`; name it in a device's options: calibrated = { file = ... }\n"
     part = file.with_name(f".{file.name}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(head + "\n".join(_toml(told, "")) + "\n", encoding="utf-8")
         os.replace(part, file)
     except OSError as error:

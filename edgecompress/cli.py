@@ -302,7 +302,7 @@ def _add_energy(commands: Any) -> None:
     energy = commands.add_parser(
         "energy",
         help="energy where no sensor is: calibrate",
-        description="Finds out what energy goes with on a device that has a sensor, for those of its class without one.",
+        description="Learns energy on a device that has a sensor, for the devices of its class that have none.",
     )
     inside = energy.add_subparsers(title="commands", metavar="COMMAND", required=True)
     calibrate = _command(

@@ -350,7 +350,10 @@ def _shaped(model: Any, artifact: Artifact, batch: int) -> Any:
             kind, own = STAND_INS[node.op_type]
             kept = [node.input[i] for i in own if i < len(node.input)]
             node.op_type, node.domain, node.input[:] = kind, "", kept
-    return onnx.shape_inference.infer_shapes(copy, data_prop=True).graph
+    try:
+        return onnx.shape_inference.infer_shapes(copy, data_prop=True).graph
+    except onnx.shape_inference.InferenceError as error:
+        raise StageFailed(f"{artifact.path}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _onnx_tensors(graph: Any, shaped: Any) -> dict[str, Tensor]:
