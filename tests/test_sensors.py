@@ -673,7 +673,7 @@ ABSENT = {
     hwmon: "no chip with energy or power channels in",
     iio: "no device with energy or power channels in",
     battery: "no battery that tells its current in",
-    rpi5_pmic: "no vcgencmd in",
+    rpi5_pmic: "no /",
     android_odpm: "no iio:device*/energy_value in",
 }
 

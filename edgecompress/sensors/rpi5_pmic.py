@@ -30,7 +30,7 @@ def unavailable(device: Mapping[str, Any], root: Path) -> str:
     """Why the rails cannot be read, or ""."""
     program = _program(root)
     if not program:
-        return f"no vcgencmd in {root / PROGRAM} or on the PATH (it comes with Raspberry Pi OS)"
+        return f"no {root / PROGRAM}, and none on the PATH: it comes with Raspberry Pi OS"
     try:
         moved = _sampler.moving({"power": partial(_watts, program)}, 4 * PERIOD_S)
     except (OSError, ValueError) as error:
