@@ -232,14 +232,32 @@ def _window(run: Run, inputs: Sequence[Mapping[str, Any]], profile: Mapping[str,
     """The timed window: latencies to a file, and what disturbed them."""
     gc.collect()
     gc.disable()
-    preempted, busy, begin = _preempted(), time.process_time(), time.perf_counter()
+    ticks, preempted, busy, begin = _ticks(), _preempted(), time.process_time(), time.perf_counter()
     times = timed(run, inputs, profile["window_s"], profile["window_runs"])
     window_s = time.perf_counter() - begin
     noise = {"preempted": _preempted() - preempted, "cpu_s": time.process_time() - busy}
+    noise.update(_neighbours(ticks, _ticks(), noise["cpu_s"]))
     gc.enable()
     with (out / LATENCIES).open("wb") as file:
         times.tofile(file)
     return {"n": len(times), "window_s": window_s, **noise}
+
+
+def _ticks() -> list[int]:
+    """Of all processors since boot: user, nice, system, idle, iowait, irq, softirq, steal; empty where none tells."""
+    try:
+        return [int(n) for n in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return []
+
+
+def _neighbours(before: list[int], after: list[int], cpu_s: float) -> Answer:
+    """Processor seconds that other guests of the hypervisor took, and that other processes here did."""
+    if len(before) < 8 or len(after) < 8:
+        return {"stolen_s": None, "others_s": None}
+    spent = [(b - a) / os.sysconf("SC_CLK_TCK") for a, b in zip(before, after)]  # noqa: B905 (Python 3.9)
+    busy_s = sum(spent[:3]) + sum(spent[5:7])
+    return {"stolen_s": max(0.0, spent[7]), "others_s": max(0.0, busy_s - cpu_s)}
 
 
 def _preempted() -> int:

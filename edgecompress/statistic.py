@@ -1,13 +1,20 @@
-"""Intervals and ratios as the protocol means them: order statistics of a few sessions, no distribution assumed."""
+"""Intervals, ratios and trends as the protocol means them: order statistics and ranks, no distribution assumed."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 COVERAGE = 0.95  # below it no change is called
 CHANGE = 0.02  # a smaller change is not called one
+SPREAD = 0.03  # sessions further apart than this are said to be: another run may differ as much
+BLOCKS = 60  # of a long series, whose medians are looked at for a trend
+FEW = 10  # values, up to which the chance of an order is counted out
+CHANCE = 0.02  # of calling a trend where the order of a few is chance
+SURE = 4.2  # sigmas that a trend of many needs: far out, because neighbours in time are alike
+CORRELATED = 0.25  # of neighbouring energy windows, at most: what the interval of their mean allows for
 ENOUGH = {90: 29, 95: 59, 99: 299}  # percentile -> values that hold it with 95 % confidence: ceil(ln 0.05 / ln p)
 
 # Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2).
@@ -106,3 +113,63 @@ def student_t(freedom: int) -> float:
         return _T95[freedom - 1]
     z = 1.959964
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+# --------------------------------------------------------------------------- what is not steady
+
+
+def trend(values: Sequence[float]) -> float | None:
+    """How much the last third is above the first (0.07: +7 %), where values in their order rise or fall; else None.
+
+    Kendall's test of order (Mann, Econometrica 13, 1945) on the values, or on the medians of blocks of many; a change
+    of 2 % or less is none. Fewer than five values never show one.
+    """
+    series = _blocks(values)
+    n = len(series)
+    score = sum((y > x) - (y < x) for i, x in enumerate(series) for y in series[i + 1 :])
+    if n < 5 or not _ordered(abs(score), n):
+        return None
+    third = max(1, n // 3)
+    first, last = statistics.median(series[:third]), statistics.median(series[-third:])
+    change = last / first - 1 if first else 0.0
+    return change if abs(change) > CHANGE else None
+
+
+def _blocks(values: Sequence[float]) -> Sequence[float]:
+    """The values, or the medians of so many equal stretches of them."""
+    if len(values) <= BLOCKS:
+        return values
+    edges = [i * len(values) // BLOCKS for i in range(BLOCKS + 1)]
+    return [statistics.median(values[a:b]) for a, b in zip(edges, edges[1:])]  # noqa: B905, RUF007 (Python 3.9)
+
+
+def _ordered(score: int, n: int) -> bool:
+    """Whether chance gives n values a Kendall score as high or low as this too seldom to think of it."""
+    if n > FEW:
+        return score - 1 > SURE * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    orders = [1]  # by the number of pairs out of order: the product of 1 + x + ... + x^(i-1)
+    for i in range(2, n + 1):
+        orders = [sum(orders[max(0, k - i + 1) : k + 1]) for k in range(len(orders) + i - 1)]
+    out_of_order = (len(orders) - 1 - score) // 2
+    return 2 * sum(orders[: out_of_order + 1]) <= CHANCE * sum(orders)
+
+
+def spread(values: Sequence[float]) -> float:
+    """From the lowest to the highest, relative to the median."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def mean_variance(values: Sequence[float]) -> float:
+    """Of the mean of windows back to back: neighbours may be CORRELATED, which makes it larger than 1/n of theirs."""
+    n = len(values)
+    return statistics.variance(values) / n * (1 + 2 * CORRELATED * (n - 1) / n) / (1 - 2 * CORRELATED / n)
+
+
+def half_width(parts: Sequence[tuple[float, int]]) -> float:
+    """Half of Student's 95 % interval of a sum of means, each given as its variance and the values it is of.
+
+    The degrees of freedom are those of Welch and Satterthwaite, rounded down.
+    """
+    total = sum(variance for variance, _ in parts)
+    spent = sum(variance**2 / (n - 1) for variance, n in parts)
+    return student_t(max(1, int(total**2 / spent))) * math.sqrt(total) if spent else 0.0

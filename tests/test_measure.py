@@ -83,10 +83,17 @@ def test_percentiles_only_where_the_runs_hold_them():
 
 
 def test_what_disturbed_a_session_is_flagged():
-    quiet = {"warm": True, "outliers": 0, "preempted": 1, "n": 100, "warmup_s": 3.0}
+    quiet = {"warm": True, "outliers": 0, "preempted": 1, "n": 100, "warmup_s": 3.0, "drift": None, "window_s": 10.0}
     assert measure._flags(quiet) == []
     loud = {**quiet, "warm": False, "outliers": 4, "preempted": 2}
     assert measure._flags(loud) == ["not warm after 3 s", "outliers: 4 of 100", "preempted: 2 in 100 runs"]
+    crowded = {**quiet, "drift": -0.074, "stolen_s": 0.4, "others_s": 9.0}
+    assert measure._flags(crowded) == [
+        "drifting: −7% over the window",
+        "stolen: the hypervisor took 0.4 s of processor in 10 s",
+        "not alone: others kept 0.9 processors busy",
+    ]
+    assert measure._flags({**quiet, "stolen_s": 0.1, "others_s": 2.0}) == []
 
 
 def test_an_agent_that_dies_costs_its_variant_only(tmp_path, dying):
@@ -239,12 +246,13 @@ def test_gross_and_net_per_inference_with_students_interval():
     numbers = told(windows, IDLE)
     gross, net = numbers["energy_gross"], numbers["energy_net"]
     assert gross.value == pytest.approx(100.0) and gross.unit == "mJ" and gross.n == 5
-    half = 2.776 * math.sqrt(statistics.variance([100, 101, 99, 100, 100]) / 5)
+    alike = (1 + 2 * 0.25 * 4 / 5) / (1 - 2 * 0.25 / 5)  # neighbouring windows may be
+    half = 2.776 * math.sqrt(0.5 / 5 * alike)
     assert (gross.low, gross.high) == (pytest.approx(100 - half), pytest.approx(100 + half))
     assert net.value == pytest.approx(100 - 2.1 * 10)
     assert net.high - net.value > half  # the idle's drift is in it
-    sigma = math.sqrt(0.5 / 5 + statistics.variance([2.0, 2.2]) / 2 * 10**2)
-    assert net.high - net.value == pytest.approx(2.776 * sigma)
+    sigma = math.sqrt(0.5 / 5 * alike + statistics.variance([2.0, 2.2]) / 2 * 10**2)
+    assert net.high - net.value == pytest.approx(12.706 * sigma)  # two idle windows decide it: one degree of freedom
     assert numbers["inferences_per_joule"].value == pytest.approx(10.0)
     assert numbers["power"].value == pytest.approx(10.0)
 
@@ -270,12 +278,12 @@ def test_one_window_has_no_interval_but_its_own_error_bound():
     assert short["energy_gross"].reason == "window of 10 sensor periods"
 
 
-def test_students_interval_covers_the_mean_as_often_as_it_says():
+def test_students_interval_covers_the_mean_at_least_as_often_as_it_says():
     draw, hits = random.Random(2), 0
     for _ in range(2000):
         low, high = measure._spread([draw.gauss(5, 1) for _ in range(5)])
         hits += low <= 5 <= high
-    assert hits / 2000 == pytest.approx(0.95, abs=0.015)
+    assert 0.95 <= hits / 2000 < 0.985
 
 
 def test_a_window_without_energy_or_with_a_gap_gives_no_number():

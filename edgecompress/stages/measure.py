@@ -24,6 +24,9 @@ SLACK = 10.0  # a slow model may take so many times its windows
 ROUNDING = 1e-9  # of what idling costs: below it a difference is that of floating point
 SIGMAS = 3.0  # a net energy nearer to zero than this is not told from idle
 OPS_S = 10.0  # the per-operator pass of a variant is cut to about so long: some are a thousand times slower
+STOLEN = 0.01  # processor seconds of the hypervisor's other guests per second: more is told
+OTHERS = 0.25  # processors that others kept busy: more is told
+GRAIN_S = 0.05  # the kernel counts processor time in hundredths of a second: less is not told
 METRICS = {"energy_gross": "mJ", "energy_net": "mJ", "inferences_per_joule": "1/J", "power": "W"}
 
 
@@ -166,16 +169,34 @@ def _numbers(latencies_ms: Sequence[float]) -> dict[str, Any]:
         "max_ms": max(latencies_ms),
         **tails,
         "outliers": statistic.outliers(latencies_ms),
+        "drift": statistic.trend(latencies_ms),
     }
 
 
 def _flags(numbers: Mapping[str, Any]) -> list[str]:
     """What a reader of the numbers should know."""
     flags = [] if numbers["warm"] else [f"not warm after {numbers['warmup_s']:.0f} s"]
+    if numbers["drift"]:
+        flags.append(drifting(numbers["drift"], "window"))
     if numbers["outliers"]:
         flags.append(f"outliers: {numbers['outliers']} of {numbers['n']}")
     if numbers["preempted"] > numbers["n"] / 100:
         flags.append(f"preempted: {numbers['preempted']} in {numbers['n']} runs")
+    return flags + _neighbours(numbers)
+
+
+def drifting(change: float, over: str) -> str:
+    """A trend in words."""
+    return f"drifting: {change:+.0%} over the {over}".replace("-", "−")
+
+
+def _neighbours(numbers: Mapping[str, Any]) -> list[str]:
+    """What else took the processors during the window, where the kernel tells."""
+    flags, window_s = [], numbers["window_s"]
+    if (numbers.get("stolen_s") or 0.0) > GRAIN_S + STOLEN * window_s:
+        flags.append(f"stolen: the hypervisor took {numbers['stolen_s']:.1f} s of processor in {window_s:.0f} s")
+    if (numbers.get("others_s") or 0.0) > GRAIN_S + OTHERS * window_s:
+        flags.append(f"not alone: others kept {numbers['others_s'] / window_s:.1f} processors busy")
     return flags
 
 
@@ -280,7 +301,7 @@ def _over(
     if any(w["energy"]["value"] <= 0 for w in windows):
         return Measured(metric, None, METRICS[metric], "unavailable", reason="a window without any energy")
     each = [figure(w["energy"]["value"], w) for w in windows]
-    first = windows[0]["energy"]
+    first, drift = windows[0]["energy"], statistic.trend(each)
     low, high = _spread(each) if len(each) > 1 else _bounds(windows[0], figure)
     return Measured(
         metric,
@@ -292,14 +313,13 @@ def _over(
         high,
         first["source"],
         first["scope"],
-        first["reason"],
+        "; ".join(filter(None, (first["reason"], drifting(drift, "windows") if drift else ""))),
     )
 
 
 def _spread(each: Sequence[float]) -> tuple[float, float]:
     """Student's 95 % interval of the mean."""
-    mean = statistics.fmean(each)
-    half = statistic.student_t(len(each) - 1) * math.sqrt(statistics.variance(each) / len(each))
+    mean, half = statistics.fmean(each), statistic.half_width([(statistic.mean_variance(each), len(each))])
     return mean - half, mean + half
 
 
@@ -320,16 +340,18 @@ def _net(windows: Sequence[Mapping[str, Any]], idle: Sequence[Mapping[str, Any]]
     seconds = [w["seconds"] / w["n"] for w in windows]
     idle_w = statistics.fmean(watts)
     each = [1e3 * (w["energy"]["value"] / w["n"] - idle_w * s) for w, s in zip(windows, seconds, strict=True)]
-    noise = statistics.variance(each) / len(each) if len(each) > 1 else 0.0
-    noise += statistics.variance(watts) / len(watts) * (1e3 * statistics.fmean(seconds)) ** 2
-    value, sigma = statistics.median(each), math.sqrt(noise)
+    idling = statistics.variance(watts) / len(watts) * (1e3 * statistics.fmean(seconds)) ** 2
+    noise = [(idling, len(watts))]
+    if len(each) > 1:
+        noise.append((statistic.mean_variance(each), len(each)))
+    value, sigma = statistics.median(each), math.sqrt(sum(variance for variance, _ in noise))
     if value <= max(SIGMAS * sigma, ROUNDING * 1e3 * idle_w * statistics.fmean(seconds)):
         reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}: not told from nothing"
         return Measured("energy_net", None, "mJ", "unavailable", source=gross.source, scope=gross.scope, reason=reason)
     net = dataclasses.replace(gross, metric="energy_net", value=value, low=None, high=None)
     if len(each) < 2:
         return net
-    mean, half = statistics.fmean(each), statistic.student_t(len(each) - 1) * sigma
+    mean, half = statistics.fmean(each), statistic.half_width(noise)
     return dataclasses.replace(net, low=mean - half, high=mean + half)
 
 
