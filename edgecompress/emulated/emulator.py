@@ -39,7 +39,7 @@ class Emulator:
         libraries = f"{library}:{self.place / 'host/usr/lib/x86_64-linux-gnu'}"
         loader = [str(library / "ld-linux-x86-64.so.2"), "--library-path", libraries]
         plugin = str(self.place / "plugin/count.so").replace(",", ",,")
-        qemu = [str(self.place / "host/usr/bin/qemu-aarch64"), "-cpu", cpu, "-L", str(self.root(cpu))]
+        qemu = [str(self.place / "host/usr/bin/qemu-aarch64"), "-seed", "0", "-cpu", cpu, "-L", str(self.root(cpu))]
         alone = [_tool("setpriv"), "--pdeathsig", "KILL", _tool("setarch"), "-R"]
         return [*alone, *loader, *qemu, "-plugin", plugin, self._program(cpu, argv[0]), *argv[1:]]
 
