@@ -94,7 +94,7 @@ def sustained(name: str, throttles: bool = False) -> dict[str, Any]:
         slow = 1 - 0.28 * min(1.0, max(0, i - 9) / 6) if throttles else 1.0
         now = rate * slow * (1 + 0.004 * math.sin(i))
         row = {"t_s": 10.0 * i, "seconds": 10.0, "runs": int(10 * now), "median_ms": 1e3 / now, "p95_ms": 1.05e3 / now}
-        told = {"cpu_mhz": 2400 * slow, "temperature_c": 45 + min(38, 2.6 * i), "power_w": None}
+        told = {"cpu_mhz": 2400 * slow - i % 3, "temperature_c": 45 + min(38, 2.6 * i), "power_w": None}
         rows.append({**row, "items_per_s": now, **told})
     ends = {"burst": rows[:3], "sustained": rows[-8:]}
     parts = {

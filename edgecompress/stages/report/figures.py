@@ -33,7 +33,11 @@ from edgecompress.stages.report.shapes import ecdf, histogram, strip
 from edgecompress.stages.report.vega import Spec, layer, told, unit
 
 TOP = 10  # operators in a panel
-LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions (dashed: simulated)"}
+LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions"}
+FILLED = {
+    "latency": "Filled: shipped. Pale: it lost the race or is the one to beat. Hollow: it failed a check",
+    COUNTED: "Dashed and hollow: simulated, and faintly filled: shipped",
+}
 NOT_RANKED = {"latency": "not raced", COUNTED: "not counted"}
 
 
@@ -58,7 +62,7 @@ def changes(report: Report) -> Figure:
         return Figure("changes", "Change", "Nothing to compare with: no change to draw.")
     values = [_change(r) for r in rows]
     caption = f"{report['subject']} against {report['baseline']}: right of 1 is better. "
-    caption += "Thin lines are intervals; hollow is estimated; grey is a change that cannot be called."
+    caption += "Thin lines are intervals; hollow is estimated or simulated; grey is a change that cannot be called."
     return Figure("changes", "Change", caption, (Panel("", _changes_spec(values)),))
 
 
@@ -110,8 +114,7 @@ def tradeoff(report: Report) -> Figure:
     points, edge, scale = _points(report, shown, by)
     key = tuple((p["name"], f"{p['number']} {p['says']}") for p in points)
     caption = f"Left {LEFT[by]}, {'up' if _higher(shown) else 'down'} is more accurate"
-    caption += "; the area is the artifact's size. Filled: shipped. Pale: it lost the race or is the one to beat. "
-    caption += f"Hollow: it failed a check; what was {NOT_RANKED[by]} stands right of the line."
+    caption += f"; the area is the artifact's size. {FILLED[by]}; what was {NOT_RANKED[by]} stands right of the line."
     title = f"Accuracy, {by}, size"
     return Figure("tradeoff", title, caption, (Panel("", _tradeoff_spec(points, edge, (by, scale))),), key)
 

@@ -31,7 +31,7 @@ _SUSTAINED = (
     "Items per second, window by window. Shaded left: the first windows (burst); shaded right: the last quarter "
     "(sustained); the lines are their rates. A curve that falls throttles: then no one rate stands for the whole."
 )
-_MEMORY = "Resident memory, sampled; shaded by phase. The dashed line is what the process held before the model came."
+_MEMORY = "Resident memory, sampled, over what the process held before the model came (dashed). Shaded by phase."
 _PERIODIC = (
     "Each inference from the moment it was due, in order: the line is the median of neighbours, the band reaches from "
     "the fastest to the slowest. Above the dashed line it ends after the next is due."
@@ -116,7 +116,7 @@ def _beside(name: str, rows: Sequence[Answer], what: tuple[str, str, str], strok
     says = f"{name}, {word}: from {ends[0]} to {ends[1]}"
     values = [{"a": r["t_s"] + r["seconds"] / 2, "w": r[key], "says": says} for r in rows]
     y = quantity("w", axis(shown, grid=True, tickCount=2), nice=True)
-    return unit(64, [told(values, {"type": "line", "stroke": stroke, "strokeWidth": 1.5}, word, x=_time(end), y=y)])
+    return unit(84, [told(values, {"type": "line", "stroke": stroke, "strokeWidth": 1.5}, word, x=_time(end), y=y)])
 
 
 # ------------------------------------------------------------------ memory
@@ -130,25 +130,31 @@ def timeline(report: Report) -> Figure:
 
 
 def _over(answer: Answer) -> str:
-    return f"{plain(answer['peak_over_bytes'], 'bytes')} over what it held before"
+    return f"{plain(answer['peak_over_bytes'], 'bytes')} at most over {plain(answer['baseline_bytes'], 'bytes')}"
 
 
 def _timeline(name: str, answer: Answer, stroke: str) -> Spec:
-    points, phases = answer["timeline"], answer["phases"]
-    most = max(p["rss_bytes"] for p in points)
-    by, shown = scaled(most, "bytes")
+    points, phases, base = answer["timeline"], answer["phases"], answer["baseline_bytes"] or 0
+    by, shown = scaled(max(abs(p["rss_bytes"] - base) for p in points), "bytes")
     every = -(-len(points) // (2 * BUCKETS))
-    says = f"{name}: from {plain(points[0]['rss_bytes'], 'bytes')} to {plain(most, 'bytes')} at most"
-    values = [{"a": p["t_s"], "w": p["rss_bytes"] / by, "says": says} for p in _peaks(points, every)]
+    says = f"{name}: {_over(answer)}"
+    values = [{"a": p["t_s"], "w": (p["rss_bytes"] - base) / by, "says": says} for p in _peaks(points, every)]
     x = quantity("a", axis("s"), domain=[phases[0]["begin_s"], max(phases[-1]["end_s"], points[-1]["t_s"])])
-    y = quantity("w", axis(shown, grid=True, tickCount=3), domain=[0, 1.08 * most / by])
+    y = quantity("w", axis(f"{shown} over it", grid=True, tickCount=3), zero=True)
     shades = told(
         _shades(phases, stroke), {"type": "rect", "strokeWidth": 0}, "phase", x=x, x2={"field": "b"}, **paint()
     )
     line = told(values, {"type": "line", "stroke": stroke, "interpolate": "step-after"}, "memory curve", x=x, y=y)
-    base = [{"w": answer["baseline_bytes"] / by}] if answer["baseline_bytes"] else []
-    rule = layer(base, {"type": "rule", "color": "var(--ink)", "strokeDash": [4, 3]}, y=y)
-    return unit(120, [shades, line, *([rule] if base else [])])
+    zero = layer([{"w": 0}], {"type": "rule", "color": "var(--ink)", "strokeDash": [4, 3]}, y=y)
+    return unit(130, [shades, line, zero, _named(phases, x)])
+
+
+def _named(phases: Sequence[Answer], x: Mapping[str, Any]) -> Spec:
+    """The names of the phases that are wide enough for them."""
+    least = 0.16 * (phases[-1]["end_s"] - phases[0]["begin_s"])
+    wide = [{"a": p["begin_s"], "name": p["name"]} for p in phases if p["end_s"] - p["begin_s"] > least]
+    words = {"type": "text", "align": "left", "dx": 3, "y": 0, "dy": 8, "fontSize": 10, "color": "var(--ink)"}
+    return layer(wide, words, x=x, text={"field": "name", "type": "nominal"})
 
 
 def _peaks(points: Sequence[Answer], every: int) -> list[Answer]:

@@ -138,7 +138,7 @@ def traces(report: Report) -> Figure:
     sampled = "; the thin line is the mean of neighbouring samples, its band their lowest and highest"
     none = "; the sensor keeps no samples between them"
     behind = "; ".join(sorted({provenance(v["power_trace"]["phases"][0]["power"]) for v in shown}))
-    caption = f"{_TRACE}{sampled if any(v['power_trace']['samples'] for v in shown) else none}. {behind}."
+    caption = f"{_TRACE}{sampled if any(v['power_trace']['samples'] for v in shown) else none}. Power is {behind}."
     hollow = any(guessed(v["power_trace"]) for v in shown)
     return Figure("power", _TITLE, f"{caption}{' Dashed and hollow is no measurement.' if hollow else ''}", panels)
 
@@ -159,7 +159,7 @@ def _trace_spec(variant: Mapping[str, Any], stroke: str) -> Spec:
     y = quantity("w", axis("W", grid=True, tickCount=3), domain=[0, 1.08 * top or 1.0])
     hollow = {"strokeDash": [4, 2]} if guessed(trace) else {}
     shades = told(spans, {"type": "rect", "strokeWidth": 0.6, **hollow}, "phase", x=x, x2={"field": "b"}, **paint())
-    mean = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5, **hollow}
+    mean = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1, **hollow}
     means = layer([s for s in spans if s["w"] is not None], mean, x=x, x2={"field": "b"}, y=y)
     return unit(130, [shades, *_curve(variant["name"], points, (x, y), {"stroke": stroke, **hollow}), means])
 

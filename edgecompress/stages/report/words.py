@@ -169,7 +169,7 @@ def _of_the_device(report: Report) -> Iterator[str]:
     """What stood in for it, how its clock is governed, and whether it answers as this machine does."""
     if report["simulated"]:
         device = report["device"].get("name") or "the device"
-        yield f"{report['simulated']} stands in for {device}: fewer instructions need not be faster on the real one."
+        yield f"{device} is not real but {report['simulated']}: fewer instructions need not be faster on the real one."
     governor = report["environment"].get("governor")
     if governor and governor != "performance" and not report["simulated"]:
         yield f"The governor is {governor}: the clock follows the load."

@@ -1,0 +1,38 @@
+"""What a variant's sessions show of noise: why another run might not agree with this one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgecompress.stages.report.numbers import plural
+from edgecompress.statistic import SPREAD, spread, trend
+
+QUIET = ("outliers",)  # flags that are counted elsewhere, and move no median
+
+
+def between(medians_ms: Sequence[float]) -> list[str]:
+    """How the sessions lie to each other, where that is worth a word."""
+    if len(medians_ms) < 2:
+        return []
+    apart, drift = spread(medians_ms), trend(medians_ms)
+    said = [f"its sessions are {apart:.1%} apart"] if apart > SPREAD else []
+    return said + ([f"drifting: {drift:+.0%} over the sessions".replace("-", "−")] if drift else [])
+
+
+def sentence(variant: Mapping[str, Any]) -> str:
+    """The noise that was seen while a variant was measured, in one sentence, or ""."""
+    medians = [s["median_ms"] for s in variant["sessions"] if s["median_ms"] is not None]
+    said = [*between(medians), *_within(variant["sessions"])]
+    return f"Noise was seen in {variant['name']}: {'; '.join(said)}. Another run may differ by as much." if said else ""
+
+
+def _within(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each kind of flag with the number of sessions that it was raised in, the first one as it was said."""
+    raised = [(re.split(r"[: ]", flag)[0], flag) for s in sessions for flag in s["flags"] or ()]
+    kinds = Counter(kind for kind, _ in raised if kind not in QUIET)
+    for kind, count in kinds.items():
+        first = next(flag for k, flag in raised if k == kind)
+        yield f"{first} (in {plural(count, 'session')} of {len(sessions)})"
