@@ -65,6 +65,7 @@ def main() -> int:
     out = Path(asked.get("out") or file.parent)
     for name in THREADS:  # before anything that reads them is loaded
         os.environ[name] = str(asked.get("threads", 1))
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it would tell of models, on a thread beside what is measured
     answer = _answer(asked, out)
     (out / RESULT).write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
     return 1 if "error" in answer else 0

@@ -241,6 +241,7 @@ def _ending(stage: Stage, process: subprocess.Popen[bytes], deadline: float, log
 def _environment(offline: bool, scratch: Path) -> dict[str, str]:
     """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours."""
     extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
+    extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
     if offline:
         extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**os.environ, **extra}

@@ -18,7 +18,6 @@ def options(threads: int) -> Any:
     """Fully optimised, on `threads` threads that do not spin when idle."""
     import onnxruntime
 
-    onnxruntime.disable_telemetry_events()  # now and then they would cost one inference some thousand instructions
     found = onnxruntime.SessionOptions()
     found.intra_op_num_threads = threads
     found.inter_op_num_threads = 1
