@@ -218,8 +218,8 @@ def _missing(board: Board) -> Iterator[str]:
     if not _runs(board):
         yield f"a runtime: {install} with the package of yours, such as onnxruntime or ai-edge-litert"
     if not _readable(board):
-        reasons = "; ".join(f"{name}: {_line(str(why))}" for name, why in board.sensors.items())
-        yield f"a sensor of energy ({reasons}); an estimate takes a [power] table in the file"
+        yield "a sensor of energy: without one, an estimate takes a [power] table in the file"
+        yield from (f"sensor {name}: {_line(str(why))}" for name, why in board.sensors.items())
     if board.facts["governor"] not in (None, "performance") and "performance" in _names(board, "governors"):
         yield "a steady clock: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -146,3 +148,27 @@ def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
         time.sleep(0.01)
     process.kill()
     raise AssertionError(f"sshd does not answer: {(folder / 'log').read_text()}")
+
+
+def profiled(device: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The report of a null net that the command line deployed here, then profiled on a device behind sshd."""
+    import nulls  # numpy: not for every test that sees conftest
+
+    asked = nulls.make(folder / "net")
+    options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in device["options"].items())
+    power = '[power]\nidle_w = 1.0\nactive_w = 2.0\nerror = 0.5\nsource = "of the test"'
+    head = 'description = "a board"\ntransport = "ssh"\nsensors = ["power_model"]'
+    (folder / "board.toml").write_text(f"{head}\n{power}\n[options]\n{options}\n")
+    how = ["--profile", "quick", *(w for k, v in nulls.FAST.items() for w in ("--set", f"{k}={v}"))]
+    words = [asked["model"], "--data", asked["data"], "--target", asked["target"], "--out", "shipped"]
+    _edgecompress(["deploy", *words, *how], folder)
+    told = json.loads(_edgecompress(["profile", "shipped", "--device", "board.toml", "--json", *how], folder))
+    report: dict[str, Any] = json.loads((Path(told["report"]) / "report.json").read_text())
+    return report
+
+
+def _edgecompress(words: list[str], folder: Path) -> str:
+    argv = [sys.executable, "-m", "edgecompress.cli", *words]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

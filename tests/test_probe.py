@@ -95,7 +95,7 @@ def test_what_is_missing_comes_with_the_command_that_mends_it():
     lines = list(probe._missing(board({"governors": "ondemand performance"}, {"rapl": "no powercap"})))
     assert "numpy, which every measurement needs: /usr/bin/python3 -m pip install numpy" in lines
     assert any("pip install with the package of yours" in line for line in lines)
-    assert any("rapl: no powercap" in line for line in lines)
+    assert "sensor rapl: no powercap" in lines
     assert any("echo performance" in line for line in lines)
 
 
