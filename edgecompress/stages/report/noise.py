@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from edgecompress.stages.report.numbers import plural
 from edgecompress.statistic import SPREAD, spread, trend
 
-QUIET = ("outliers",)  # flags that are counted elsewhere, and move no median
+ELSEWHERE = ("outliers", "not warm")  # flags that the report tells of already
 
 
 def between(medians_ms: Sequence[float]) -> list[str]:
@@ -31,8 +30,7 @@ def sentence(variant: Mapping[str, Any]) -> str:
 
 def _within(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Each kind of flag with the number of sessions that it was raised in, the first one as it was said."""
-    raised = [(re.split(r"[: ]", flag)[0], flag) for s in sessions for flag in s["flags"] or ()]
-    kinds = Counter(kind for kind, _ in raised if kind not in QUIET)
-    for kind, count in kinds.items():
-        first = next(flag for k, flag in raised if k == kind)
-        yield f"{first} (in {plural(count, 'session')} of {len(sessions)})"
+    flags = [flag for s in sessions for flag in s["flags"] or () if not flag.startswith(ELSEWHERE)]
+    for kind, count in Counter(flag.partition(":")[0] for flag in flags).items():
+        first = next(flag for flag in flags if flag.startswith(kind))
+        yield f"{first} (in {count} of {plural(len(sessions), 'session')})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgecompress.stages.report import counts, passes, place
+from edgecompress.stages.report import counts, noise, passes, place
 from edgecompress.stages.report.deltas import find, ranked_by
 from edgecompress.stages.report.numbers import COUNTED, guessed, known, plural, text
 
@@ -151,6 +151,8 @@ def _notes(report: Report) -> Iterator[str]:
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
+    if subject and (seen := noise.sentence(subject)):
+        yield seen
     for runtime, says in subject["also"].items() if subject else ():
         if says.startswith("not tried"):
             yield f"{runtime} was {says}."
