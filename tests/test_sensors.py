@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
 import random
@@ -16,7 +17,7 @@ import fake_sys
 import pytest
 from fake_sys import World, put
 
-from edgecompress import conformance, listing
+from edgecompress import agent, conformance, listing
 from edgecompress.sensors import (
     _counter,
     _sampler,
@@ -596,6 +597,14 @@ def test_rails_that_nobody_chose_are_not_added(world):
     assert "no rail 'VDD_OUT'; there are INPUT" in hwmon.unavailable(named(hwmon, rails=["VDD_OUT"]), world.root)
 
 
+def test_an_average_is_new_as_often_as_the_chip_says(world):
+    world.say({f"{HWMON}0/name": "power_meter", f"{HWMON}0/power1_average_interval": 1000})
+    world.follow({f"{HWMON}0/power1_average": lambda t: round(1e6 * fake_sys.slow_watts(t))})
+    found, begin, end = window_of(world, hwmon, seconds=60)
+    assert found.value == pytest.approx(fake_sys.slow_joules(begin, end), rel=1e-3)
+    assert found.n == 60 and found.source == "hwmon power_meter/power1"
+
+
 def test_a_rail_that_is_switched_off_is_not_there(world):
     jetson(world)
     world.say({f"{HWMON}3/in2_enable": 0})
@@ -786,3 +795,34 @@ def test_a_machine_without_sensors_is_told_so_in_a_moment(tmp_path):
     rows = listing.sensors(root=tmp_path)
     assert time.process_time() - begin < 1.0
     assert all("\n" not in row["why_not"] for row in rows)
+
+
+def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
+    chip = tmp_path / f"{HWMON}0"
+    put(chip / "name", "ina226")
+    put(chip / "power1_input", 5_000_000)
+    turns = iter(range(10**9))
+    asked = {
+        "runtime": {"name": "null", "module": "edgecompress.runtimes.null"},
+        "sensors": [{"name": "hwmon", "module": hwmon.__name__}],
+        "artifact": str(bench_inputs.net(tmp_path / "net").path),
+        "samples": str(bench_inputs.samples(tmp_path / "samples").path),
+        "profile": dataclasses.asdict(bench_inputs.MOMENT),
+        "device": {"options": {}},
+        "root": str(tmp_path),
+        "threads": 1,
+        "batch": 1,
+    }
+    with fake_sys.running(lambda: put(chip / "power1_input", 5_000_000 + next(turns) % 7)):
+        answer = agent.energy(asked, tmp_path)
+    for each in (*answer["idle"], *answer["windows"]):
+        assert each["energy"]["value"] == pytest.approx(5 * each["seconds"], rel=1e-3), each["energy"]["reason"]
+    trace = answer["trace"]
+    assert trace["t_s"][0] <= answer["idle"][0]["begin_s"] and trace["t_s"][-1] >= answer["idle"][-1]["begin_s"]
+    assert set(map(round, trace["watts"])) == {5}
+
+
+@pytest.mark.parametrize("file", sorted(Path(hwmon.__file__).parent.glob("*.py")), ids=lambda f: f.stem)
+def test_what_devices_get_of_sensors_is_python_3_9(file):
+    tree = ast.parse(file.read_text(), feature_version=(3, 9))
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg in ("strict", "kw_only", "slots")]

@@ -1,5 +1,6 @@
 """The battery's own gauge (/sys/class/power_supply): the whole device, about once a second, while it is not charged.
 
+A phone on a USB cable is charged: reach it over the network.
 Device options: `battery = { period_s = 1.0 }`.
 """
 

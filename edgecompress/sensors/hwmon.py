@@ -46,13 +46,12 @@ def _chosen(device: Mapping[str, Any], root: Path) -> list[Rail]:
 
 def _all(root: Path) -> Iterator[Rail]:
     for chip in sorted((root / "sys/class/hwmon").glob("hwmon*")):
-        kind, period_s = text(chip / "name"), _period_s(chip)
-        singles = _singles(chip)
-        yield from (_single(chip, kind, singles[channel], period_s) for channel in sorted(singles))
+        kind, singles = text(chip / "name"), _singles(chip)
+        yield from (_single(chip, kind, singles[channel]) for channel in sorted(singles))
         for channel in map(str, range(1, PAIRED.get(kind, 0) + 1)):
             if channel not in singles and _on(chip, channel):
                 name = text(chip / f"in{channel}_label") or f"{kind}/in{channel}"
-                yield Rail(name, "power", partial(_product, chip, channel), period_s)
+                yield Rail(name, "power", partial(_product, chip, channel), _period_s(chip))
 
 
 def _singles(chip: Path) -> dict[str, re.Match[str]]:
@@ -62,10 +61,10 @@ def _singles(chip: Path) -> dict[str, re.Match[str]]:
     return {m.group(2): m for m in found}
 
 
-def _single(chip: Path, kind: str, found: re.Match[str], period_s: float) -> Rail:
+def _single(chip: Path, kind: str, found: re.Match[str]) -> Rail:
     what, channel = found.groups()
     name = text(chip / f"{what}{channel}_label") or text(chip / f"in{channel}_label") or f"{kind}/{what}{channel}"
-    file = chip / found.group()
+    file, period_s = chip / found.group(), _period_s(chip, f"{found.group()}_interval")
     if what == "energy":
         return Rail(name, "energy", partial(number, file), period_s)
     return Rail(name, "power", lambda: number(file) * 1e-6, period_s)
@@ -81,7 +80,7 @@ def _product(chip: Path, channel: str) -> float:
     return number(chip / f"in{channel}_input") * number(chip / f"curr{channel}_input") * 1e-6
 
 
-def _period_s(chip: Path) -> float:
-    """How often the chip has something new: its update_interval, in milliseconds."""
-    told = text(chip / "update_interval")
-    return max(QUICKEST_S, float(told) / 1e3) if told.isdigit() else QUICKEST_S
+def _period_s(chip: Path, average: str = "update_interval") -> float:
+    """How often the chip has something new: its update interval, or that of an average; both are in milliseconds."""
+    told = [text(chip / name) for name in ("update_interval", average)]
+    return max([QUICKEST_S, *(float(ms) / 1e3 for ms in told if ms.isdigit())])

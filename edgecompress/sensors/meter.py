@@ -245,6 +245,7 @@ class ExternalMeter:
         self._trace, self.scope, self.source = trace, scope, f"external meter, {trace.name}"
         self._marks: Marks | None = None
         self._offset_s: float | None = None
+        self._known: Curve | None = None
 
     def start(self) -> None:
         """Plays the marks."""
@@ -264,9 +265,9 @@ class ExternalMeter:
 
     def samples(self) -> list[tuple[float, float]]:
         """Watts over time, on this machine's clock; nothing while the clocks are not aligned."""
-        if self._offset_s is None:
+        if self._offset_s is None or self._known is None:
             return []
-        return [(t + self._offset_s, w) for t, w in self._trace.curve().trace()]
+        return [(t + self._offset_s, w) for t, w in self._known.trace()]
 
     def stop(self) -> None:
         """Ends the reading."""
@@ -276,6 +277,7 @@ class ExternalMeter:
         if self._offset_s is None:
             assert self._marks
             self._offset_s = align(curve, self._marks)
+        self._known = curve
         begin, end = begin_s - self._offset_s, end_s - self._offset_s
         reading = curve.read(begin, end)
         if holes := curve.holes(begin, end):

@@ -11,7 +11,7 @@ import plistlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 from xml.parsers.expat import ExpatError
@@ -83,6 +83,7 @@ class _Stream:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._sum: list[Stamped] = []
+        self._ended = threading.Event()
 
     def read(self) -> list[Stamped]:
         return self._sum
@@ -91,26 +92,28 @@ class _Stream:
     def running(self) -> Iterator[None]:
         process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert process.stdout
-        reader = threading.Thread(target=each, args=(process.stdout, self._add), daemon=True)
+        reader = threading.Thread(target=self._listen, args=(process.stdout,), daemon=True)
         reader.start()
         try:
             wait_for(lambda: self._sum, FIRST_S, f"powermetrics gave no sample within {FIRST_S:g} s")
             yield
         finally:
-            process.terminate()
-            process.wait()
+            self._ended.set()
+            with contextlib.suppress(PermissionError):  # what sudo started is not ours to end: it ends at its next word
+                process.terminate()
             reader.join()
+            process.stdout.close()
+            process.wait()
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        """Samples are parted by a NUL."""
+        held = b""
+        while not self._ended.is_set() and (block := os.read(stream.fileno(), 1 << 16)):
+            *whole, held = (held + block).split(b"\0")
+            for plist in whole:
+                self._add(plist)
 
     def _add(self, plist: bytes) -> None:
         before = self._sum[0].microjoules if self._sum else 0.0
         with contextlib.suppress(ValueError):  # a sample cut short by the end
             self._sum = [Stamped(time.monotonic(), before + joules(plist) * 1e6)]
-
-
-def each(stream: IO[bytes], use: Callable[[bytes], None]) -> None:
-    """Hands on every sample of the stream: they are parted by a NUL."""
-    held = b""
-    while block := os.read(stream.fileno(), 1 << 16):
-        *whole, held = (held + block).split(b"\0")
-        for plist in whole:
-            use(plist)
