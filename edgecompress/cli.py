@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.errors import EdgeError, InputError
+from edgecompress import actions
+from edgecompress.errors import EdgeError
 
 Command = Callable[[argparse.Namespace], int]
 INTERRUPTED = 130
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         _add_lists,
         _add_cache,
         _add_energy,
+        _add_device,
         _add_others,
     ):
         add(commands)
@@ -108,7 +110,7 @@ def _add_run_commands(commands: Any) -> None:
     deploy = _command(
         commands,
         "deploy",
-        _deploy,
+        actions.deploy,
         "compress, export, verify, measure and ship a model for a target",
         "deploy --target x86\n"
         "deploy --target arm64,android,ios\n"
@@ -119,7 +121,7 @@ def _add_run_commands(commands: Any) -> None:
     plan = _command(
         commands,
         "plan",
-        _plan,
+        actions.plan,
         "print what deploy would do, and how long it would take, without doing it",
         "plan --target x86\nplan net.onnx --data images/ --json",
     )
@@ -185,7 +187,7 @@ def _add_artifact_commands(commands: Any) -> None:
     verify = _command(
         commands,
         "verify",
-        _verify,
+        actions.verify,
         "check a shipped artifact against its source again",
         "verify dist/x86\nverify dist/x86 my_pkg.nets:build --data my_pkg.nets:data",
     )
@@ -197,7 +199,7 @@ def _add_artifact_commands(commands: Any) -> None:
     profile = _command(
         commands,
         "profile",
-        _profile,
+        actions.profile,
         "measure a shipped artifact on a device",
         "profile dist/x86 --profile quick\nprofile dist/x86 --threads 2 --batch 8 --json",
     )
@@ -206,13 +208,13 @@ def _add_artifact_commands(commands: Any) -> None:
     _add_running(profile)
     _add_require_measured(profile)
     report = _command(
-        commands, "report", _report, "show the report of a deploy", "report dist/x86\nreport dist/x86 --json"
+        commands, "report", actions.report, "show the report of a deploy", "report dist/x86\nreport dist/x86 --json"
     )
     report.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
     package = _command(
         commands,
         "package",
-        _package,
+        actions.package,
         "wrap a shipped artifact for an app",
         "package dist/x86\npackage dist/x86 --as tar",
     )
@@ -225,7 +227,7 @@ def _add_comparing(commands: Any) -> None:
     compare = _command(
         commands,
         "compare",
-        _compare,
+        actions.compare,
         "hold reports against the first one: ratios with their intervals, gates for CI",
         "compare before/report.json dist/x86\n"
         "compare dist/x86@fp32 dist/x86 --json\n"
@@ -250,7 +252,7 @@ def _add_comparing(commands: Any) -> None:
     history = _command(
         commands,
         "history",
-        _history,
+        actions.history,
         "list every result, with its change from the one before of its kind",
         "history\nhistory --source net.onnx --target x86 --limit 5\nhistory --json",
     )
@@ -274,7 +276,7 @@ def _add_lists(commands: Any) -> None:
     for kind, says in singular.items():
         examples = {"targets": "x86", "devices": "host", "profiles": "quick"}.get(kind, "")
         lines = f"{kind}\n{kind} --json" + (f"\n{kind} {examples}" if examples else "")
-        listed = _command(commands, kind, _list, f"list {kind}: {says}", lines)
+        listed = _command(commands, kind, actions.list_all, f"list {kind}: {says}", lines)
         listed.add_argument("name", nargs="?", metavar="NAME", help="show this one whole")
         listed.set_defaults(kind=kind)
 
@@ -286,13 +288,21 @@ def _add_cache(commands: Any) -> None:
         description="Looks into the store of results.",
     )
     inside = cache.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    ls = _command(inside, "ls", _cache_ls, "list the stored results, newest first", "cache ls\ncache ls --json")
-    why = _command(inside, "why", _cache_why, "say what the result of a stage depends on", "cache why int8/verify")
+    ls = _command(inside, "ls", actions.cache_ls, "list the stored results, newest first", "cache ls\ncache ls --json")
+    why = _command(
+        inside, "why", actions.cache_why, "say what the result of a stage depends on", "cache why int8/verify"
+    )
     why.add_argument("stage", metavar="STAGE", help="a stage's name, as plan lists it")
-    gc = _command(inside, "gc", _cache_gc, "remove old results", "cache gc --older-than 30\ncache gc --older-than 0")
+    gc = _command(
+        inside, "gc", actions.cache_gc, "remove old results", "cache gc --older-than 30\ncache gc --older-than 0"
+    )
     gc.add_argument("--older-than", type=float, default=30.0, metavar="DAYS", help="older than this (default: 30)")
     check = _command(
-        inside, "verify", _cache_verify, "compare every stored byte with its sha256; exit 1 on damage", "cache verify"
+        inside,
+        "verify",
+        actions.cache_verify,
+        "compare every stored byte with its sha256; exit 1 on damage",
+        "cache verify",
     )
     for command in (ls, why, gc, check):
         _add_store(command)
@@ -308,7 +318,7 @@ def _add_energy(commands: Any) -> None:
     calibrate = _command(
         inside,
         "calibrate",
-        _energy_calibrate,
+        actions.energy_calibrate,
         "measure what a second, a MAC and a byte take, on a device that has a sensor",
         "energy calibrate --device rpi5\nenergy calibrate --device rpi5 --profile energy --out calibrations/rpi5.toml",
     )
@@ -320,15 +330,51 @@ def _add_energy(commands: Any) -> None:
     calibrate.add_argument("--out", type=Path, help="the file it writes (default: DEVICE-energy.toml)")
 
 
+def _add_device(commands: Any) -> None:
+    device = commands.add_parser(
+        "device",
+        help="get a device: add a board, build an emulated one",
+        description="Gets a device to measure on.",
+    )
+    inside = device.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add = _command(
+        inside,
+        "add",
+        actions.device_add,
+        "probe a board and write its device file",
+        "device add --ssh user@board\ndevice add --ssh user@10.0.0.7 --name lab-board --set port=2222",
+    )
+    add.add_argument(
+        "--ssh", required=True, metavar="USER@BOARD", help="where it is; an alias of ~/.ssh/config will do"
+    )
+    add.add_argument("--name", default="", help="what it is called (default: from what it says of itself)")
+    add.add_argument("--output", type=Path, help="the file (default: devices/NAME.toml)")
+    add.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the transport: port, user, python"
+    )
+    build = _command(
+        inside,
+        "build",
+        actions.device_build,
+        "make an emulated device from the distribution's packages, without root",
+        "device build qemu-arm64",
+    )
+    build.add_argument("name", choices=("qemu-arm64",), help="what is built; its devices are qemu-cortex-...")
+
+
 def _add_others(commands: Any) -> None:
     doctor = _command(
-        commands, "doctor", _doctor, "say what this machine can do; paste it into a bug report", "doctor\ndoctor --json"
+        commands,
+        "doctor",
+        actions.doctor,
+        "say what this machine can do; paste it into a bug report",
+        "doctor\ndoctor --json",
     )
     doctor.add_argument("--device", default="host", help="ask this device (default: host)")
     init = _command(
         commands,
         "init",
-        _init,
+        actions.init,
         "write a commented TOML file for a case of your own",
         "init my-board --runtime openvino --runtime onnx\n"
         "init my-net --kind source --model my_pkg.nets:build --data my_pkg.nets:data\n"
@@ -349,215 +395,6 @@ def _add_others(commands: Any) -> None:
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     completion.set_defaults(command=_completion)
-
-
-# --------------------------------------------------------------------------- the commands
-
-
-def _asked(args: argparse.Namespace) -> dict[str, Any]:
-    """What `edgecompress.job.job` takes, from the arguments."""
-    from edgecompress import config
-
-    names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target")
-    asked = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
-    asked["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
-    if bad := [text for text in args.set if "=" not in text]:
-        raise InputError(f"--set {bad[0]}: write --set KEY=VALUE, for example --set limits.items_lost=2")
-    asked["settings"] = {k.strip(): config.from_text(v) for k, _, v in (text.partition("=") for text in args.set)}
-    return asked
-
-
-def _options(args: argparse.Namespace, listener: Any) -> Any:
-    import shlex
-
-    from edgecompress import api
-
-    names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store")
-    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    return api.Options(**given, command=shlex.join(["edgecompress", *args.words]), listener=listener)
-
-
-def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
-    """The job and the plan of each target that is asked for: all of them are decided before anything runs."""
-    from edgecompress import plan
-    from edgecompress.job import job
-
-    asked = _asked(args)
-    jobs = [job(args.model, **{**asked, "target": name}) for name in dict.fromkeys(args.target.split(","))]
-    return [(wanted, plan.deploy(wanted)) for wanted in jobs]
-
-
-def _plan(args: argparse.Namespace) -> int:
-    from edgecompress import console
-
-    plans = _plans(args)
-    if args.json:
-        told = [console.plan_data(wanted, steps) for wanted, steps in plans]
-        console.print_json(told if len(told) > 1 else told[0])
-        return 0
-    screen = console.open(args)
-    for wanted, steps in plans:
-        console.plan(screen, wanted, steps)
-        if not args.quiet:
-            console.settings(screen, wanted, everything=bool(args.verbose))
-    return 0
-
-
-def _deploy(args: argparse.Namespace) -> int:
-    from edgecompress import api, console
-
-    screen = console.open(args)
-    plans = _plans(args)
-    for wanted, steps in plans if not args.quiet else ():
-        console.plan(screen, wanted, steps)
-        if args.verbose:
-            console.settings(screen, wanted, everything=True)
-    if len(plans) > 1:
-        with console.Progress(screen, args) as progress:
-            results = api.run_all(plans, _options(args, progress))
-        return console.all_ended(screen, args, results)
-    wanted, steps = plans[0]
-    with console.Progress(screen, args) as progress:
-        result = api.run(wanted, steps, _options(args, progress))
-    return console.ended(screen, args, result)
-
-
-def _verify(args: argparse.Namespace) -> int:
-    from edgecompress import api, console
-
-    screen = console.open(args)
-    with console.Progress(screen, args) as progress:
-        result = api.verify(args.artifact, args.model, options=_options(args, progress), **_asked(args))
-    return console.verified(screen, args, result)
-
-
-def _profile(args: argparse.Namespace) -> int:
-    from edgecompress import api, console
-
-    screen = console.open(args)
-    with console.Progress(screen, args) as progress:
-        result = api.profile(args.artifact, options=_options(args, progress), **_asked(args))
-    return console.ended(screen, args, result)
-
-
-def _report(args: argparse.Namespace) -> int:
-    from edgecompress import console, listing
-
-    told = listing.report(args.artifact)
-    if args.json:
-        console.print_json(told)
-    else:
-        console.report(console.open(args), told)
-    return 0
-
-
-def _compare(args: argparse.Namespace) -> int:
-    from edgecompress import compare, console
-
-    screen = console.open(args)
-    if not args.remeasure:
-        found = compare.compare(args.reports, args.fail_if)
-    else:
-        with console.Progress(screen, args) as progress:
-            options = _options(args, progress)
-            found = compare.remeasured(args.reports, args.fail_if, options=options, **_asked(args))
-    console.compared(screen, args, found)
-    return found.exit_code
-
-
-def _history(args: argparse.Namespace) -> int:
-    from edgecompress import console, history, listing
-
-    found = history.rows(args.store, args.source, args.target, args.limit)
-    console.say(args, found, listing.columns(history.shown(found)) or f"{args.store}: no result yet")
-    return 0
-
-
-def _package(args: argparse.Namespace) -> int:
-    from edgecompress import api, console, listing
-
-    packager = args.packager or listing.report(args.artifact)["target"]["package"]
-    made = api.package(args.artifact, packager, args.out)
-    console.say(args, {"package": str(made), "size_bytes": made.stat().st_size}, f"{made}")
-    return 0
-
-
-def _list(args: argparse.Namespace) -> int:
-    from edgecompress import console, listing
-
-    found = listing.one(args.kind, args.name) if args.name else listing.all_of(args.kind)
-    console.say(args, found, listing.text(found))
-    return 0
-
-
-def _cache_ls(args: argparse.Namespace) -> int:
-    from edgecompress import console, listing
-
-    found = listing.stored(args.store)
-    console.say(args, found, listing.columns(found) or f"{args.store}: nothing is stored")
-    return 0
-
-
-def _cache_why(args: argparse.Namespace) -> int:
-    from edgecompress import console, listing
-
-    found = listing.reasons(args.store, args.stage)
-    console.say(args, found, listing.reasons_text(found))
-    return 0
-
-
-def _cache_gc(args: argparse.Namespace) -> int:
-    from edgecompress import console, listing
-
-    freed = listing.opened(args.store).collect(args.older_than * 86400)
-    console.say(args, {"freed_bytes": freed}, f"{freed / 2**20:.1f} MiB freed")
-    return 0
-
-
-def _cache_verify(args: argparse.Namespace) -> int:
-    from edgecompress import console, listing
-
-    store = listing.opened(args.store)
-    damaged = [{"stage": e.receipt["stage"], "key": e.key, "path": str(e.artifact.path)} for e in store.damaged()]
-    words = [f"{d['stage']}: damaged: {d['path']}; remove it and deploy again" for d in damaged]
-    console.say(
-        args, {"checked": len(store.entries()), "damaged": damaged}, "\n".join(words) or "every result is whole"
-    )
-    return 1 if damaged else 0
-
-
-def _energy_calibrate(args: argparse.Namespace) -> int:
-    from edgecompress import calibrate, config, console
-
-    def says(line: str) -> None:
-        if not args.quiet:
-            print(console.clean(line), file=sys.stderr, flush=True)
-
-    file = calibrate.run(args.device, args.out, args.profile, args.threads, says)
-    told = config.read_toml(file)
-    error = told["error"]
-    words = (
-        f"held-out error {error['rms']:.1%} (RMS); an estimate is within ±{error['band']:.1%} for {error['covers']:.0%}"
-    )
-    console.say(args, {"file": str(file), **told}, f"{file}: {words} of nets like these")
-    return 0
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from edgecompress import console, doctor
-
-    told = doctor.report(args.device)
-    console.say(args, told, doctor.text(told))
-    return 0
-
-
-def _init(args: argparse.Namespace) -> int:
-    from edgecompress import console, scaffold
-
-    folder = Path() if args.kind == "source" else Path(f"{args.kind}s")
-    file = scaffold.write(args.output or folder / f"{args.name}.toml", scaffold.text(args.kind, vars(args)))
-    console.say(args, {"written": str(file)}, f"{file}\nnext: {scaffold.next_step(args.kind, file)}")
-    return 0
 
 
 def _completion(args: argparse.Namespace) -> int:

@@ -40,6 +40,7 @@ LEVELS = (
     "api listing probe conformance",
     "compare",
     "console",
+    "actions",
     "cli __main__ __init__",
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls

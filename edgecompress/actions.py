@@ -1,0 +1,265 @@
+"""What each command does: arguments to `api` and the like, and their answers to `console`. Returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.errors import InputError
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    """What `edgecompress.job.job` takes, from the arguments."""
+    names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target")
+    asked = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    asked["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
+    asked["settings"] = _settings(args.set, "limits.items_lost=2")
+    return asked
+
+
+def _settings(texts: Sequence[str], example: str) -> dict[str, Any]:
+    """KEY=VALUE texts as a table; raises InputError."""
+    from edgecompress import config
+
+    if bad := [text for text in texts if "=" not in text]:
+        raise InputError(f"--set {bad[0]}: write --set KEY=VALUE, for example --set {example}")
+    return {key.strip(): config.from_text(value) for key, _, value in (text.partition("=") for text in texts)}
+
+
+def _options(args: argparse.Namespace, listener: Any) -> Any:
+    import shlex
+
+    from edgecompress import api
+
+    names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store")
+    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    return api.Options(**given, command=shlex.join(["edgecompress", *args.words]), listener=listener)
+
+
+def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
+    """The job and the plan of each target that is asked for: all of them are decided before anything runs."""
+    from edgecompress import plan
+    from edgecompress.job import job
+
+    asked = _asked(args)
+    jobs = [job(args.model, **{**asked, "target": name}) for name in dict.fromkeys(args.target.split(","))]
+    return [(wanted, plan.deploy(wanted)) for wanted in jobs]
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Prints what a deploy would do."""
+    from edgecompress import console
+
+    plans = _plans(args)
+    if args.json:
+        told = [console.plan_data(wanted, steps) for wanted, steps in plans]
+        console.print_json(told if len(told) > 1 else told[0])
+        return 0
+    screen = console.open(args)
+    for wanted, steps in plans:
+        console.plan(screen, wanted, steps)
+        if not args.quiet:
+            console.settings(screen, wanted, everything=bool(args.verbose))
+    return 0
+
+
+def deploy(args: argparse.Namespace) -> int:
+    """Takes the model to each target."""
+    from edgecompress import api, console
+
+    screen = console.open(args)
+    plans = _plans(args)
+    for wanted, steps in plans if not args.quiet else ():
+        console.plan(screen, wanted, steps)
+        if args.verbose:
+            console.settings(screen, wanted, everything=True)
+    if len(plans) > 1:
+        with console.Progress(screen, args) as progress:
+            results = api.run_all(plans, _options(args, progress))
+        return console.all_ended(screen, args, results)
+    wanted, steps = plans[0]
+    with console.Progress(screen, args) as progress:
+        result = api.run(wanted, steps, _options(args, progress))
+    return console.ended(screen, args, result)
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Checks a shipped artifact again."""
+    from edgecompress import api, console
+
+    screen = console.open(args)
+    with console.Progress(screen, args) as progress:
+        result = api.verify(args.artifact, args.model, options=_options(args, progress), **_asked(args))
+    return console.verified(screen, args, result)
+
+
+def profile(args: argparse.Namespace) -> int:
+    """Measures a shipped artifact on a device."""
+    from edgecompress import api, console
+
+    screen = console.open(args)
+    with console.Progress(screen, args) as progress:
+        result = api.profile(args.artifact, options=_options(args, progress), **_asked(args))
+    return console.ended(screen, args, result)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Shows the report of a deploy."""
+    from edgecompress import console, listing
+
+    told = listing.report(args.artifact)
+    if args.json:
+        console.print_json(told)
+    else:
+        console.report(console.open(args), told)
+    return 0
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Holds results against each other; 1 when a gate fails."""
+    from edgecompress import compare, console
+
+    screen = console.open(args)
+    if not args.remeasure:
+        found = compare.compare(args.reports, args.fail_if)
+    else:
+        with console.Progress(screen, args) as progress:
+            options = _options(args, progress)
+            found = compare.remeasured(args.reports, args.fail_if, options=options, **_asked(args))
+    console.compared(screen, args, found)
+    return found.exit_code
+
+
+def history(args: argparse.Namespace) -> int:
+    """Lists what was measured before."""
+    from edgecompress import console, history, listing
+
+    found = history.rows(args.store, args.source, args.target, args.limit)
+    console.say(args, found, listing.columns(history.shown(found)) or f"{args.store}: no result yet")
+    return 0
+
+
+def package(args: argparse.Namespace) -> int:
+    """Wraps what was shipped."""
+    from edgecompress import api, console, listing
+
+    packager = args.packager or listing.report(args.artifact)["target"]["package"]
+    made = api.package(args.artifact, packager, args.out)
+    console.say(args, {"package": str(made), "size_bytes": made.stat().st_size}, f"{made}")
+    return 0
+
+
+def list_all(args: argparse.Namespace) -> int:
+    """Lists a kind, or shows one of it."""
+    from edgecompress import console, listing
+
+    found = listing.one(args.kind, args.name) if args.name else listing.all_of(args.kind)
+    console.say(args, found, listing.text(found))
+    return 0
+
+
+def cache_ls(args: argparse.Namespace) -> int:
+    """Lists what is stored."""
+    from edgecompress import console, listing
+
+    found = listing.stored(args.store)
+    console.say(args, found, listing.columns(found) or f"{args.store}: nothing is stored")
+    return 0
+
+
+def cache_why(args: argparse.Namespace) -> int:
+    """Says what a stage depends on."""
+    from edgecompress import console, listing
+
+    found = listing.reasons(args.store, args.stage)
+    console.say(args, found, listing.reasons_text(found))
+    return 0
+
+
+def cache_gc(args: argparse.Namespace) -> int:
+    """Removes old results."""
+    from edgecompress import console, listing
+
+    freed = listing.opened(args.store).collect(args.older_than * 86400)
+    console.say(args, {"freed_bytes": freed}, f"{freed / 2**20:.1f} MiB freed")
+    return 0
+
+
+def cache_verify(args: argparse.Namespace) -> int:
+    """Compares every stored byte with its sha256; 1 on damage."""
+    from edgecompress import console, listing
+
+    store = listing.opened(args.store)
+    damaged = [{"stage": e.receipt["stage"], "key": e.key, "path": str(e.artifact.path)} for e in store.damaged()]
+    words = [f"{d['stage']}: damaged: {d['path']}; remove it and deploy again" for d in damaged]
+    console.say(
+        args, {"checked": len(store.entries()), "damaged": damaged}, "\n".join(words) or "every result is whole"
+    )
+    return 1 if damaged else 0
+
+
+def _steps(args: argparse.Namespace) -> Callable[[str], None]:
+    """Tells the steps of a long job on stderr, unless it is to be quiet."""
+    from edgecompress import console
+
+    def says(line: str) -> None:
+        if not args.quiet:
+            print(console.clean(line), file=sys.stderr, flush=True)
+
+    return says
+
+
+def energy_calibrate(args: argparse.Namespace) -> int:
+    """Learns energy on a device that has a sensor."""
+    from edgecompress import calibrate, config, console
+
+    file = calibrate.run(args.device, args.out, args.profile, args.threads, _steps(args))
+    told = config.read_toml(file)
+    error = told["error"]
+    words = (
+        f"held-out error {error['rms']:.1%} (RMS); an estimate is within ±{error['band']:.1%} for {error['covers']:.0%}"
+    )
+    console.say(args, {"file": str(file), **told}, f"{file}: {words} of nets like these")
+    return 0
+
+
+def device_add(args: argparse.Namespace) -> int:
+    """Probes a board and writes its file."""
+    from edgecompress import console, probe
+
+    added = probe.add(args.ssh, args.name, args.output, _settings(args.set, "port=2222"))
+    told = {"file": str(added.file), "found": list(added.found), "missing": list(added.missing)}
+    console.say(args, told, probe.text(added))
+    return 0
+
+
+def device_build(args: argparse.Namespace) -> int:
+    """Makes an emulated device."""
+    from edgecompress import console
+    from edgecompress.emulated import build
+
+    place = build.build(_steps(args))
+    console.say(args, {"name": args.name, "path": str(place)}, f"{args.name}: ready in {place}")
+    return 0
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Says what a machine can do."""
+    from edgecompress import console, doctor
+
+    told = doctor.report(args.device)
+    console.say(args, told, doctor.text(told))
+    return 0
+
+
+def init(args: argparse.Namespace) -> int:
+    """Writes a commented TOML file."""
+    from edgecompress import console, scaffold
+
+    folder = Path() if args.kind == "source" else Path(f"{args.kind}s")
+    file = scaffold.write(args.output or folder / f"{args.name}.toml", scaffold.text(args.kind, vars(args)))
+    console.say(args, {"written": str(file)}, f"{file}\nnext: {scaffold.next_step(args.kind, file)}")
+    return 0
