@@ -94,6 +94,7 @@ sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` 
 # active_w = 3.5 # watts of a core that computes
 # error = 0.5 # half the width of the band, as a fraction
 # source = "where these numbers are from"
+# scope = "package" # what those watts are of: wall, battery, package, board, rail
 
 # [options] # of the transport and of the sensors
 """

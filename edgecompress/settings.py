@@ -114,6 +114,7 @@ class PowerModel:
     active_w: float  # per core that computes
     error: float  # relative half width of the band, 0..1
     source: str  # the citation
+    scope: str = "package"  # what those watts are of: wall, battery, package, board, rail
 
 
 @dataclass(frozen=True)

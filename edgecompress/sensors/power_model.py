@@ -11,7 +11,7 @@ from edgecompress.sensors._counter import no_energy
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "estimated"
-SCOPE = "package"
+SCOPE = "package"  # where the device's [power] table names no other
 
 
 def unavailable(device: Mapping[str, Any], root: Path) -> str:
@@ -34,6 +34,7 @@ class ModelMeter:
         self.watts = power["idle_w"] * (cores - busy) + power["active_w"] * busy
         self.error = float(power["error"])
         self.source = f"power model: {power['source']}"
+        self.scope = str(power.get("scope", SCOPE))
 
     def start(self) -> None:
         """Nothing to start."""
@@ -41,10 +42,10 @@ class ModelMeter:
     def energy(self, begin_s: float, end_s: float) -> Measured:
         """Joules of a window, with the model's error band."""
         if end_s <= begin_s:
-            return no_energy(SCOPE, self.source, "an empty window")
+            return no_energy(self.scope, self.source, "an empty window")
         joules = self.watts * (end_s - begin_s)
         low, high = joules * (1 - self.error), joules * (1 + self.error)
-        return Measured("energy", joules, "J", "estimated", 1, low, high, self.source, SCOPE)
+        return Measured("energy", joules, "J", "estimated", 1, low, high, self.source, self.scope)
 
     def stop(self) -> None:
         """Nothing to stop."""
