@@ -760,20 +760,20 @@ def test_a_counter_may_miss_a_reading_but_not_the_windows_end(world):
 
 def test_samplers_run_in_real_time_beside_work():
     clock = {"watts": 4.0}
-    meter = _sampler.Sampled(lambda: clock["watts"], _sampler.Origin("a lamp", "board"), 0.02)
+    meter = _sampler.Sampled(lambda: clock["watts"], _sampler.Origin("a lamp", "board"), 0.05)
     meter.start()
     begin = time.monotonic()
-    time.sleep(0.2)
+    time.sleep(0.5)
     half = time.monotonic()
     clock["watts"] = 8.0
     found = meter.energy(begin, half)
-    while time.monotonic() < half + 0.2:
+    while time.monotonic() < half + 0.5:
         sum(range(1000))
     later = meter.energy(half, time.monotonic())
     meter.stop()
     assert found.value == pytest.approx(4.0 * (half - begin), rel=0.15)
-    assert later.value == pytest.approx(8.0 * 0.2, rel=0.2)
-    assert len(meter.samples()) >= 12
+    assert later.value == pytest.approx(8.0 * 0.5, rel=0.2)
+    assert len(meter.samples()) >= 10
 
 
 def test_power_is_not_sampled_faster_than_is_good_for_what_runs():
@@ -783,6 +783,7 @@ def test_power_is_not_sampled_faster_than_is_good_for_what_runs():
 def test_a_sensor_on_a_fake_root_passes_the_conformance_suite(tmp_path):
     chip = tmp_path / f"{HWMON}0"
     put(chip / "name", "ina226")
+    put(chip / "update_interval", 100)
     put(chip / "power1_input", 5_000_000)
     turns = iter(range(10**9))
     with fake_sys.running(lambda: put(chip / "power1_input", 5_000_000 + next(turns) % 7)):
@@ -800,6 +801,7 @@ def test_a_machine_without_sensors_is_told_so_in_a_moment(tmp_path):
 def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
     chip = tmp_path / f"{HWMON}0"
     put(chip / "name", "ina226")
+    put(chip / "update_interval", 100)
     put(chip / "power1_input", 5_000_000)
     turns = iter(range(10**9))
     asked = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -366,82 +365,111 @@ def test_a_meter_that_is_too_slow_for_the_marks_is_refused():
 
 
 class Lamp:
-    """A load that draws 3 W, and 4 W more while it computes."""
+    """A load that draws 3 W, and 4 W more while it computes; a meter tells of it each 40 ms, on a clock of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.watts = 3.0
-        monkeypatch.setattr(meter, "CHIP_S", 0.06)
+    _period_s = 0.04
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+        self.world, self.row, self.watts = world, row, 3.0
+        self.heard: Callable[[str], object] = lambda row: None
+        monkeypatch.setattr(meter, "time", world.clock())
         monkeypatch.setattr(meter, "_compute", self.compute)
+        world.due[self] = world.now_s
+
+    def now(self) -> None:
+        """What the world calls each time."""
+        self.heard(self.row.format(t=self.world.now_s - 777, w=self.watts))
 
     def compute(self, seconds: float) -> None:
         self.watts = 7.0
-        time.sleep(seconds)
+        self.world.advance(seconds)
         self.watts = 3.0
 
 
-@contextmanager
-def logging(lamp: Lamp, write: Callable[[str], object], row: str) -> Iterator[None]:
-    """A meter that tells of the lamp each 4 ms, on a clock of its own."""
-    with fake_sys.running(lambda: write(row.format(t=time.monotonic() - 777, w=lamp.watts)), each_s=0.004):
-        yield
-
-
-def window(opened: Any) -> tuple[Any, float]:
-    """A window of half a second at 3 W and half a second at 7 W, and what is true of it."""
+def window(world: World, opened: Any) -> tuple[Any, float]:
+    """A window of 4 s at 3 W and 6 s at 7 W, and what is true of it."""
     opened.start()
-    time.sleep(0.3)
-    begin = time.monotonic()
-    time.sleep(0.5)
-    meter._compute(0.5)
-    end = time.monotonic()
-    return opened.energy(begin, end), 3 * (end - begin) + 4 * 0.5
+    world.advance(2.0)
+    begin = world.now_s
+    world.advance(4.0)
+    meter._compute(6.0)
+    end = world.now_s
+    return opened.energy(begin, end), 3 * (end - begin) + 4 * 6.0
 
 
-def test_a_log_that_grows_is_read_on_its_own_clock(tmp_path, monkeypatch):
-    lamp = Lamp(monkeypatch)
+def test_a_log_that_grows_is_read_on_its_own_clock(world, tmp_path, monkeypatch):
     log = tmp_path / "log.csv"
     log.write_text("t_s,note,power_w\n1,old,5\n")
+    os.utime(log, (world.now_s, world.now_s))
+    lamp = Lamp(world, monkeypatch, "{t:.6f},x,{w}\n")
     device = {"options": {"meter": {"file": str(log), "scope": "wall"}}}
-    assert meter.unavailable(device, Path("/")) == ""
-    with log.open("a", buffering=1) as stream, logging(lamp, stream.write, "{t:.6f},x,{w}\n"):
-        opened = meter.open(device, Path("/"))
-        found, truth = window(opened)
-        samples = opened.samples()
-        opened.stop()
-    assert found.value == pytest.approx(truth, rel=0.05), found.reason
+    opened = meter.open(device, Path("/"))
+    with log.open("a", buffering=1) as stream:
+        lamp.heard = stream.write
+        found, truth = window(world, opened)
+    opened.stop()
+    assert found.value == pytest.approx(truth, rel=5e-3), found.reason
     assert (found.scope, found.source) == ("wall", "external meter, log.csv")
-    assert opened._offset_s == pytest.approx(777, abs=0.02)
-    assert abs(samples[-1][0] - time.monotonic()) < 1
+    assert opened._offset_s == pytest.approx(777, abs=0.04)
+    assert abs(opened.samples()[-1][0] - world.now_s) < 0.2
 
 
-def test_a_serial_port_is_read_line_by_line(monkeypatch):
-    lamp = Lamp(monkeypatch)
+def test_a_serial_port_is_read_line_by_line(world, monkeypatch):
     ours, theirs = os.openpty()
     device = {"options": {"meter": {"port": os.ttyname(theirs), "baud": 9600, "scale": 0.001}}}
     assert meter.unavailable(device, Path("/")) == ""
+    lamp = Lamp(world, monkeypatch, "{w:.0f}000\r\n")
     opened = meter.open(device, Path("/"))
-    with logging(lamp, lambda row: os.write(ours, row.encode()), "{w:.0f}000\r\n"):
-        found, truth = window(opened)
-        opened.stop()
-    assert found.value == pytest.approx(truth, rel=0.05), found.reason
-    assert found.scope == "board" and abs(opened._offset_s) < 0.03
+    rows = opened._trace._rows
+
+    def say(row: str) -> None:
+        """Through the kernel's terminal, to the thread that listens."""
+        before, end = len(rows), time.monotonic() + 5
+        os.write(ours, row.encode())
+        while len(rows) == before and time.monotonic() < end:
+            time.sleep(0.0005)
+
+    begin, play = opened._trace.begin, meter.play
+    monkeypatch.setattr(opened._trace, "begin", lambda: (begin(), setattr(lamp, "heard", say)))
+    monkeypatch.setattr(meter, "play", lambda: (world.advance(0.5), play())[1])
+    found, truth = window(world, opened)
+    opened.stop()
+    assert found.value == pytest.approx(truth, rel=5e-3), found.reason
+    assert found.scope == "board" and abs(opened._offset_s) < 0.04
     os.close(ours)
     os.close(theirs)
 
 
-def test_a_log_that_stops_growing_leaves_its_windows_without_energy(tmp_path, monkeypatch):
-    lamp = Lamp(monkeypatch)
-    monkeypatch.setattr(meter, "LATE_S", 0.2)
+def test_a_log_that_stops_growing_leaves_its_windows_without_energy(world, tmp_path, monkeypatch):
     log = tmp_path / "log.csv"
     log.write_text("t_s,power_w\n")
+    lamp = Lamp(world, monkeypatch, "{t:.6f},{w}\n")
     opened = meter.open({"options": {"meter": {"file": str(log)}}}, Path("/"))
-    with log.open("a", buffering=1) as stream, logging(lamp, stream.write, "{t:.6f},{w}\n"):
+    with log.open("a", buffering=1) as stream:
+        lamp.heard = stream.write
         opened.start()
-        time.sleep(0.3)
-    begin = time.monotonic()
-    time.sleep(0.1)
-    found = opened.energy(begin, time.monotonic())
+        world.advance(1.0)
+        lamp.heard = lambda row: None
+    begin = world.now_s
+    world.advance(5.0)
+    found = opened.energy(begin, world.now_s)
     assert found.value is None and "no samples cover" in found.reason
+
+
+def test_a_log_with_a_hole_leaves_that_window_without_energy(world, tmp_path, monkeypatch):
+    log = tmp_path / "log.csv"
+    log.write_text("t_s,power_w\n")
+    lamp = Lamp(world, monkeypatch, "{t:.6f},{w}\n")
+    opened = meter.open({"options": {"meter": {"file": str(log)}}}, Path("/"))
+    with log.open("a", buffering=1) as stream:
+        lamp.heard = stream.write
+        opened.start()
+        world.advance(1.0)
+        begin = world.now_s
+        world.advance(0.3, sampling=False)
+        world.advance(5.0)
+        found = opened.energy(begin, world.now_s - 0.1)
+    assert found.value is None and "less than 99%" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -463,6 +491,11 @@ def test_a_meter_that_cannot_be_read_says_why(tmp_path, monkeypatch, options, sa
     Path("old.csv").write_text("t_s,power_w\n")
     os.utime("old.csv", (1e9, 1e9))
     assert says in meter.unavailable({"options": {"meter": options}}, Path("/"))
+
+
+def test_a_log_that_is_being_written_is_a_sensor(tmp_path):
+    (tmp_path / "log.csv").write_text("t_s,energy_uj\n")
+    assert meter.unavailable({"options": {"meter": {"file": str(tmp_path / "log.csv")}}}, Path("/")) == ""
 
 
 def test_who_may_not_open_a_port_is_told_which_group_may():
