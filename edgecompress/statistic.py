@@ -14,7 +14,7 @@ BLOCKS = 60  # of a long series, whose medians are looked at for a trend
 FEW = 10  # values, up to which the chance of an order is counted out
 CHANCE = 0.02  # of calling a trend where the order of a few is chance
 SURE = 4.2  # sigmas that a trend of many needs: far out, because neighbours in time are alike
-CORRELATED = 0.25  # of neighbouring energy windows, at most: what the interval of their mean allows for
+CORRELATED = 0.35  # of neighbouring energy windows, at most: what the interval of their mean allows for
 ENOUGH = {90: 29, 95: 59, 99: 299}  # percentile -> values that hold it with 95 % confidence: ceil(ln 0.05 / ln p)
 
 # Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2).

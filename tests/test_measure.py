@@ -14,7 +14,7 @@ from typing import Any
 import bench_inputs
 import pytest
 
-from edgecompress import registry
+from edgecompress import registry, statistic
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Measured
 from edgecompress.stages import measure
@@ -246,7 +246,7 @@ def test_gross_and_net_per_inference_with_students_interval():
     numbers = told(windows, IDLE)
     gross, net = numbers["energy_gross"], numbers["energy_net"]
     assert gross.value == pytest.approx(100.0) and gross.unit == "mJ" and gross.n == 5
-    alike = (1 + 2 * 0.25 * 4 / 5) / (1 - 2 * 0.25 / 5)  # neighbouring windows may be
+    alike = (1 + 2 * statistic.CORRELATED * 4 / 5) / (1 - 2 * statistic.CORRELATED / 5)  # neighbouring windows may be
     half = 2.776 * math.sqrt(0.5 / 5 * alike)
     assert (gross.low, gross.high) == (pytest.approx(100 - half), pytest.approx(100 + half))
     assert net.value == pytest.approx(100 - 2.1 * 10)

@@ -1,8 +1,12 @@
 """Intervals of few sessions: the protocol's own numbers, and coverage shown by drawing."""
 
+import importlib.util
 import math
 import random
 import statistics
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -99,3 +103,108 @@ def test_student_t_equals_the_tables(freedom, point):
 def test_student_t_needs_freedom():
     with pytest.raises(ValueError, match="degree of freedom"):
         statistic.student_t(0)
+
+
+# --------------------------------------------------------------------------- two runs
+
+
+def test_two_runs_give_the_ratio_of_their_medians_within_the_ends_of_both():
+    found = statistic.unpaired([2, 2.1, 2.2, 2.3, 2.4, 2.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.25])
+    assert (found.median, found.low, found.high) == (2.25, 2 / 1.25, 2.5)
+    assert found.changed and found.n == 6
+
+
+def test_two_runs_that_overlap_are_no_change():
+    assert not statistic.unpaired([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [0.9, 0.9, 0.9, 0.9, 0.9, 1.05]).changed
+
+
+@pytest.mark.parametrize(("a", "b"), [([2.0], [1.0] * 6), ([2.0] * 6, [1.0])])
+def test_a_run_of_one_session_calls_nothing(a, b):
+    found = statistic.unpaired(a, b)
+    assert (found.median, found.low, found.high, found.changed) == (2.0, None, None, False)
+
+
+def test_two_runs_of_five_cover_too_little_to_call_a_change():
+    assert not statistic.unpaired([2.0] * 5, [1.0] * 6).changed
+
+
+@pytest.mark.parametrize(("a", "b"), [([], [1.0]), ([1.0], []), ([1.0], [1.0, 0.0])])
+def test_two_runs_refuse_what_has_no_ratio(a, b):
+    with pytest.raises(ValueError, match="sessions of both"):
+        statistic.unpaired(a, b)
+
+
+# --------------------------------------------------------------------------- what is not steady
+
+
+def test_a_ramp_and_a_step_are_trends_with_their_size():
+    draw = random.Random(5)
+    ramp = [5 * (1 + 0.1 * i / 3000) * draw.lognormvariate(0, 0.02) for i in range(3000)]
+    step = [(6 if i > 1400 else 5) * draw.lognormvariate(0, 0.02) for i in range(3000)]
+    assert statistic.trend(ramp) == pytest.approx(0.066, abs=0.01)
+    assert statistic.trend(step) == pytest.approx(0.2, abs=0.01)
+    assert statistic.trend(ramp[::-1]) == pytest.approx(-0.062, abs=0.01)
+
+
+def test_a_change_within_two_percent_or_of_a_few_values_is_no_trend():
+    assert statistic.trend([100 + i / 100 for i in range(100)]) is None
+    assert statistic.trend([1.0, 2.0, 3.0, 4.0]) is None
+    assert statistic.trend([1.0] * 500) is None
+    assert statistic.trend([]) is None
+
+
+def test_a_few_values_must_lie_in_an_order_that_chance_gives_once_in_fifty():
+    assert statistic.trend([1.0, 1.1, 1.2, 1.3, 1.4]) == pytest.approx(0.4)
+    assert statistic.trend([1.0, 1.2, 1.1, 1.3, 1.4]) is None
+    assert statistic.trend([1.0, 1.2, 1.1, 1.3, 1.4, 1.5]) == pytest.approx(1.45 / 1.1 - 1)
+
+
+@pytest.mark.parametrize("n", [5, 6, 8, 10])
+def test_the_chance_of_an_order_is_counted_out(n):
+    draw, values = random.Random(n), list(range(1, n + 1))
+    called = sum(statistic.trend(draw.sample(values, n)) is not None for _ in range(4000))
+    assert called / 4000 <= statistic.CHANCE + 0.006
+
+
+def test_spread_is_relative_to_the_median():
+    assert statistic.spread([1.9, 2.0, 2.1]) == pytest.approx(0.1)
+
+
+def test_half_a_width_counts_the_degrees_of_freedom_of_what_decides_it():
+    assert statistic.half_width([(0.04, 5)]) == pytest.approx(2.776 * 0.2)
+    assert statistic.half_width([(1e-12, 5), (0.04, 2)]) == pytest.approx(12.706 * 0.2)
+    assert statistic.half_width([(0.0, 5), (0.0, 2)]) == 0.0
+
+
+def test_windows_that_are_alike_say_less_of_their_mean():
+    plain = statistics.variance([1.0, 2.0, 3.0, 4.0, 5.0]) / 5
+    assert 1.5 * plain < statistic.mean_variance([1.0, 2.0, 3.0, 4.0, 5.0]) < 2 * plain
+
+
+# --------------------------------------------------------------------------- the promises
+
+
+@pytest.fixture(scope="module")
+def coverage() -> ModuleType:
+    file = Path(__file__).parent.parent / "benchmarks" / "coverage.py"
+    spec = importlib.util.spec_from_file_location("coverage_of_intervals", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_every_interval_covers_and_what_drifts_is_flagged(coverage: ModuleType):
+    """The reduced benchmarks/coverage.py: its functions, a fixed seed, fewer and shorter trials."""
+    found = list(coverage.rows(trials=120, runs=250, seed=0))
+    assert len(found) > 50
+    assert coverage.table([row for row in found if not row.kept]).count("\n") == 0
+
+
+def test_the_chance_of_few_hits_is_the_binomials(coverage: ModuleType):
+    assert coverage.at_most(8, 10, 0.5) == pytest.approx(1 - 11 / 1024)
+    assert coverage.at_most(10, 10, 0.9) == 1.0
+    assert not coverage.Row("", "", 90, 100, 0.97).kept
+    assert coverage.Row("", "", 96, 100, 0.97).kept
+    assert not coverage.Row("", "", 20, 100, 0.05, at_most=True).kept
