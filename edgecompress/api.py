@@ -203,6 +203,7 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table, **unmeasured},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
+        "not_measured": _not_measured(walk, choice, options) if choice.stage else "",
         "versions": _versions(wanted),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
     }

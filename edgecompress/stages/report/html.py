@@ -106,7 +106,7 @@ def _tile(row: Mapping[str, Any]) -> Raw:
 
 
 def _notes(report: Report) -> Raw:
-    lines = [tag("li", note["text"], class_=note["level"]) for note in report["notes"]]
+    lines = [tag("li", bdi(note["text"]), class_=note["level"]) for note in report["notes"]]
     return tag("ul", lines, class_="notes") if lines else Raw("")
 
 

@@ -83,7 +83,8 @@ def ticks(low: float, high: float, scale: str) -> list[float]:
     """1, 2, 5 steps between two ends."""
     if scale == "log":
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        return [m * 10.0**d for d in decades for m in (1, 2, 5) if low <= m * 10.0**d <= high]
+        steps = [m * 10.0**d for d in decades for m in (1, 2, 5) if low <= m * 10.0**d <= high]
+        return steps if len(steps) > 2 else ticks(low, high, "linear")
     raw = (high - low) / 4
     step = next(
         m * 10 ** math.floor(math.log10(raw)) for m in (1, 2, 5, 10) if m * 10 ** math.floor(math.log10(raw)) >= raw

@@ -74,7 +74,7 @@ def periodic(report: Report) -> Table:
 def _periodic(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
     least = "≥ " if answer["floor"] else ""
     late = f"{answer['missed']:,} of {answer['due']:,} ({plain(answer['missed_share'], 'fraction')})"
-    energy = (_or_why(answer[key]) for key in ("energy_per_period", "power"))
+    energy = (_or_why(answer["energy_per_period"]), text(answer["power"], spread=True))
     first = (late, plain(answer["duty"], "fraction"), *energy)
     rest = ("",) * len(first)
     period = f"response, due every {plain(answer['period_ms'], 'ms')}"
@@ -102,7 +102,9 @@ def throughput(report: Report) -> Table:
 
 def _throughput(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
     marks = [_marks(answer, row["batch"]) for row in answer["rows"]]
-    rows = [_batch(name, row, mark) for row, mark in zip(answer["rows"], marks, strict=True)]
+    energies = [row["energy_per_item"] for row in answer["rows"]]
+    told = [_or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
+    rows = [_batch(name, row, end) for row, *end in zip(answer["rows"], told, marks, strict=True)]
     left = answer["left_out"].items()
     return [*rows, *((name, str(batch), *[DASH] * 5, f"left out: {why}") for batch, why in left)]
 
@@ -111,9 +113,9 @@ def _marks(answer: Mapping[str, Any], batch: float) -> str:
     return ", ".join(word for key, word in (("knee", "knee"), ("best", "most")) if answer[key]["batch"] == batch)
 
 
-def _batch(name: str, row: Mapping[str, Any], mark: str) -> tuple[str, ...]:
+def _batch(name: str, row: Mapping[str, Any], end: Sequence[str]) -> tuple[str, ...]:
     times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms", "ms_per_item"))
-    return name, f"{row['batch']:g}", plain(row["items_per_s"], "/s"), *times, _or_why(row["energy_per_item"]), mark
+    return name, f"{row['batch']:g}", plain(row["items_per_s"], "/s"), *times, *end
 
 
 def cold(report: Report) -> Table:

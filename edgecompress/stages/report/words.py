@@ -22,7 +22,7 @@ def summary(report: Report) -> dict[str, Any]:
 
 def _outcome(report: Report) -> str:
     if report["choice"]["variant"] and not report["exit_code"]:
-        return "shipped"
+        return "nothing" if report["not_measured"] else "shipped"
     return {0: "measured", 1: "nothing"}.get(report["exit_code"], "failed")
 
 
@@ -65,7 +65,7 @@ def _measured(report: Report) -> str:
 
 
 def _nothing(report: Report) -> str:
-    return f"Nothing ships: {report['choice']['reason'] or _first_bad(report)}."
+    return f"Nothing ships: {report['not_measured'] or report['choice']['reason'] or _first_bad(report)}."
 
 
 def _failed(report: Report) -> str:
@@ -144,7 +144,7 @@ def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
 def _notes(report: Report) -> Iterator[str]:
     if (report["data"] or {}).get("split_by_seed"):
         yield "Not every split was given: data was split by seed into calibrate, select and test."
-    if virtual := report["environment"].get("virtual"):
+    if (virtual := report["environment"].get("virtual")) and not report["simulated"]:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
         yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
     yield from _of_the_device(report)
