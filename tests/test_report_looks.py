@@ -196,7 +196,7 @@ SPOILT: list[tuple[str, Callable[[Report], Any], str]] = [
     ("sustained", lambda a: a["series"][3].update(items_per_s="fast"), "series[3].items_per_s is 'fast', not number"),
     ("sustained", lambda a: a["series"][0].update(t_s=float("nan")), "series[0].t_s is 'nan', not number"),
     ("sustained", lambda a: a.update(throttling=None), "throttling is 'None', not a table"),
-    ("memory", lambda a: a.update(timeline={"t_s": 1}), "timeline is"),
+    ("memory", lambda a: a.update(timeline={"t_s": 1}), "timeline is \"{'t_s': 1}\", not a list"),
     ("cold", lambda a: a.pop("summary"), "summary is 'None', not a table"),
     ("roofline", lambda a: a["ops"].append([]), "ops[5] is '[]', not a table"),
 ]

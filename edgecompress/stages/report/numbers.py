@@ -71,12 +71,20 @@ def scaled(value: float, unit: str) -> tuple[float, str]:
     return next(((by, shown) for start, by, shown in _STEPS.get(unit, ()) if abs(value) >= start), (1.0, unit))
 
 
+def sign(n: Mapping[str, Any]) -> str:
+    """What stands before it: nothing, ≈, or ≥ and ≤ of a bound, whose value is one end of its band, the other open."""
+    if not vague(n):
+        return ""
+    bounds = {(n["value"], None): "≥ ", (None, n["value"]): "≤ "}
+    return bounds.get((n.get("low"), n.get("high")), "≈ ")
+
+
 def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
-    """`0.3012 ms`, `≈ 1.9 mJ`, or a dash; with `spread` also its interval or band."""
+    """`0.3012 ms`, `≈ 1.9 mJ`, `≥ 2 µJ`, or a dash; with `spread` also its interval or band."""
     if n is None or n["value"] is None:
         return DASH
     factor, unit = scaled(n["value"], n["unit"])
-    head = f"{'≈ ' if vague(n) else ''}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    head = f"{sign(n)}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
     return f"{head} {interval(n)}".rstrip() if spread else head
 
 

@@ -125,18 +125,23 @@ def _wrong(value: Any, shape: Any, at: str) -> Iterator[str]:
     """Where a value is not what its shape says."""
     if isinstance(shape, str):
         if not _is(value, shape):
-            yield f"{at or 'it'} is {str(value)[:40]!r}, not {shape}"
+            yield _said(value, at, shape)
     elif isinstance(shape, list):
-        items = value if isinstance(value, list) else [None]
-        for i, item in enumerate(items):
+        for i, item in enumerate(value if isinstance(value, list) else ()):
             yield from _wrong(item, shape[0], f"{at}[{i}]")
+        if not isinstance(value, list):
+            yield _said(value, at, "a list")
     elif "?" in shape:
         yield from () if value is None else _wrong(value, shape["?"], at)
     elif not isinstance(value, Mapping):
-        yield f"{at or 'it'} is {str(value)[:40]!r}, not a table"
+        yield _said(value, at, "a table")
     else:
         for key, inner in shape.items():
             yield from _wrong(value.get(key), inner, f"{at}.{key}".lstrip("."))
+
+
+def _said(value: Any, at: str, wanted: str) -> str:
+    return f"{at or 'it'} is {str(value)[:40]!r}, not {wanted}"
 
 
 def _is(value: Any, kind: str) -> bool:
