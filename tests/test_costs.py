@@ -18,6 +18,7 @@ from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Dim, TensorSpec
 from edgecompress.sensors import op_floor
 from edgecompress.stages import measure
+from edgecompress.stages.report import numbers
 
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
@@ -384,6 +385,7 @@ def test_a_stage_gives_the_floor_as_bounds(tmp_path: Path) -> None:
     assert gross["value"] == gross["low"] == net["low"] == pytest.approx(1e-9 * picojoules) and gross["high"] is None
     assert per_joule["value"] == per_joule["high"] == pytest.approx(1e12 / picojoules) and per_joule["low"] is None
     assert power["value"] == pytest.approx(1e-12 * picojoules / 2e-3)
+    assert numbers.text(gross).startswith("≥ ") and numbers.text(per_joule).startswith("≤ ")
 
 
 def test_where_nothing_can_be_counted_there_is_no_floor(tmp_path: Path) -> None:

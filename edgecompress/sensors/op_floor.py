@@ -66,7 +66,7 @@ class FloorMeter:
 
     def __init__(self, work: Mapping[str, Any], node_nm: float) -> None:
         self.work, self.table = work, TABLES[max(nm for nm in TABLES if nm <= node_nm)]
-        self.source = f"op floor: {self.table.source}"
+        self.source = f"floor of MACs and bytes: {self.table.source}"
 
     def start(self) -> None:
         """Nothing to start."""
