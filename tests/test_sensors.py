@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,15 @@ def odpm(world: World) -> None:
         world.follow({f"{IIO}{i}/energy_value": tells})
 
 
+def rapl_zones(world: World, wrap_uj: int = 2**40 - 1) -> None:
+    """Two packages and the memory of one, whose counters wrap; and psys and cores, which hold and are held."""
+    zones = {"0": ("package-0", 0.5), "1": ("package-1", 0.3), "0:0": ("dram", 0.2), "0:1": ("core", 0.4)}
+    for place, (name, share) in {**zones, "2": ("psys", 2.0)}.items():
+        zone = f"sys/class/powercap/intel-rapl:{place}"
+        world.say({f"{zone}/name": name, f"{zone}/max_energy_range_uj": wrap_uj})
+        world.follow({f"{zone}/energy_uj": fake_sys.counted(share, first_uj=wrap_uj - 5, wrap_uj=wrap_uj)})
+
+
 FOLLOWED: dict[str, tuple[Any, Callable[..., None], dict[str, Any]]] = {
     "hwmon energy": (hwmon, hwmon_energy, {}),
     "hwmon power": (hwmon, hwmon_power, {}),
@@ -407,6 +417,8 @@ FOLLOWED: dict[str, tuple[Any, Callable[..., None], dict[str, Any]]] = {
     "iio power": (iio, iio_power, {}),
     "iio volts and amperes": (iio, iio_product, {}),
     "android_odpm": (android_odpm, odpm, {}),
+    "rapl": (rapl, rapl_zones, {}),
+    "rapl that wraps": (rapl, partial(rapl_zones, wrap_uj=FULL_UJ), {}),
 }
 
 
