@@ -264,6 +264,16 @@ def test_operators_stand_under_the_roofs_by_what_their_shapes_tell(report: Repor
     assert found["unmatched"] == ["/odd"]
 
 
+def test_right_of_the_corner_only_float32_has_a_roof() -> None:
+    roofs = {"gflops": 40.0, "gb_per_s": 10.0}
+    op = {"name": "conv", "type": "Conv", "ms": 1.0}
+    found = [
+        roofline._op(op, {"macs": macs, "bytes": 1_000_000, "dtype": dtype}, roofs)
+        for macs, dtype in ((10_000_000, "float32"), (10_000_000, "int8"), (1_000_000, "int8"))
+    ]
+    assert [(f["bound"], f["of_roof"]) for f in found] == [("compute", 0.5), ("unknown", None), ("memory", 0.1)]
+
+
 def test_the_memory_bound_operators_and_those_without_a_place_are_named(report: Report) -> None:
     row = next(r for r in roofline.table(report).rows if r[0] == "int8")
     assert "/add, /gemm" in row and row[-1] == "1: /odd"

@@ -118,7 +118,7 @@ def test_operators_say_what_they_reach_and_the_memory_bound_ones_are_pale(board:
     for mark in marks:
         op = ops[mark["says"].split(":")[0]]
         assert number(r": ([\d.]+) GFLOP/s", mark["says"]) == pytest.approx(op["gflops"], rel=1e-2)
-        assert (mark["opacity"] < 0.5) == (op["bound"] == "memory")
+        assert (mark["opacity"] < 0.3) == (op["bound"] == "memory")
     by_intensity = sorted(marks, key=lambda m: ops[m["says"].split(":")[0]]["flops_per_byte"])
     centres = [m["x"] + m["width"] / 2 for m in by_intensity]
     assert centres == sorted(centres)

@@ -18,11 +18,13 @@ Joined = dict[str, Any]
 TOLD = 30  # dots with words of their own: the slowest
 LISTED = 12  # operators of a variant in a table; report.json has all
 NAMED = 4
+OPACITY = {"memory": 0.15, "unknown": 0.5, "compute": 0.9}
 _TITLE = "Roofline: which operators wait for memory"
 _CAPTION = (
     "One dot per operator that multiplies, its area its time; both axes logarithmic. Left of the corner an operator is "
     "memory-bound (pale): fewer bytes would make it faster, more arithmetic units would not. The roofs were measured "
-    "on the device, the flat one in float32: int8 may lie above it, and what stays in a cache above the slope."
+    "on the device, the flat one in float32: what is narrower may lie above it, and right of the corner (half pale) "
+    "nobody knows what binds it; what stays in a cache may lie above the slope."
 )
 
 
@@ -62,13 +64,15 @@ def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _op(op: Op, cost: Op, roofs: Mapping[str, float]) -> dict[str, Any]:
+    """An operator under the roofs. Right of the corner only float32 has one: of others nobody knows what binds them."""
     intensity = 2 * cost["macs"] / cost["bytes"] if cost["bytes"] else None
     rates = {"gflops": 2 * cost["macs"] / (op["ms"] * 1e6), "gb_per_s": cost["bytes"] / (op["ms"] * 1e6)}
     waits = intensity is not None and intensity < roofs["gflops"] / roofs["gb_per_s"]
-    reached = rates["gb_per_s"] / roofs["gb_per_s"] if waits else rates["gflops"] / roofs["gflops"]
-    counted = {key: cost[key] for key in ("macs", "bytes")}
-    bound = {"flops_per_byte": intensity, "of_roof": reached, "bound": "memory" if waits else "compute"}
-    return {**{key: op[key] for key in ("name", "type", "ms")}, **counted, **rates, **bound}
+    bound = "memory" if waits else "compute" if cost["dtype"] in ("float32", "") else "unknown"
+    roof = {"memory": "gb_per_s", "compute": "gflops"}.get(bound)
+    counted = {key: cost[key] for key in ("macs", "bytes", "dtype")}
+    reached = {"flops_per_byte": intensity, "of_roof": rates[roof] / roofs[roof] if roof else None, "bound": bound}
+    return {**{key: op[key] for key in ("name", "type", "ms")}, **counted, **rates, **reached}
 
 
 # ------------------------------------------------------------------ tables
@@ -191,6 +195,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 def _dot(op: Op, fill: str) -> dict[str, Any]:
     says = f"{op['name']}: {significant(op['gflops'], 3)} GFLOP/s at {significant(op['flops_per_byte'], 3)} FLOP/byte, "
-    says += f"{plain(op['of_roof'], 'fraction')} of its roof ({op['bound']})"
+    roof = "no roof is known" if op["of_roof"] is None else f"{plain(op['of_roof'], 'fraction')} of its roof"
+    says += f"{roof} ({op['bound']})"
     at = {"a": op["flops_per_byte"], "w": op["gflops"], "ms": op["ms"]}
-    return {**at, "fill": fill, "opacity": 0.2 if op["bound"] == "memory" else 0.9, "says": says}
+    return {**at, "fill": fill, "opacity": OPACITY[op["bound"]], "says": says}
