@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from edgecompress import statistic
+from edgecompress.stages.report import noise
 
 
 def test_one_session_has_no_interval():
@@ -181,17 +182,53 @@ def test_windows_that_are_alike_say_less_of_their_mean():
     assert 1.5 * plain < statistic.mean_variance([1.0, 2.0, 3.0, 4.0, 5.0]) < 2 * plain
 
 
+# --------------------------------------------------------------------------- what is said of it
+
+
+def variant(medians, flags=()):
+    sessions = [{"median_ms": m, "flags": list(flags) if i < 2 else []} for i, m in enumerate(medians)]
+    return {"name": "int8", "sessions": sessions}
+
+
+def test_quiet_sessions_are_not_spoken_of():
+    assert (
+        noise.sentence(variant([1.0, 1.01, 1.0, 1.02, 1.01, 1.0], ["outliers: 3 of 100", "not warm after 3 s"])) == ""
+    )
+    assert noise.sentence(variant([None, 1.0])) == ""
+
+
+def test_noise_is_said_in_one_sentence_with_how_often_it_was_seen():
+    flags = ["drifting: +7% over the window", "not alone: others kept 0.9 processors busy"]
+    said = noise.sentence(variant([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], flags))
+    assert "its sessions are 40.0% apart; drifting: +38% over the sessions; drifting: +7% over the window" in said
+    assert "others kept 0.9 processors busy (in 2 of 6 sessions); another run may not agree." in said
+
+
+@pytest.mark.parametrize(
+    ("second", "kept", "agree"), [([1.01] * 6, True, True), ([1.1] * 6, False, False), ([1.1] * 5 + [1.2], True, False)]
+)
+def test_two_runs_agree_or_one_says_why_not(second, kept, agree):
+    agreement = program("agreement").agreement
+    found = agreement([{"variants": [variant(medians)]} for medians in ([1.0] * 6, second)])
+    assert (found["kept"], found["agree"]) == (kept, agree)
+
+
 # --------------------------------------------------------------------------- the promises
 
 
-@pytest.fixture(scope="module")
-def coverage() -> ModuleType:
-    file = Path(__file__).parent.parent / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("coverage_of_intervals", file)
+def program(name: str) -> ModuleType:
+    """A file of benchmarks/ as a module."""
+    file = Path(__file__).parent.parent / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def coverage() -> ModuleType:
+    return program("coverage")
 
 
 @pytest.mark.slow

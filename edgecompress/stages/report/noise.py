@@ -25,7 +25,7 @@ def sentence(variant: Mapping[str, Any]) -> str:
     """The noise that was seen while a variant was measured, in one sentence, or ""."""
     medians = [s["median_ms"] for s in variant["sessions"] if s["median_ms"] is not None]
     said = [*between(medians), *_within(variant["sessions"])]
-    return f"Noise was seen in {variant['name']}: {'; '.join(said)}. Another run may differ by as much." if said else ""
+    return f"Noise was seen in {variant['name']}: {'; '.join(said)}; another run may not agree." if said else ""
 
 
 def _within(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
