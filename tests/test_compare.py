@@ -159,6 +159,17 @@ def test_estimates_are_told_and_never_called(tmp_path: Path, before: Report, aft
     assert (change.called, change.says) == ("none", "≈ 3.0× more")
 
 
+def test_instructions_are_counted_and_so_a_change_of_them_is_exact(
+    tmp_path: Path, before: Report, after: Report
+) -> None:
+    for report, count in ((before, 1_000_000), (after, 1_100_000)):
+        counted = {"metric": "instructions", "unit": "instructions", "value": count, "status": "simulated", "n": 5}
+        subject(report)["numbers"]["instructions"] = {**subject(report)["numbers"]["size"], **counted}
+    found = held(tmp_path, before, after, fail_if=("instructions > 1.05x",))
+    assert changed(found, "instructions").says == "1.10× more"
+    assert found.gates[0].ended == "broken" and found.gates[0].says == "1.1x, simulated"
+
+
 def test_another_artifact_on_another_device_has_no_winner(tmp_path: Path, before: Report, after: Report) -> None:
     after["device"]["name"] = "rpi5"
     subject(after)["artifact"]["sha256"] = "0" * 64
