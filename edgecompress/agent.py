@@ -80,6 +80,10 @@ def _answer(asked: Asked, out: Path) -> Answer:
     except EdgeError as error:
         traceback.print_exc()
         return {"error": str(error), "class": type(error).__name__}
+    except ModuleNotFoundError as error:
+        traceback.print_exc()
+        lacking = f"the Python that runs it ({sys.executable}) has no module '{error.name}': install it there"
+        return {"error": lacking, "class": StageFailed.__name__}
     except Exception as error:  # the boundary: whatever a runtime raises becomes one line, its traceback is in the log
         traceback.print_exc()
         said = " ".join(str(error).split())[:300]

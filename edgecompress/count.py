@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgecompress.model import Choice, Outcomes, Stage
-from edgecompress.race import Entrant, agreement
+from edgecompress.race import Entrant, agreement, in_words
 from edgecompress.settings import Profile
 
 SESSION_S = 25.0  # of a variant's counting: three processes in an emulator
@@ -117,13 +117,13 @@ class Count:
     def _verdict(self, outcomes: Outcomes, entrant: Entrant, chosen: str) -> tuple[str, str]:
         judged, counts = entrant.judged(outcomes), self._counts(outcomes)
         if judged is None or judged.status != "ok":
-            return (judged.status, judged.reason) if judged else ("failed", "was not built")
+            return (judged.status, in_words(judged.reason)) if judged else ("failed", "was not built")
         if entrant.simulated:
             return "passed", f"not counted: {entrant.simulated} stands in for its runtime here"
         if entrant.name not in counts:
             counted = outcomes.get("count")
             rows = counted.facts.get("variants", {}) if counted else {}
-            return "failed", rows.get(entrant.name, {}).get("crashed", "was not counted")
+            return "failed", in_words(rows.get(entrant.name, {}).get("crashed", "was not counted"))
         if entrant.name == chosen:
             return ("shipped", self._why(counts, chosen)) if entrant.verdict else ("measured", "")
         factor = counts[entrant.name] / counts[chosen]

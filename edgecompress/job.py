@@ -13,7 +13,7 @@ from typing import Any
 from edgecompress import catalog, registry
 from edgecompress.catalog import Found, Setting
 from edgecompress.errors import ConfigError, InputError, Unreachable, did_you_mean
-from edgecompress.model import Context
+from edgecompress.model import Context, sha256_of
 from edgecompress.settings import Device, Profile, Source, Target
 
 SOURCE_FLAGS = ("data", "metric", "samples")
@@ -134,7 +134,7 @@ def context(name: str, device: Device, more: Mapping[str, Any]) -> Context:
     facts = host if device.transport == "host" else _facts(device.transport, plain)
     plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
     plain["platform"] = device.platform or facts.get("platform") or ""
-    known = {**plain, "here": facts["here"], "fingerprint": _stable(facts)}
+    known = {**plain, "here": facts["here"], "fingerprint": _stable(facts), "files": _files(device)}
     return Context(seed, threads, batch, known, _stable(host))
 
 
@@ -144,6 +144,13 @@ def _facts(transport: str, device: Mapping[str, Any]) -> dict[str, Any]:
         return {**shell.facts(), "here": shell.here}
     finally:
         shell.close()
+
+
+def _files(device: Device) -> dict[str, str]:
+    """The sha256 of each file that a sensor goes by (READS_FILE): another trace or calibration gives other results."""
+    sensors = [name for name in device.sensors if getattr(registry.load("sensors", name), "READS_FILE", False)]
+    named = [Path(str((device.options.get(name) or {}).get("file", ""))) for name in sensors]
+    return {str(path): sha256_of(path) for path in named if path.is_file()}
 
 
 def _stable(facts: Mapping[str, Any]) -> dict[str, Any]:

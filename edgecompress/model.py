@@ -449,7 +449,11 @@ class Packager(Protocol):
 
 
 class Sensor(Protocol):
-    """`sensors/NAME.py`: one physical or modelled quantity. `QUANTITY`: "energy" where it is not named."""
+    """`sensors/NAME.py`: one physical or modelled quantity. `QUANTITY`: "energy" where it is not named.
+
+    `NEEDS_WORK = True`: its device has "work", what an inference takes (costs.total). `READS_FILE = True`: it goes by
+    the file that its options name.
+    """
 
     STATUS: Status
     SCOPE: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -291,12 +292,12 @@ class Race:
     ) -> tuple[str, str]:
         if not entrant.passed(outcomes):
             judged = entrant.judged(outcomes)
-            return (judged.status, judged.reason) if judged else ("failed", "was not built")
+            return (judged.status, in_words(judged.reason)) if judged else ("failed", "was not built")
         if self.unmeasured or entrant.simulated:
             return self._unranked(outcomes, entrant, chosen)
         crashed = [r[entrant.name]["crashed"] for r in self._rounds(outcomes) if "crashed" in r.get(entrant.name, {})]
         if crashed:
-            return "failed", crashed[0]
+            return "failed", in_words(crashed[0])
         if entrant.name not in times:
             return "failed", "was not measured"
         if over := self._over_budget(outcomes, entrant.name):
@@ -321,9 +322,14 @@ class Race:
         return said + dropped
 
 
+def in_words(reason: str) -> str:
+    """A reason without the log that it names: a report is read elsewhere."""
+    return re.sub(r" \(log: [^()]*\)$", "", reason)
+
+
 def agreement(outcome: Outcome | None) -> str:
     """ "ok", or why another runtime does not run an artifact."""
-    return "not tried" if outcome is None else outcome.reason or outcome.status
+    return "not tried" if outcome is None else in_words(outcome.reason) or outcome.status
 
 
 def _half(n: int) -> int:

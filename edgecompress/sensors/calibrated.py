@@ -17,6 +17,7 @@ from edgecompress.model import Measured
 from edgecompress.sensors._counter import no_energy
 
 REQUIRES: tuple[str, ...] = ()
+READS_FILE = True  # the one that its options name
 STATUS = "estimated"
 SCOPE = "package"  # unless the calibration's sensor had another
 NEEDS_WORK = True  # the stage gives device["work"]: costs.total of the artifact

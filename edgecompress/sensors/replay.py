@@ -18,6 +18,7 @@ from edgecompress.sensors._counter import Curve, measured, no_energy
 from edgecompress.sensors._sampler import options_of
 
 REQUIRES: tuple[str, ...] = ()
+READS_FILE = True  # the one that its options name
 STATUS = "replayed"
 SCOPE = "board"  # unless the options name another
 

@@ -142,6 +142,8 @@ def say(change: Change, said: tuple[str, str], spread: bool = True) -> str:
     if change.get("guessed"):
         return f"{times(shown)} {word}" if change["exact"] else f"≈ {significant(shown, 2)}× {word}"
     if change["called"] == "same":
+        low, high = change["low"], change["high"]
+        bounds = f" [{significant(low, 3)}, {significant(high, 3)}]" if bounds else ""
         return f"no change called ({times(factor)}{bounds})"
     return f"{times(shown)} {word}{bounds}"
 
