@@ -363,7 +363,10 @@ class Shell(Protocol):
 
 
 class Transport(Protocol):
-    """`transports/NAME.py`: how to reach a device. `SIMULATED`: what stands in there for hardware (no latency then)."""
+    """`transports/NAME.py`: how to reach a device. `SIMULATED`: what stands in there for hardware (no latency then).
+
+    `RUNTIMES`: those that it carries, where it is known beforehand.
+    """
 
     def unavailable(self, device: Mapping[str, Any]) -> str:
         """Why the device cannot be reached now, or "". Takes five seconds at most."""

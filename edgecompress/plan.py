@@ -87,9 +87,13 @@ def _calls(job: Job, kind: str) -> tuple[dict[str, list[Call]], dict[str, str]]:
 
 
 def _check_machine(job: Job, variant: Variant) -> None:
-    """Raises NoPath where this machine cannot export what the variant asks for."""
-    runtime = registry.load("runtimes", variant.runtime or job.target.value.runtime)
+    """Raises NoPath where this machine cannot export what the variant asks for, or the device cannot run it."""
+    name = variant.runtime or job.target.value.runtime
+    runtime, transport = registry.load("runtimes", name), registry.load("transports", job.device.value.transport)
     why = runtime.unavailable(variant.export) if hasattr(runtime, "unavailable") else ""
+    carried = getattr(transport, "RUNTIMES", None)
+    if not why and carried is not None and name not in carried:
+        why = f"{transport.SIMULATED} has no runtime {name}, only {', '.join(carried)}"
     if why:
         raise NoPath(f"{job.target.path}: variant {variant.name}", why)
 

@@ -19,6 +19,7 @@ from edgecompress.transports._simulator import Simulator
 
 REQUIRES: tuple[str, ...] = ()
 SIMULATED = "emulated arm64 (QEMU)"
+RUNTIMES = ("litert", "onnx", "null")  # those of emulated.build.WHEELS
 COUNTS = "counts.jsonl"
 
 
