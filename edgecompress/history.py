@@ -72,7 +72,8 @@ def shown(found: list[Row]) -> list[Row]:
         {
             "date": row["date"],
             **{key: row[key] for key in ("command", "source", "target", "device", "profile", "variant")},
-            "latency": _words(row["latency_ms"], "ms") or _words(row["instructions"], "instructions"),
+            "latency": _words(row["latency_ms"], "ms"),
+            "instructions": _words(row["instructions"], "instructions"),
             "change": row["change"]["says"],
             "energy": _words(row["energy_mj"], "mJ", row["energy_status"]),
             "energy of": f"{row['energy_scope']}, {row['energy_status']}" if row["energy_mj"] is not None else "",
