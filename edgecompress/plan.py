@@ -93,7 +93,7 @@ def _check_machine(job: Job, variant: Variant) -> None:
     why = runtime.unavailable(variant.export) if hasattr(runtime, "unavailable") else ""
     carried = getattr(transport, "RUNTIMES", None)
     if not why and carried is not None and name not in carried:
-        why = f"{transport.SIMULATED} has no runtime {name}, only {', '.join(carried)}"
+        why = f"{transport.SIMULATED} does not carry runtime {name}"
     if why:
         raise NoPath(f"{job.target.path}: variant {variant.name}", why)
 
