@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgecompress import registry
 from edgecompress.errors import EdgeError, InputError, StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.stages.measure import (
@@ -44,7 +45,9 @@ def run(request: Request) -> Artifact:
                 found[variant] = {"crashed": str(error)}
         around = environment(bench, before, environments)
     raise_if_all_crashed(found)
-    facts = {"variants": found, "order": order, "sensor": sensor, "status": "simulated", "environment": around}
+    legend = getattr(registry.load("sensors", sensor), "LEGEND", {})  # what a class of instructions is
+    told = {"sensor": sensor, "status": "simulated", "legend": dict(legend), "environment": around}
+    facts = {"variants": found, "order": order, **told}
     return Artifact(request.out, "count", facts=facts).write()
 
 

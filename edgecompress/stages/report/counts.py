@@ -70,7 +70,7 @@ def kernels(report: Report, names: Sequence[str] = ()) -> list[str]:
     shown = _shown(report)
     eight_bits = any(v["count"]["classes"].get(c) for v in shown for c in EIGHT_BITS)
     device = str(report["device"].get("name") or "this device")
-    wanted = [v for v in shown if not names or v["name"] in names]
+    wanted = [v for v in shown if v["count"]["classes"] and (not names or v["name"] in names)]
     return [_kernel(v["name"], v["count"], device, eight_bits) for v in wanted]
 
 
