@@ -25,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     args = parser().parse_args(words)
     args.words, args.began = words, time.monotonic()
+    if getattr(args, "offline", False):
+        os.environ["EDGECOMPRESS_OFFLINE"] = "1"  # nor is anything fetched before the first stage
     try:
         code = int(args.command(args))
         sys.stdout.flush()  # a closed pipe is met here, not at exit
