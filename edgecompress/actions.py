@@ -86,6 +86,36 @@ def deploy(args: argparse.Namespace) -> int:
     return console.ended(screen, args, result)
 
 
+def analyze(args: argparse.Namespace) -> int:
+    """Counts what a model costs, and tries what its layers mind."""
+    from edgecompress import analysis, console
+
+    screen = console.open(args)
+    more = {key: value for key, value in _asked(args).items() if key not in ("device", "only")}
+    asked = analysis.Asked(tuple(args.device.split(",")), _sensitivity(args), args.html)
+    with console.Progress(screen, args) as progress:
+        found = analysis.analyze(args.model, asked, options=_options(args, progress), **more)
+    page = str(found.page) if found.page else None
+    console.say(args, {**found.facts, "page": page}, analysis.text(found, brief=args.quiet))
+    return 0
+
+
+def _sensitivity(args: argparse.Namespace) -> Any:
+    """What is done to the layers, or None; raises InputError for levels that are no numbers."""
+    from edgecompress import analysis
+
+    if not args.sensitivity:
+        if args.layers or args.levels:
+            raise InputError("--layers and --levels are of the sensitivity; add --sensitivity ratio or bits")
+        return None
+    layers = tuple(filter(None, args.layers.split(",")))
+    try:
+        levels = tuple(float(text) for text in args.levels.split(",") if text)
+    except ValueError as error:
+        raise InputError(f"--levels {args.levels}: write numbers with commas, for example 0.25,0.5,0.75") from error
+    return analysis.Sensitivity(args.sensitivity, args.structure, layers, levels, args.items)
+
+
 def verify(args: argparse.Namespace) -> int:
     """Checks a shipped artifact again."""
     from edgecompress import api, console

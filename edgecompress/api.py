@@ -77,7 +77,7 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     if options.until and options.until not in names:
         raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
     _check_sensors(wanted, steps.race, options)
-    walk = _walk(wanted, options, f"{wanted.source.path}>{wanted.target.path}")
+    walk = begin(wanted, options, f"{wanted.source.path}>{wanted.target.path}")
     walk.ahead_s = 0.0 if options.until else steps.race.estimate_s()
     if walk.stages(steps.stages, options.until):
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
@@ -138,7 +138,8 @@ def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Re
     return results
 
 
-def _walk(wanted: Job, options: Options, scope: str) -> Run:
+def begin(wanted: Job, options: Options, scope: str) -> Run:
+    """A walk of a job's stages; `scope` says whose they are."""
     return Run(
         Store(options.store.resolve()),
         wanted.context,
@@ -323,7 +324,7 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     if model is None:
         model, asked = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **asked}
     wanted = job(model, **{"target": origin.get("target", "x86"), **asked})
-    walk = _walk(wanted, options, f"verify>{path}")
+    walk = begin(wanted, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     variant = next((v for v in wanted.target.value.variant if v.name == origin.get("variant")), None)
     along = {role: folder for role in ("excerpt", "verdict") if (folder := artifact.path.parent / role).is_dir()}
@@ -359,7 +360,7 @@ def _profiled(named: Mapping[str, Path], options: Options, asked: Mapping[str, A
     origin = shipped(first)[2]
     wanted = job(**{"target": origin.get("target", "x86"), **asked})
     wanted = dataclasses.replace(wanted, source=_shipped_source(first, origin))
-    walk = _walk(wanted, options, f"profile>{','.join(map(str, named.values()))}")
+    walk = begin(wanted, options, f"profile>{','.join(map(str, named.values()))}")
     entrants = [_brought(wanted, walk, path, name) for name, path in named.items()]
     samples = f"{next(iter(named))}/excerpt".lstrip("/")
     race = dataclasses.replace(plan.ranking(wanted, tuple(entrants)), samples=samples)

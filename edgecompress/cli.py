@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
         _add_run_commands,
+        _add_analyze,
         _add_artifact_commands,
         _add_comparing,
         _add_lists,
@@ -141,6 +142,55 @@ def _add_run_commands(commands: Any) -> None:
     deploy.add_argument("--untrusted", action="store_true", help="refuse a model or data that runs its author's code")
     _add_running(deploy)
     _add_require_measured(deploy)
+
+
+def _add_analyze(commands: Any) -> None:
+    analyze = _command(
+        commands,
+        "analyze",
+        actions.analyze,
+        "count what each layer of a model costs, which weights are zero, and which layers mind compression",
+        "analyze\n"
+        "analyze net.onnx --device rpi5,h200 --json\n"
+        "analyze my_pkg.nets:build --data my_pkg.nets:data --sensitivity ratio --html analysis.html\n"
+        "analyze --sensitivity bits --layers 'blocks.*,head' --levels 8,4,2 --items 100",
+    )
+    analyze.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
+    analyze.add_argument("--data", help="as for deploy; an .onnx or a .tflite needs it for --sensitivity only")
+    analyze.add_argument("--metric", help="top1, top5, perplexity, mse, none, or pkg.mod:fn")
+    analyze.add_argument("--samples", type=int, metavar="N", help="at most N items per split")
+    analyze.add_argument(
+        "--device", default="host", help="whose memory-bound layers: a name or TOML file, or several with commas"
+    )
+    analyze.add_argument("--batch", type=int, metavar="N", help="items of an inference (default: 1)")
+    analyze.add_argument("--threads", type=int, metavar="N", help="threads of the sensitivity (default: 1)")
+    analyze.add_argument("--seed", type=int, metavar="N", help="of how the data is split (default: 0)")
+    analyze.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="lay a value over the source's"
+    )
+    _add_sensitivity(analyze)
+    analyze.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too, with the picture")
+    analyze.add_argument("--offline", action="store_true", help="refuse whatever tries to reach the network")
+    _add_store(analyze)
+
+
+def _add_sensitivity(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--sensitivity", choices=("ratio", "bits"), help="prune, or quantize, one layer after the other and look"
+    )
+    command.add_argument(
+        "--structure",
+        choices=("element", "filter", "channel"),
+        default="element",
+        help="what a ratio prunes the smallest of (default: element)",
+    )
+    command.add_argument(
+        "--layers", default="", metavar="NAMES", help="only these, as patterns with commas (default: all)"
+    )
+    command.add_argument(
+        "--levels", default="", metavar="LEVELS", help="with commas (default: 0.25,0.5,0.75, or 8,4,3,2 bits)"
+    )
+    command.add_argument("--items", type=int, default=64, metavar="N", help="of the split `select` (default: 64)")
 
 
 MODEL_HELP = (

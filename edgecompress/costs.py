@@ -74,6 +74,7 @@ class Graph:
 
     ops: tuple[Op, ...]
     ends: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...] = ()  # whole, also those of which an operator picks some rows
 
 
 def of(artifact: Artifact, batch: int = 1) -> list[dict[str, Any]]:
@@ -81,7 +82,7 @@ def of(artifact: Artifact, batch: int = 1) -> list[dict[str, Any]]:
 
     Raises StageFailed, with the reason, for an artifact whose operators cannot be counted.
     """
-    plain = [(op.name, op.type, op.macs, op.bytes, op.dtype) for op in _graph(artifact, batch).ops]
+    plain = [(op.name, op.type, op.macs, op.bytes, op.dtype) for op in graph(artifact, batch).ops]
     return [dict(zip(("name", "type", "macs", "bytes", "dtype"), row, strict=True)) for row in plain]
 
 
@@ -93,12 +94,12 @@ def total(artifact: Artifact, batch: int = 1) -> dict[str, Any]:
     """
     known = {"kind": artifact.kind, "batch": batch}
     try:
-        graph = _graph(artifact, batch)
-        if unknown := sorted({op.type for op in graph.ops if op.macs is None}):
+        found = graph(artifact, batch)
+        if unknown := sorted({op.type for op in found.ops if op.macs is None}):
             raise StageFailed(f"the MACs of {', '.join(unknown)} are not known here")
     except EdgeError as error:
         return {**known, **dict.fromkeys(("macs", "bytes", "macs_of", "once_bytes")), "why": str(error)}
-    return {**known, **_sums(graph), "why": ""}
+    return {**known, **_sums(found), "why": ""}
 
 
 def _sums(graph: Graph) -> dict[str, Any]:
@@ -112,7 +113,8 @@ def _sums(graph: Graph) -> dict[str, Any]:
     return {"macs": sum(by_dtype.values()), "bytes": moved, "macs_of": by_dtype, "once_bytes": once}
 
 
-def _graph(artifact: Artifact, batch: int) -> Graph:
+def graph(artifact: Artifact, batch: int = 1) -> Graph:
+    """The operators of one run of `batch` items; raises StageFailed where they cannot be counted."""
     reader = READERS.get(artifact.kind)
     if reader is None:
         raise StageFailed(f"operators are counted in {', '.join(READERS)} files, not in kind '{artifact.kind}'")
@@ -192,7 +194,13 @@ class _Walk:
         """The operators that move or multiply something; raises StageFailed where a shape depends on the data."""
         last = {name for node in self.nodes for name in self._behind(node)}
         ops = [self._op(node) for node in self.nodes if not last.intersection(node.writes) and not self._still(node)]
-        return Graph(tuple(ops), tuple(t for t in map(self._tensor, self.ends) if not t.constant))
+        return Graph(tuple(ops), tuple(t for t in map(self._tensor, self.ends) if not t.constant), self._weights())
+
+    def _weights(self) -> tuple[Tensor, ...]:
+        """The constants that are factors or are added: no scalars, no scales, no shapes."""
+        computing = [node for node in self.nodes if not self._still(node) and node.type not in self.how.dequantize]
+        read = [self._stored(name) for node in computing for name in node.reads if name and self._constant(name)]
+        return tuple({t.name: t for t in read if t.shape and t.dtype not in ("int64", "bool")}.values())
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self.tensors:

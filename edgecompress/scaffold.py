@@ -96,6 +96,11 @@ sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` 
 # source = "where these numbers are from"
 # scope = "package" # what those watts are of: wall, battery, package, board, rail
 
+# [roof] # what `edgecompress analyze` goes by to tell which layers wait for memory
+# gflops = 150.0 # of float32, all of the device
+# gb_per_s = 17.0 # between memory and processor
+# source = "where these numbers are from"
+
 # [options] # of the transport and of the sensors
 """
 

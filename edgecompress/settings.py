@@ -118,6 +118,19 @@ class PowerModel:
 
 
 @dataclass(frozen=True)
+class Roof:
+    """What a device can do at most. An operator of fewer FLOP per byte than gflops / gb_per_s waits for memory."""
+
+    gflops: float  # float32, all of the device
+    gb_per_s: float  # between memory and processor
+    source: str  # the citation
+
+    def __post_init__(self) -> None:
+        if self.gflops <= 0 or self.gb_per_s <= 0:
+            raise ValueError("gflops and gb_per_s are above 0")
+
+
+@dataclass(frozen=True)
 class Device:
     """Where it runs. Sensors are tried in order; the first that can read is used."""
 
@@ -126,6 +139,7 @@ class Device:
     platform: str = ""  # "android-arm64", "cuda": what targets ask for; empty: asked of the device
     sensors: tuple[str, ...] = ()
     power: PowerModel | None = None
+    roof: Roof | None = None
     cores: int | None = None  # None: asked of the device
     vector_bits: int | None = None  # of the widest vector unit that inference uses
     memory_mib: int | None = None

@@ -30,7 +30,7 @@ LEVELS = (
     "data trace",  # from here on: what workers run
     "golden",
     "agree excerpt measure report verify",
-    "look",
+    "analyze look",
     "catalog store race zoo",
     "count",
     "job worker",
@@ -38,7 +38,7 @@ LEVELS = (
     "plan",
     "run doctor history scaffold",
     "api listing probe conformance",
-    "compare",
+    "analysis compare",
     "console",
     "actions",
     "cli __main__ __init__",

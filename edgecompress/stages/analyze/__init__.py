@@ -1,0 +1,50 @@
+"""Looks at a model without changing it: what its layers cost, which weights are zero, which layers mind compression."""
+
+from __future__ import annotations
+
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, Request
+from edgecompress.stages import golden
+from edgecompress.stages.analyze import layers, page, sensitivity, sparsity, weights
+
+KINDS = (*golden.TORCH, "onnx", "tflite")
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {"model"; "samples" where it is a torch net} -> "analysis": costs and zeros in the facts."""
+    model = request.model
+    if model.kind not in KINDS:
+        raise InputError(f"analyze reads torch nets, .onnx and .tflite files, not kind '{model.kind}'; export it first")
+    batch = _batch(model, request.context.batch)
+    if model.kind in golden.TORCH:
+        rows, parameters = layers.of_torch(model, request.inputs["samples"], batch)
+    else:
+        rows, parameters = layers.of_file(model, batch)
+    zeros = [sparsity.row(name, weight) for name, weight in weights.of(model)]
+    facts = {
+        "kind": model.kind,
+        "batch": batch,
+        "layers": rows,
+        "total": layers.total(rows, parameters),
+        "sparsity": {"rows": zeros, "total": sparsity.total(zeros)},
+    }
+    return Artifact(request.out, "analysis", facts=facts).write()
+
+
+def _batch(model: Artifact, asked: int) -> int:
+    """The items of a run: as asked, as far as the model takes so many."""
+    first = model.inputs[0].shape[0] if model.inputs[0].shape else 1
+    return first if isinstance(first, int) else max(first.min, min(first.max, asked))
+
+
+def sense(request: Request) -> Artifact:
+    """The stage: {"model", "samples"} -> "sensitivity": see `sensitivity.points`."""
+    return Artifact(request.out, "sensitivity", facts=sensitivity.points(request)).write()
+
+
+def draw(request: Request) -> Artifact:
+    """The stage: {"analysis"; "sensitivity"} -> "page": analysis.html. options: "title", "devices"."""
+    told = {role: dict(artifact.facts) for role, artifact in request.inputs.items()}
+    text = page.page(told["analysis"], told.get("sensitivity"), request.options)
+    (request.out / page.FILE).write_text(text, encoding="utf-8")
+    return Artifact(request.out, "page").write()

@@ -1,0 +1,228 @@
+"""What each layer costs: parameters, MACs, activation bytes, and operations per byte that it moves.
+
+A torch net is run once while each of its operators is seen: MACs by torch's own formulas (torch.utils.flop_counter),
+bytes by the tensors that it reads and writes. It belongs to the innermost module that is running: what a forward does
+itself is that module's own row. Views move nothing. In a file operators are counted by edgecompress.costs, where what
+follows an operator and changes value by value is part of it; torch runs such steps one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgecompress import costs
+from edgecompress.model import Artifact
+from edgecompress.stages import trace
+
+Row = dict[str, Any]
+MAC = 2  # operations
+NO_PRODUCTS = ("aten", "prim", "prims", "quantized_decomposed")  # but for what has a formula
+
+
+def of_file(model: Artifact, batch: int) -> tuple[list[Row], int]:
+    """The operators of a graph file, and the number of its parameters. Raises StageFailed where they are not known."""
+    graph = costs.graph(model, batch)
+    whole = {tensor.name: math.prod(tensor.shape) for tensor in graph.weights}
+    return [_file_row(op, whole) for op in graph.ops], sum(whole.values())
+
+
+def _file_row(op: costs.Op, whole: Mapping[str, int]) -> Row:
+    parameters = sum({t.name: whole.get(t.name.removeprefix("rows of "), 0) for t in op.reads}.values())
+    return _row((op.name, op.type), parameters, op.macs, sum(t.bytes for t in op.writes), op.bytes)
+
+
+def _row(named: tuple[str, str], parameters: int, macs: int | None, written: int, moved: int) -> Row:
+    """One layer; `flops_per_byte` is None where it multiplies nothing, or nobody knows how much."""
+    return {
+        "name": named[0],
+        "type": named[1],
+        "parameters": parameters,
+        "macs": macs,
+        "activation_bytes": written,
+        "bytes": moved,
+        "flops_per_byte": MAC * macs / moved if macs and moved else None,
+    }
+
+
+def total(rows: Sequence[Row], parameters: int) -> Row:
+    """The sums; `macs` is None where those of a layer are not known, with the layers in `unknown`."""
+    unknown = [row["name"] or row["type"] for row in rows if row["macs"] is None]
+    macs = None if unknown else sum(row["macs"] for row in rows)
+    written, moved = (sum(row[key] for row in rows) for key in ("activation_bytes", "bytes"))
+    whole = _row(("", ""), parameters, macs, written, moved)
+    return {key: value for key, value in whole.items() if key not in ("name", "type")} | {"unknown": unknown}
+
+
+# --------------------------------------------------------------------------- torch
+
+
+@dataclass
+class _Layer:
+    """The sums of one module while the net runs."""
+
+    type: str
+    macs: int | None = 0
+    read: int = 0
+    written: int = 0
+    weights: dict[int, int] = field(default_factory=dict)  # where a parameter is stored -> its elements
+
+
+class _Ledger:
+    """Who is running, and what each has done so far; `parameters`: where each is stored -> its elements."""
+
+    def __init__(self, parameters: Mapping[int, int], whole: tuple[str, str]) -> None:
+        self.parameters, self.running = parameters, [whole]
+        self.layers: dict[str, _Layer] = {}
+
+    def note(self, macs: int | None, reads: Iterable[Any], writes: Iterable[Any]) -> None:
+        """One operator of the layer that is running."""
+        name, kind = self.running[-1]
+        layer = self.layers.setdefault(name, _Layer(kind))
+        layer.macs = None if macs is None or layer.macs is None else layer.macs + macs
+        for tensor in reads:
+            place = _place(tensor)
+            if place in self.parameters:
+                layer.weights[place] = self.parameters[place]
+            layer.read += tensor.nbytes
+        layer.written += sum(tensor.nbytes for tensor in writes)
+
+    def rows(self) -> list[Row]:
+        """In the order in which they first ran."""
+        return [
+            _row((name, it.type), sum(it.weights.values()), it.macs, it.written, it.read + it.written)
+            for name, it in self.layers.items()
+        ]
+
+
+def _place(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def of_torch(model: Artifact, samples: Artifact, batch: int) -> tuple[list[Row], int]:
+    """The layers of a "module" or "program" run on items of the data, and the number of its parameters, each once."""
+    net = trace.rebuild(model)
+    named = trace.example(model, samples, batch)
+    own = {_place(p): p.numel() for p in net.parameters()}
+    ledger = _Ledger(own, ("", type(net).__name__))
+    with _plain_kernels(), _watched(net, ledger), _counter(ledger):
+        if model.kind == "program":
+            _interpreted(net, ledger, [named[spec.name] for spec in model.inputs])
+        else:
+            trace.outputs(net, model, named)
+    return ledger.rows(), sum(own.values())
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Layers as the operators they are made of: the fused kernels of some processors hide their products."""
+    import torch
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _watched(net: Any, ledger: _Ledger) -> Iterator[None]:
+    """Hooks that tell the ledger which module is running."""
+
+    def begin(name: str) -> Callable[..., None]:
+        return lambda module, inputs: ledger.running.append((name, type(module).__name__))
+
+    def end(*_: Any) -> None:
+        ledger.running.pop()
+
+    with ExitStack() as stack:
+        for name, module in net.named_modules():
+            if name:
+                stack.callback(module.register_forward_pre_hook(begin(name)).remove)
+                stack.callback(module.register_forward_hook(end).remove)
+        yield
+
+
+def _interpreted(net: Any, ledger: _Ledger, leaves: list[Any]) -> None:
+    """Runs a program node by node, each as the module that it came from."""
+    import torch
+
+    class Walk(torch.fx.Interpreter):  # type: ignore[misc]
+        def run_node(self, n: Any) -> Any:
+            ledger.running.append(_origin(n))
+            try:
+                return super().run_node(n)
+            finally:
+                ledger.running.pop()
+
+    with torch.no_grad():
+        Walk(net).run(*leaves, enable_io_processing=False)
+
+
+def _origin(node: Any) -> tuple[str, str]:
+    """The module that a node was traced in, where the program still knows; else the node itself."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return node.name, str(node.target)
+    path, kind = list(stack.values())[-1]
+    return path, str(kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
+
+
+def _counter(ledger: _Ledger) -> Any:
+    """A mode in which the ledger is told of each operator of torch that computes something."""
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    def seen(tree: Any) -> list[Any]:
+        import torch
+
+        return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+    class Counter(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            formula = formulas.get(func._overloadpacket)
+            if not formula and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
+                return parts
+            out = func(*args, **kwargs)
+            reads = seen((args, kwargs))
+            before = {_place(t) for t in reads}
+            writes = [t for t in seen(out) if func._schema.is_mutable or _place(t) not in before]
+            if writes:
+                flops = formula(*args, **kwargs, out_val=out) if formula else _unseen(func)
+                ledger.note(None if flops is None else flops // MAC, reads, writes)
+            return out
+
+        def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+            with self:
+                return func.decompose(*args, **kwargs)
+
+    formulas = _formulas()
+    return Counter()
+
+
+def _formulas() -> Mapping[Any, Callable[..., int]]:
+    """torch's own formulas of operations, and those of the few products that it has none of."""
+    import torch
+    from torch.utils import flop_counter
+
+    aten = torch.ops.aten
+
+    def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(flop_counter.sdpa_flop_count(query.shape, key.shape, value.shape))
+
+    def vector(matrix: Any, *_: Any, **__: Any) -> int:
+        return MAC * int(matrix.numel())
+
+    more = {aten.mv: vector, aten.dot: vector, aten.addmv: lambda added, *rest, **_: vector(*rest)}
+    return {**flop_counter.flop_registry, **more, aten._scaled_dot_product_flash_attention_for_cpu: attention}
+
+
+def _unseen(func: Any) -> int | None:
+    """The products in an operator without a formula: none in torch's own, and nobody knows in another library's."""
+    return 0 if func.namespace in NO_PRODUCTS else None

@@ -1,0 +1,228 @@
+"""The analysis as one HTML file, like the report: no script, no request, light and dark; and as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.stages import report
+from edgecompress.stages.analyze import sparsity
+from edgecompress.stages.report import html, vega
+from edgecompress.stages.report.marks import Values, axis, labels, paint, quantity
+from edgecompress.stages.report.numbers import DASH, plain, plural, significant
+from edgecompress.stages.report.tables import Table
+from edgecompress.stages.report.tags import Raw, bdi, tag, void
+
+FILE = "analysis.html"
+ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
+Facts = Mapping[str, Any]
+ZEROS = ("Cols (%)", "Rows (%)", "Ch (%)", "2D (%)", "3D (%)", "Fine (%)")
+_CAPTION = (
+    "One line per layer, the most sensitive at the top; a dot for each level, the stronger the darker, all other "
+    "layers untouched. The upright line is the net as it is. A layer whose dots stay at the line can give most."
+)
+
+# --------------------------------------------------------------------------- tables
+
+
+def sentence(analysis: Facts) -> str:
+    """The totals in one line."""
+    found = analysis["total"]
+    macs = f"{found['macs']:,} MACs" if found["macs"] is not None else f"MACs not known ({', '.join(found['unknown'])})"
+    sizes = f"{plain(found['activation_bytes'], 'bytes')} of activations, {plain(found['bytes'], 'bytes')} moved"
+    counts = f"{found['parameters']:,} parameters, {macs}, {sizes}, {_intensity(found)} FLOP/byte"
+    return f"{counts} (batch {analysis['batch']})"
+
+
+def _intensity(row: Facts) -> str:
+    return DASH if row["flops_per_byte"] is None else significant(row["flops_per_byte"], 3)
+
+
+def costs(analysis: Facts) -> Table:
+    """A row for each layer."""
+    head = ("layer", "type", "parameters", "MACs", "activations", "moved", "FLOP/byte")
+    return Table("Layers", head, tuple(_cost(row) for row in analysis["layers"]))
+
+
+def _cost(row: Facts) -> tuple[str, ...]:
+    macs = "not known" if row["macs"] is None else f"{row['macs']:,}"
+    sizes = (plain(row["activation_bytes"], "bytes"), plain(row["bytes"], "bytes"))
+    return row["name"] or "(the net itself)", row["type"], f"{row['parameters']:,}", macs, *sizes, _intensity(row)
+
+
+def devices(found: Sequence[Facts]) -> Table:
+    """Which layers wait for memory, on each device."""
+    head = ("device", "memory-bound below", "layers", "of the MACs", "which")
+    return Table("Memory-bound layers", head, tuple(_device(device) for device in found))
+
+
+def _device(device: Facts) -> tuple[str, ...]:
+    if device["why"]:
+        return device["name"], DASH, DASH, DASH, device["why"]
+    corner = f"{significant(device['ridge_flops_per_byte'], 3)} FLOP/byte"
+    bound, share = device["memory_bound"], plain(device["share_of_macs"], "fraction")
+    return device["name"], corner, f"{len(bound)} of {device['layers']}", share, ", ".join(bound) or "none"
+
+
+def zeros(analysis: Facts) -> Table:
+    """Distiller's table of sparsity."""
+    head = ("Name", "Shape", "NNZ (dense)", "NNZ (sparse)", *ZEROS, "Std", "Mean", "Abs-Mean")
+    whole = analysis["sparsity"]["total"]
+    rows = [_zero(row) for row in analysis["sparsity"]["rows"]]
+    counts = (f"{whole['dense']:,}", f"{whole['sparse']:,}")
+    last = ("Total sparsity:", "", *counts, *[""] * 5, _number(whole["fine_pct"]), "", "", "")
+    return Table("Sparsity", head, (*rows, last), empty="No weight of two or more axes.")
+
+
+def _zero(row: Facts) -> tuple[str, ...]:
+    shape = f"({', '.join(map(str, row['shape']))})"
+    shares = [_number(row[key]) for key in sparsity.SHARES]
+    rest = [_number(row[key]) for key in ("std", "mean", "abs_mean")]
+    return row["name"], shape, f"{row['dense']:,}", f"{row['sparse']:,}", *shares, *rest
+
+
+def _number(value: float | None) -> str:
+    return DASH if value is None else f"{value:.5f}"
+
+
+def sensitivity(found: Facts) -> Table:
+    """The layers, the most sensitive first, with what is left at each level."""
+    title = f"Sensitivity to {_what(found)}, the most sensitive layer first"
+    first = next(iter(found["layers"].values()))
+    head = ("layer", *(level(found, point) for point in first))
+    rows = tuple((name, *(_left(found, p) for p in found["layers"][name])) for name in found["order"])
+    return Table(title, head, rows)
+
+
+def _what(found: Facts) -> str:
+    """What was done to the layers, in words."""
+    pruned = {
+        "element": "weights pruned by magnitude",
+        "filter": "filters pruned by L1",
+        "channel": "channels pruned by L1",
+    }
+    return "weights in fewer bits" if found["by"] == "bits" else pruned[found["structure"]]
+
+
+def level(found: Facts, point: Facts) -> str:
+    """`4 bits`, `75 %`."""
+    return f"{point['level']:g} bits" if found["by"] == "bits" else f"{100 * point['level']:g} %"
+
+
+def _left(found: Facts, point: Facts) -> str:
+    noise = "identical" if point["reason"] == "identical" else "no number"
+    noise = noise if point["sqnr_db"] is None else f"{point['sqnr_db']:.1f} dB".replace("-", "−")
+    return noise if found["metric"] is None else f"{_metric(found, point['metric'])} ({noise})"
+
+
+def _metric(found: Facts, value: float | None) -> str:
+    if value is None:
+        return "infinite"
+    return f"{100 * value:.1f} %" if found["unit"] == "fraction" else significant(value, 4)
+
+
+def judged(found: Facts) -> str:
+    """On what the sensitivity was measured, and where the net is without any change."""
+    where = f"{plural(found['items'], 'item')} of split '{found['split']}'"
+    if found["metric"] is None:
+        return f"SQNR of the outputs on {where}; no labels or no metric: nothing is said of accuracy"
+    return (
+        f"{found['metric']} on {where}: {_metric(found, found['baseline'])} with nothing changed; SQNR of the outputs"
+    )
+
+
+# --------------------------------------------------------------------------- picture
+
+
+def picture(found: Facts) -> str:
+    """A dot for each layer and level, as SVG."""
+    key = "metric" if found["metric"] is not None else "sqnr_db"
+    dots = _dots(found, key)
+    values = [dot["x"] for dot in dots] + ([found["baseline"]] if key == "metric" else [])
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = (high - low or 1.0) * 0.04
+    title = "SQNR, dB" if key == "sqnr_db" else found["metric"]
+    drawn = (
+        axis(title, grid=True, format="%")
+        if found["unit"] == "fraction" and key == "metric"
+        else axis(title, grid=True)
+    )
+    x = quantity("x", drawn, domain=[low - room, high + room])
+    rule = (
+        [vega.layer([{"x": found["baseline"]}], {"type": "rule", "color": "var(--ink)"}, x=x)]
+        if key == "metric"
+        else []
+    )
+    marks = vega.told(
+        dots, {"type": "point", "size": 46, "strokeWidth": 1.2}, "layer at a level", x=x, y=_names(), **paint()
+    )
+    return vega.svg(vega.unit(AXIS + ROW * len(found["order"]), [*rule, marks]), "sensitivity")
+
+
+def _names() -> dict[str, Any]:
+    """Every layer's name, whatever room there is, with a line through its dots."""
+    drawn = labels()
+    return {**drawn, "axis": {**drawn["axis"], "labelOverlap": False, "grid": True}}
+
+
+def _dots(found: Facts, key: str) -> Values:
+    """The stronger a level, the darker: they come from the weakest. What is no number has no dot."""
+    layers = [(name, found["layers"][name]) for name in found["order"]]
+    return [
+        {
+            "label": name,
+            "x": point[key],
+            "fill": "var(--c1)",
+            "opacity": (1 + place) / (len(points) + 1),
+            "says": f"{name} at {level(found, point)}: {_left(found, point)}",
+        }
+        for name, points in layers
+        for place, point in enumerate(points)
+        if point[key] is not None
+    ]
+
+
+# --------------------------------------------------------------------------- page
+
+
+def page(analysis: Facts, found: Facts | None, said: Facts) -> str:
+    """The whole of analysis.html."""
+    style = (Path(report.__file__).parent / "style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        void("meta", charset="utf-8"),
+        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        void("meta", name="color-scheme", content="light dark"),
+        void("meta", http_equiv="Content-Security-Policy", content=html.POLICY),
+        void("link", rel="icon", href="data:,"),
+        tag("title", said["title"]),
+        tag("style", Raw(style)),
+    )
+    kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(said["title"]))
+    top = tag("header", kicker, title, tag("p", bdi(sentence(analysis))))
+    parts = [_section(costs(analysis)), _section(devices(said["devices"])), _section(zeros(analysis))]
+    body = tag("main", top, *([_minded(found)] if found else []), *parts)
+    return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def _minded(found: Facts) -> Raw:
+    figure = tag(
+        "figure", Raw(picture(found)), tag("figcaption", _CAPTION), class_="figure plain", id="figure-sensitivity"
+    )
+    table = sensitivity(found)
+    return tag("section", tag("h2", table.title), tag("p", bdi(judged(found))), figure, _rows(table))
+
+
+def _section(table: Table) -> Raw:
+    return tag("section", tag("h2", table.title), _rows(table))
+
+
+def _rows(table: Table) -> Raw:
+    head = tag("thead", tag("tr", [tag("th", h, scope="col") for h in table.head]))
+    rows = [
+        tag("tr", tag("th", bdi(first), scope="row"), [tag("td", bdi(cell)) for cell in rest])
+        for first, *rest in table.rows
+    ]
+    body = tag("table", head, tag("tbody", rows), class_="rows")
+    return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
