@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Callable, Generator
@@ -27,8 +28,29 @@ def _no_browser() -> str:
     )
 
 
+@functools.cache
+def _no_qemu() -> str:
+    """Where CI promises the emulated machine it is built; elsewhere nothing is fetched for a test."""
+    from edgecompress.emulated import build
+    from edgecompress.errors import EdgeError
+
+    if build.found() is None and "qemu" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
+        try:
+            build.build(lambda step: None)
+        except EdgeError as error:
+            return str(error)
+    return "" if build.found() else f"the emulated arm64 machine is not built: run `{build.COMMAND}`"
+
+
+def _no_valgrind() -> str:
+    missing = [name for name in ("valgrind", "setpriv", "setarch") if not shutil.which(name)]
+    return f"{' and '.join(missing)} not installed (Debian: apt-get install valgrind util-linux)" if missing else ""
+
+
 NEEDS: dict[str, Callable[[], str]] = {
     "shared": _no_shared,
+    "qemu": _no_qemu,
+    "valgrind": _no_valgrind,
     "browser": _no_browser,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
