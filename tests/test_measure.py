@@ -278,6 +278,25 @@ def test_one_window_has_no_interval_but_its_own_error_bound():
     assert short["energy_gross"].reason == "window of 10 sensor periods"
 
 
+def test_windows_of_few_sensor_periods_keep_their_error_bound_however_alike_they_are():
+    alike = [window(100.0, 10.0, 1000, low=90.0, high=110.0, reason="window of 10 sensor periods")] * 5
+    numbers = told(alike, IDLE)
+    assert (numbers["energy_gross"].low, numbers["energy_gross"].high) == (pytest.approx(90), pytest.approx(110))
+    net = numbers["energy_net"]
+    assert net.low < net.value - 10 and net.value + 10 < net.high
+    one = told(alike[:1], IDLE)["energy_net"]
+    assert (one.low, one.high) == (pytest.approx(69), pytest.approx(89))
+    hidden = told([window(25.0, 10.0, 1000, low=15.0, high=35.0)] * 5, [window(20.0, 10.0, 0)] * 2)["energy_net"]
+    assert hidden.value is None and "off by 10 at most" in hidden.reason
+
+
+def test_an_energy_whose_error_bound_reaches_nothing_is_none():
+    short = window(10.0, 1.0, 100, low=-1.0, high=21.0, reason="window of 1 sensor periods")
+    for number in told([short] * 2, IDLE).values():
+        assert number.value is None
+    assert "as large as the energy itself" in told([short], IDLE)["energy_gross"].reason
+
+
 def test_students_interval_covers_the_mean_at_least_as_often_as_it_says():
     draw, hits = random.Random(2), 0
     for _ in range(2000):

@@ -143,7 +143,7 @@ def measured(reading: Reading, status: Status, scope: str, source: str) -> Measu
     if reading.periods >= ENOUGH_PERIODS:
         return Measured("energy", reading.joules, "J", status, n, source=source, scope=scope)
     low, high = reading.joules - reading.bound_j, reading.joules + reading.bound_j
-    reason = f"window of {n} sensor periods, fewer than {ENOUGH_PERIODS}: the interval is its error bound"
+    reason = f"window of {n} sensor periods, fewer than {ENOUGH_PERIODS}: the interval holds its error bound"
     return Measured("energy", reading.joules, "J", status, n, low, high, source, scope, reason)
 
 

@@ -282,7 +282,7 @@ def per_inference(answer: Mapping[str, Any]) -> list[Measured]:
     """Gross and net millijoules per inference, inferences per joule, and watts, from an agent's windows.
 
     Each is the median over the windows; its interval is Student's 95 % of their mean (for net with the variance of the
-    idle power), or with one window that window's own error bound.
+    idle power), wider by the error bound that windows of few sensor periods have; with one window that bound alone.
     """
     windows, idle = answer["windows"], answer["idle"]
     bad = [w["energy"]["reason"] for w in (*windows, *idle) if w["energy"]["value"] is None]
@@ -300,9 +300,12 @@ def _over(
     """The median of a figure over the windows, with its interval."""
     if any(w["energy"]["value"] <= 0 for w in windows):
         return Measured(metric, None, METRICS[metric], "unavailable", reason="a window without any energy")
+    if vague := next((w["energy"] for w in windows if _half(w) >= w["energy"]["value"]), None):
+        reason = f"its error bound is as large as the energy itself: {vague['reason']}"
+        return Measured(metric, None, METRICS[metric], "unavailable", reason=reason)
     each = [figure(w["energy"]["value"], w) for w in windows]
     first, drift = windows[0]["energy"], statistic.trend(each)
-    low, high = _spread(each) if len(each) > 1 else _bounds(windows[0], figure)
+    low, high = _ends(windows, each, figure)
     return Measured(
         metric,
         statistics.median(each),
@@ -323,19 +326,26 @@ def _spread(each: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _bounds(
-    window: Mapping[str, Any], figure: Callable[[float, Mapping[str, Any]], float]
+def _ends(
+    windows: Sequence[Mapping[str, Any]], each: Sequence[float], figure: Callable[[float, Mapping[str, Any]], float]
 ) -> tuple[float | None, float | None]:
-    """What the error bound of the only window makes of a figure; none when the window was long enough."""
+    """The interval of a figure: windows that are alike do not take away what each of them may be off by."""
+    off = [sorted(figure(w["energy"]["value"] + side * _half(w), w) for side in (-1, 1)) for w in windows]
+    below, above = (statistics.fmean(abs(e - o[end]) for e, o in zip(each, off, strict=True)) for end in (0, 1))
+    if len(each) < 2:
+        return (each[0] - below, each[0] + above) if _half(windows[0]) else (None, None)
+    low, high = _spread(each)
+    return low - below, high + above
+
+
+def _half(window: Mapping[str, Any]) -> float:
+    """Joules that a window's energy may be off by; 0 when it held sensor periods enough."""
     low, high = window["energy"]["low"], window["energy"]["high"]
-    if low is None or high is None or low <= 0:
-        return None, None
-    ends = sorted((figure(low, window), figure(high, window)))
-    return ends[0], ends[1]
+    return 0.0 if low is None or high is None else (high - low) / 2
 
 
 def _net(windows: Sequence[Mapping[str, Any]], idle: Sequence[Mapping[str, Any]], gross: Measured) -> Measured:
-    """Gross less the idle power over the same time; refused within three sigma of nothing."""
+    """Gross less the idle power over the same time; refused within three sigma, or the error bound, of nothing."""
     watts = [w["energy"]["value"] / w["seconds"] for w in idle]
     seconds = [w["seconds"] / w["n"] for w in windows]
     idle_w = statistics.fmean(watts)
@@ -345,13 +355,16 @@ def _net(windows: Sequence[Mapping[str, Any]], idle: Sequence[Mapping[str, Any]]
     if len(each) > 1:
         noise.append((statistic.mean_variance(each), len(each)))
     value, sigma = statistics.median(each), math.sqrt(sum(variance for variance, _ in noise))
-    if value <= max(SIGMAS * sigma, ROUNDING * 1e3 * idle_w * statistics.fmean(seconds)):
-        reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}: not told from nothing"
+    bound = 1e3 * statistics.fmean(_half(w) / w["n"] for w in windows)
+    bound += 1e3 * statistics.fmean(seconds) * statistics.fmean(_half(w) / w["seconds"] for w in idle)
+    if value <= max(SIGMAS * sigma, bound, ROUNDING * 1e3 * idle_w * statistics.fmean(seconds)):
+        off = f", off by {bound:.3g} at most" if bound else ""
+        reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}{off}: not told from nothing"
         return Measured("energy_net", None, "mJ", "unavailable", source=gross.source, scope=gross.scope, reason=reason)
     net = dataclasses.replace(gross, metric="energy_net", value=value, low=None, high=None)
     if len(each) < 2:
-        return net
-    mean, half = statistics.fmean(each), statistic.half_width(noise)
+        return dataclasses.replace(net, low=value - bound, high=value + bound) if bound else net
+    mean, half = statistics.fmean(each), statistic.half_width(noise) + bound
     return dataclasses.replace(net, low=mean - half, high=mean + half)
 
 
