@@ -19,6 +19,7 @@ FILE = "history.sqlite"
 BUSY_S = 5.0  # another process writes: a row takes milliseconds
 # What makes two results comparable; of a profile the variant too: a deploy may ship another one each time.
 KIND = ("command", "source", "target", "device", "profile", "threads", "batch")
+MACHINE = ("cpu", "board", "cores")  # by its environment: a device's name may be another's machine now
 TEXTS = (*KIND[:5], "variant", "runtime", "artifact", "report")
 NUMBERS = ("latency_ms", "latency_low", "latency_high", "energy_mj", "accuracy", "size_bytes", "instructions")
 COLUMNS = (
@@ -59,10 +60,10 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
         raise InputError(f"{root}: no {FILE} here; give --store, or deploy first")
     try:
         with _opened(root) as database:
-            found = [dict(row) for row in database.execute("SELECT * FROM results ORDER BY id")]
-    except sqlite3.Error as error:
+            found = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
+        told = [r for r in found if source in r["source"] and target in ("", r["target"])]
+    except (sqlite3.Error, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy begins a new one") from error
-    told = [r for r in map(_read, found) if source in r["source"] and target in ("", r["target"])]
     return list(reversed(_with_changes(told)))[: max(limit, 0)]
 
 
@@ -134,7 +135,9 @@ def _row(report: Mapping[str, Any], variant: Mapping[str, Any], folder: Path) ->
 
 
 def _read(row: Row) -> Row:
-    """A row as data; what was JSON in the database is that no longer."""
+    """A row as data; what was JSON in the database is that no longer. Raises what a row of something else does."""
+    if missing := sorted({*COLUMNS} - row.keys()):
+        raise LookupError(f"no column {missing[0]}")
     return {**row, "environment": json.loads(row["environment"]), "medians_ms": json.loads(row["medians_ms"])}
 
 
@@ -142,7 +145,8 @@ def _with_changes(found: list[Row]) -> list[Row]:
     last: dict[tuple[Any, ...], Row] = {}
     told = []
     for row in found:
-        kind = (*(row[key] for key in KIND), row["variant"] if row["command"] == "profile" else "")
+        machine = ((row["environment"] or {}).get(key) for key in MACHINE)
+        kind = (*(row[key] for key in KIND), *machine, row["variant"] if row["command"] == "profile" else "")
         told.append({**row, "change": _change(row, last.get(kind))})
         last[kind] = row
     return told

@@ -63,6 +63,14 @@ def test_another_kind_of_result_is_not_compared_with(made: Report, tmp_path: Pat
     assert history.rows(tmp_path)[0]["change"]["ratio"] is None
 
 
+def test_another_machine_by_the_same_name_is_not_compared_with(made: Report, tmp_path: Path) -> None:
+    history.add(tmp_path, made, tmp_path)
+    other = later(made, 2.0, "2026-01-02")
+    other["environment"]["cpu"] = "another processor"
+    history.add(tmp_path, other, tmp_path)
+    assert history.rows(tmp_path)[0]["change"]["ratio"] is None
+
+
 def test_a_result_that_was_stored_already_is_not_listed_twice(made: Report, tmp_path: Path) -> None:
     for _ in range(2):
         assert history.add(tmp_path, made, tmp_path) == ""
@@ -112,6 +120,27 @@ def test_a_table_of_another_version_is_moved_aside(made: Report, tmp_path: Path)
     database.close()
     assert "was damaged" in history.add(tmp_path, made, tmp_path)
     assert len(history.rows(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("columns", ["foo", "source, target, environment, medians_ms"])
+def test_a_table_of_something_else_is_one_line_to_read(columns: str, tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / history.FILE)
+    database.execute(f"CREATE TABLE results (id INTEGER PRIMARY KEY, {columns})")
+    database.execute("INSERT INTO results (id) VALUES (1)")
+    database.commit()
+    database.close()
+    with pytest.raises(InputError, match="cannot be read: no column"):
+        history.rows(tmp_path)
+
+
+def test_a_row_that_holds_something_else_is_one_line_to_read(made: Report, tmp_path: Path) -> None:
+    history.add(tmp_path, made, tmp_path)
+    database = sqlite3.connect(tmp_path / history.FILE)
+    database.execute("INSERT INTO results (result, source, environment, medians_ms) VALUES ('x', 'y', '{', '[]')")
+    database.commit()
+    database.close()
+    with pytest.raises(InputError, match="cannot be read"):
+        history.rows(tmp_path)
 
 
 def test_a_locked_file_is_waited_for_and_then_left(
