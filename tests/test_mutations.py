@@ -15,7 +15,7 @@ import pytest
 from mutators import FAULTS, plant
 
 import edgecompress
-from edgecompress import agent, api, registry, tensors
+from edgecompress import agent, api, dispatch, registry, tensors
 from edgecompress.errors import StageFailed, kind_of
 from edgecompress.model import Artifact, Context, Request
 from edgecompress.settings import Limits
@@ -88,7 +88,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
             raise kind_of(answer["class"])(answer["error"])
         return answer
 
-    monkeypatch.setattr(agent, "ask", ask)
+    monkeypatch.setattr(dispatch, "ask", ask)
 
 
 def judged(deployed: Deployed, artifact: Artifact, out: Path) -> Mapping[str, Any]:
