@@ -49,6 +49,7 @@ def _wrap(argv: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
         "EDGECOMPRESS_COUNTS": str(counts),
     }
