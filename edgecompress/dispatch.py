@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress import bundle, envs
+from edgecompress import bundle, envs, machine
 from edgecompress.agent import RESULT
-from edgecompress.errors import StageFailed, kind_of
+from edgecompress.errors import EdgeError, NoPath, StageFailed, kind_of
 from edgecompress.model import Shell
 
 CARRIED = ("artifact", "samples")  # paths on this side that the agent is given
@@ -50,14 +50,28 @@ def ask(shell: Shell, asked: Mapping[str, Any], out: Path, deadline_s: float) ->
 
 
 def _answer(file: Path, died: str) -> dict[str, Any]:
-    """What the agent answered; raises the error that it names, or that it `died`."""
-    if not file.exists():
+    """What the agent answered; raises the error that it names, or that it `died`. The device is a stranger."""
+    if not file.is_file():
         raise StageFailed(died)
-    answer: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        answer = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except ValueError as error:
+        raise StageFailed(f"what the agent answered is no JSON: {machine.line(str(error))}") from error
     file.unlink()
+    if not isinstance(answer, dict):
+        raise StageFailed(f"the agent answered {machine.line(repr(answer), 40)}, and no table")
     if "error" in answer:
-        raise kind_of(answer["class"])(answer["error"])
+        raise _error(str(answer.get("class")), machine.line(str(answer["error"]), 1000))
     return answer
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
+
+
+def _error(name: str, says: str) -> EdgeError:
+    """The error that an agent names, where it is one that is made of words alone."""
+    return (StageFailed if name == NoPath.__name__ else kind_of(name))(says)
 
 
 def _agent(shell: Shell, asked: Mapping[str, Any], scratch: Path) -> list[str]:
@@ -94,5 +108,5 @@ def ending(code: int, deadline_s: float) -> str:
 
 
 def _last_words(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return f": {lines[-1][:200]}" if lines else ""
+    lines = [line for each in log.splitlines() if (line := machine.line(each))]
+    return f": {lines[-1]}" if lines else ""

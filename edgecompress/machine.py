@@ -69,6 +69,11 @@ def here(root: Path = Path("/")) -> dict[str, str]:
     return {**found, **{name: text for name in FILES if (text := _text(root / name)) is not None}}
 
 
+def line(said: str, most: int = 200) -> str:
+    """A stranger's words as one printable line: nothing in them that a file or a screen would act on."""
+    return "".join(c if c.isprintable() else " " for c in said).strip()[:most]
+
+
 def told(said: str) -> dict[str, str]:
     """The texts in what SCRIPT printed."""
     parts = re.split(rf"^{MARK} (\S+)\n", said, flags=re.MULTILINE)
@@ -79,32 +84,33 @@ def facts(texts: Texts) -> dict[str, Any]:
     """What its texts tell. Everything but "now" stays the same from run to run: a fingerprint may hold it."""
     cpu, machine = _cpuinfo(texts), texts.get("machine", "")
     flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
-    return {
+    found = {
         "machine": machine,
         "platform": f"{texts.get('system', '')}-{machine}".lower(),
         "os": _os_name(texts),
         "kernel": texts.get("kernel", ""),
         "cpu": cpu.get("model name") or ARM_PARTS.get(cpu.get("CPU part", "")),
         "board": _board(texts),
-        "cores": int(texts["nproc"]) if texts.get("nproc", "").strip().isdigit() else None,
+        "cores": _whole(texts.get("nproc", "")),
         "features": [f for f in FEATURES if f in flags],
         "memory_bytes": _meminfo(texts, "MemTotal"),
         "governor": texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "virtual": _virtual(texts, flags),
-        "now": _now(texts),
     }
+    words = {key: line(value) for key, value in found.items() if isinstance(value, str)}
+    return {**found, **words, "now": _now(texts)}
 
 
 def _now(texts: Texts) -> dict[str, Any]:
     """What changes while it works: load, free memory, clock, temperature."""
     load = texts.get("proc/loadavg", "").split()[:3]
-    khz = texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "")
-    millidegrees = texts.get("sys/class/thermal/thermal_zone0/temp", "")
+    khz = _whole(texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", ""))
+    millidegrees = _whole(texts.get("sys/class/thermal/thermal_zone0/temp", ""))
     return {
-        "loadavg": [float(x) for x in load] or None,
+        "loadavg": [float(x) for x in load if re.fullmatch(r"[0-9]{1,6}\.[0-9]{2}", x)] or None,
         "memory_available_bytes": _meminfo(texts, "MemAvailable"),
-        "cpu_mhz": int(khz) / 1000 if khz.isdigit() else None,
-        "temperature_c": int(millidegrees) / 1000 if re.fullmatch(r"-?\d+", millidegrees) else None,
+        "cpu_mhz": khz / 1000 if khz else None,
+        "temperature_c": millidegrees / 1000 if millidegrees is not None else None,
     }
 
 
@@ -118,12 +124,12 @@ def _text(file: Path) -> str | None:
 def _cpuinfo(texts: Texts) -> dict[str, str]:
     """The first processor's entries of /proc/cpuinfo; empty where there is none."""
     lines = texts.get("proc/cpuinfo", "").split("\n\n")[0].splitlines()
-    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return {key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)}
 
 
 def _os_name(texts: Texts) -> str:
     lines = texts.get("etc/os-release", "").splitlines()
-    named = [line.partition("=")[2].strip('"') for line in lines if line.startswith("PRETTY_NAME=")]
+    named = [each.partition("=")[2].strip('"') for each in lines if each.startswith("PRETTY_NAME=")]
     return named[0] if named else f"{texts.get('system', '')} {texts.get('release', '')}".strip()
 
 
@@ -133,10 +139,14 @@ def _board(texts: Texts) -> str | None:
 
 
 def _meminfo(texts: Texts, key: str) -> int | None:
-    for line in texts.get("proc/meminfo", "").splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = re.search(rf"^{key}:\s*(\d+) kB$", texts.get("proc/meminfo", ""), re.MULTILINE | re.ASCII)
+    kib = _whole(found[1]) if found else None
+    return kib * 1024 if kib is not None else None
+
+
+def _whole(text: str) -> int | None:
+    """A number that a stranger wrote, or None where it is none."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text.strip()) else None
 
 
 def _virtual(texts: Texts, flags: set[str]) -> str | None:

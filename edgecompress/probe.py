@@ -106,7 +106,7 @@ def _probed(shell: Shell) -> Board:
     agent = _agent(shell, facts)
     words = [f"{module}={package}" for module, package in _modules().items()]
     modules = _json(_said(shell, [facts["python"], "-c", FIND, *words])) if agent else {}
-    return Board(facts, listed, _line(agent.get("python", "")), agent.get("sensors", {}), modules)
+    return Board(facts, listed, machine.line(agent.get("python", "")), agent.get("sensors", {}), modules)
 
 
 def _said(shell: Shell, argv: Sequence[str]) -> str:
@@ -123,9 +123,12 @@ def _agent(shell: Shell, facts: Mapping[str, Any]) -> dict[str, Any]:
     device: dict[str, Any] = {"options": {}, "cores": facts.get("cores"), "power": None, "threads": 1}
     with tempfile.TemporaryDirectory() as out:
         try:
-            return dispatch.ask(shell, {"mode": "facts", "sensors": named, "device": device}, Path(out), LOOK_S)
+            told = dispatch.ask(shell, {"mode": "facts", "sensors": named, "device": device}, Path(out), LOOK_S)
         except EdgeError:
             return {}
+    why = told.get("sensors")
+    reasons = {str(k): str(v) for k, v in why.items()} if isinstance(why, Mapping) else {}
+    return {"python": str(told.get("python")), "sensors": reasons}
 
 
 def _sensors() -> dict[str, Any]:
@@ -151,7 +154,7 @@ def _json(said: str) -> dict[str, str | None]:
     """The last line as an object of texts; nothing where a stranger says something else."""
     try:
         told = json.loads(said.strip().splitlines()[-1])
-        return {str(k): None if v is None else _line(str(v)) for k, v in told.items()}
+        return {str(k): None if v is None else machine.line(str(v)) for k, v in told.items()}
     except (ValueError, IndexError, AttributeError):
         return {}
 
@@ -159,13 +162,8 @@ def _json(said: str) -> dict[str, str | None]:
 # --------------------------------------------------------------------------- telling
 
 
-def _line(said: str) -> str:
-    """A stranger's words as one printable line, nothing in it that a file or a screen would act on."""
-    return "".join(c if c.isprintable() else " " for c in said).strip()[:200]
-
-
 def _names(board: Board, kind: str) -> list[str]:
-    return sorted({_line(name) for name in board.listed.get(kind, "").split()} - {""})
+    return sorted({machine.line(name) for name in board.listed.get(kind, "").split()} - {""})
 
 
 def _readable(board: Board) -> list[str]:
@@ -183,7 +181,7 @@ def _vector_bits(board: Board) -> int | None:
 
 def _what(board: Board) -> str:
     facts = board.facts
-    return _line(facts["board"] or facts["cpu"] or facts["machine"] or "a board")
+    return machine.line(facts["board"] or facts["cpu"] or facts["machine"] or "a board")
 
 
 def _found(board: Board) -> Iterator[str]:
@@ -191,9 +189,9 @@ def _found(board: Board) -> Iterator[str]:
     memory = f"{facts['memory_bytes'] / 2**30:.1f} GiB" if facts["memory_bytes"] else "memory unknown"
     yield f"{_what(board)}, {facts['cores'] or 'unknown'} cores, vectors of {bits or 'unknown'} bits, {memory}"
     yield f"features: {', '.join(facts['features']) or 'none that decides a kernel'}"
-    yield f"{_line(facts['os'])}, kernel {_line(facts['kernel'])}, Python {board.python or 'none'}"
+    yield f"{machine.line(facts['os'])}, kernel {machine.line(facts['kernel'])}, Python {board.python or 'none'}"
     governors = ", ".join(_names(board, "governors")) or "none listed"
-    yield f"governor: {_line(facts['governor'] or 'none')} (there are: {governors})"
+    yield f"governor: {machine.line(facts['governor'] or 'none')} (there are: {governors})"
     for kind in ("hwmon", "iio", "powercap", "power_supply", "thermal"):
         yield f"/sys lists of {kind}: {', '.join(_names(board, kind)) or 'nothing'}"
     yield f"sensors that read: {', '.join(_readable(board)) or 'none'}"
@@ -208,9 +206,9 @@ def _runs(board: Board) -> list[str]:
 
 
 def _missing(board: Board) -> Iterator[str]:
-    python = _line(board.facts["python"])
+    python = machine.line(board.facts["python"])
     if not board.python:
-        yield f"Python 3.9 or later: {python} runs no agent there; install python3, or name another in options.python"
+        yield f"Python 3.10 or later: {python} runs no agent there; install python3, or name another in options.python"
         return
     install = f"{python} -m pip install"
     if not board.modules.get(AGENT):
@@ -219,7 +217,7 @@ def _missing(board: Board) -> Iterator[str]:
         yield f"a runtime: {install} with the package of yours, such as onnxruntime or ai-edge-litert"
     if not _readable(board):
         yield "a sensor of energy: without one, an estimate takes a [power] table in the file"
-        yield from (f"sensor {name}: {_line(str(why))}" for name, why in board.sensors.items())
+        yield from (f"sensor {name}: {machine.line(str(why))}" for name, why in board.sensors.items())
     if board.facts["governor"] not in (None, "performance") and "performance" in _names(board, "governors"):
         yield "a steady clock: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
 
@@ -232,7 +230,7 @@ def _toml(board: Board, options: Mapping[str, Any]) -> str:
     values = {
         "description": f"{_what(board)} over ssh.",
         "transport": "ssh",
-        "platform": _line(facts["platform"]),
+        "platform": machine.line(facts["platform"]),
         "sensors": [*_readable(board), "power_model"],
         **{key: value for key, value in figures.items() if value},
         "source": f"probed by edgecompress device add on {date}",

@@ -165,6 +165,27 @@ def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypat
         ask({**asked, "runtime": {"name": "dying", "module": "dying"}}, out, 2 if "sleep" in code else 60)
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("{", "no JSON"),
+        ('{"n": NaN}', "no JSON: NaN is no number"),
+        ('["x"]', "and no table"),
+        ('{"error": "gone \x1b[2J\\n wild", "class": "NoPath"}', r"gone  \[2J  wild"),
+        ('{"error": "gone"}', "gone"),
+    ],
+)
+def test_a_device_that_answers_nonsense_is_one_line(tmp_path, answer, says):
+    (tmp_path / "result.json").write_text(answer.replace("\x1b", "\\u001b"))
+    with pytest.raises(StageFailed, match=says) as raised:
+        dispatch._answer(tmp_path / "result.json", "it died")
+    assert str(raised.value).isprintable()
+
+
+def test_the_last_words_of_an_agent_cannot_steer_a_terminal():
+    assert dispatch._last_words("first\nlast \x1b[2Jwords\n \x1b\n") == ": last  [2Jwords"
+
+
 def test_an_output_that_is_no_file_name_stays_inside(tmp_path, out):
     model = bench_inputs.net(tmp_path / "net")
     text = (model.path / "model.null").read_text().replace('"y"', '"../../y"')

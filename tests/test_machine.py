@@ -72,3 +72,11 @@ def test_what_is_no_number_is_not_one() -> None:
     lie = {"proc/loadavg": "1.0 2.0 3.0", "sys/class/thermal/thermal_zone0/temp": "hot", "nproc": "many"}
     facts = machine.facts(lie)
     assert facts["now"]["temperature_c"] is None and facts["cores"] is None
+    nonsense = {"proc/loadavg": "much more than that", "proc/meminfo": "MemTotal:\nMemAvailable: 1e9 kB", "nproc": "²"}
+    facts = machine.facts({**nonsense, "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "9" * 5000})
+    assert facts["memory_bytes"] is None and facts["cores"] is None and not any(facts["now"].values())
+
+
+def test_what_a_machine_calls_itself_cannot_steer_a_terminal() -> None:
+    facts = machine.facts({"system": "Linux\x1b[2J", "machine": "x\n", "proc/device-tree/model": "Pi \x1b[31m5"})
+    assert all(value.isprintable() for value in facts.values() if isinstance(value, str))

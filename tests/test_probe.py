@@ -53,7 +53,7 @@ def test_a_board_that_does_not_answer_leaves_no_file(server, tmp_path):
 
 def test_a_board_without_python_is_told_what_it_lacks(server, tmp_path):
     added = probe.add("dut", output=tmp_path / "mine.toml", options=options(server, python="no-python"))
-    assert added.missing[0].startswith("Python 3.9 or later: no-python runs no agent there")
+    assert added.missing[0].startswith("Python 3.10 or later: no-python runs no agent there")
     assert catalog.device(str(added.file)).value.sensors == ("power_model",)
 
 

@@ -160,9 +160,9 @@ def _call(argv: Sequence[str], end: float) -> str:
 
 
 def _last(said: str) -> str:
-    """The last line that says something."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""
+    """The last line that says something, as far as it can be shown."""
+    lines = [line for each in said.splitlines() if (line := machine.line(each))]
+    return lines[-1] if lines else ""
 
 
 # --------------------------------------------------------------------------- the shell
@@ -268,11 +268,7 @@ class Adb:
     def facts(self) -> Mapping[str, Any]:
         """What the device is, by its own words; "python" is None where there is none."""
         texts = machine.told(self.tell(SCRIPT, "look around"))
-        try:
-            told = machine.facts(texts)
-        except (ValueError, IndexError) as error:
-            raise Unreachable(f"{self.serial}: what it tells of itself cannot be read: {error}") from error
-        return {**told, **_android(texts), "python": self.python or _word(texts, "python") or None}
+        return {**machine.facts(texts), **_android(texts), "python": self.python or _word(texts, "python") or None}
 
     def close(self) -> None:
         """Removes what is left of `scratch`: a program ends with its run."""
@@ -294,9 +290,8 @@ def _android(texts: machine.Texts) -> dict[str, str]:
 
 
 def _word(texts: machine.Texts, name: str) -> str:
-    """A line that a device said, as far as it can be shown."""
-    line = _last(texts.get(name, ""))
-    return "".join(c for c in line if c.isprintable())
+    """The last line of what a device said."""
+    return _last(texts.get(name, ""))
 
 
 # --------------------------------------------------------------------------- the end of a program
@@ -357,7 +352,7 @@ def _unpack(archive: Path, path: Path, says: str) -> None:
 def _place(packed: tarfile.TarFile, member: tarfile.TarInfo, path: Path, says: str) -> None:
     parts = PurePosixPath(member.name).parts[1:]  # the first is the name of what was asked for
     if ".." in parts or not (member.isdir() or member.isreg()):
-        raise StageFailed(f"{says}: the device sent '{_word({'': member.name}, '')}', which is no plain file of it")
+        raise StageFailed(f"{says}: the device sent '{machine.line(member.name)}', which is no plain file of it")
     file = path.joinpath(*parts)
     if member.isdir():
         file.mkdir(parents=True, exist_ok=True)

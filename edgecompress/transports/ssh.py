@@ -183,13 +183,8 @@ def _raise_if_ssh_failed(address: Address, code: int, said: str) -> None:
     raise Unreachable(f"{address.host}: {_last(said)}; try `{address.by_hand()}`")
 
 
-def _plain(text: str) -> str:
-    """One printable line of what a stranger said."""
-    return "".join(c if c.isprintable() else " " for c in text).strip()[:200]
-
-
 def _last(said: str) -> str:
-    lines = [_plain(line) for line in said.splitlines() if line.strip()]
+    lines = [line for each in said.splitlines() if (line := machine.line(each))]
     return lines[-1] if lines else "no reason given"
 
 
@@ -236,7 +231,7 @@ class Board:
         """,
             tries=1,
         )
-        lines = [_plain(line) for line in said.decode("utf-8", "replace").splitlines()]
+        lines = [machine.line(each) for each in said.decode("utf-8", "replace").splitlines()]
         if len(lines) != 3 or not lines[0].startswith("/") or lines[2] != "missing:":
             raise Unreachable(f"{self.address.host}: {self._lacks(lines)}")
         self.folder, self.python = lines[:2]
@@ -477,7 +472,7 @@ def _ended(said: bytes) -> tuple[int, bytes]:
     """The code and the output from what `_await` says."""
     first, _, rest = said.partition(b"\n")
     if not re.fullmatch(rb"\d{1,3}", first):
-        raise Unreachable(f"the board's answer makes no sense: {_plain(first.decode('utf-8', 'replace'))!r}; try again")
+        raise Unreachable(f"the board's answer makes no sense: {machine.line(repr(first))}; try again")
     return int(first), rest
 
 
@@ -530,5 +525,5 @@ def _entries(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[tarfile.Tar
         name = PurePosixPath(entry.name)
         plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) and not entry.issparse()
         if not plain or name.is_absolute() or ".." in name.parts or not name.parts:
-            raise ValueError(f"'{_plain(entry.name)}' is a link, or lies outside; refused")
+            raise ValueError(f"'{machine.line(entry.name)}' is a link, or lies outside; refused")
         yield entry, path.joinpath(*name.parts[1:])
