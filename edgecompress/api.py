@@ -292,8 +292,19 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     found = _sound(inner)
     excerpt = inner.parent / "excerpt"
     origin = inner.parent / ORIGIN
-    said = json.loads(origin.read_text(encoding="utf-8")) if origin.is_file() else {}
+    said = _origin_in(origin) if origin.is_file() else {}
     return found, _sound(excerpt) if excerpt.is_dir() else None, said
+
+
+def _origin_in(file: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file}: damaged: {error}; deploy again") from error
+    texts = (said.get(key, "") for key in ("variant", "runtime", "model", "target")) if isinstance(said, dict) else [{}]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{file}: damaged: not what a deploy wrote; deploy again")
+    return dict(said)
 
 
 def _sound(folder: Path) -> Artifact:
@@ -374,7 +385,11 @@ def _profiled(named: Mapping[str, Path], options: Options, asked: Mapping[str, A
         _remember(walk, folder)
     if choice.stage and (why := _not_measured(walk, choice, options)):
         return Result(CheckFailed.exit_code, why, None, folder, walk.outcomes)
-    return Result(0 if choice.stage else 3, choice.reason, None, folder, walk.outcomes)
+    if choice.stage:
+        return Result(0, choice.reason, None, folder, walk.outcomes)
+    lost = next((row["reason"] for row in choice.table.values() if row["verdict"] == "lost"), "")
+    code = CheckFailed.exit_code if lost else StageFailed.exit_code
+    return Result(code, lost or choice.reason, None, folder, walk.outcomes)
 
 
 def _shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:

@@ -329,6 +329,10 @@ def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], 
     assert json.loads(capsys.readouterr().out)["verify"]["lost"]
     assert run("profile", "out", "--profile", "quick", *QUICK, "--json") == 0
     assert json.loads(capsys.readouterr().out)["summary"]
+    for damaged in ("{", "[]", '{"target": 1}'):
+        Path("out/deploy.json").write_text(damaged)
+        assert run("profile", "out", "--profile", "quick") == 2
+        assert capsys.readouterr().err.startswith("edgecompress: error: out/deploy.json: damaged: ")
 
 
 def test_a_check_that_fails_ships_nothing_and_exits_with_1(asked: list[str], folder: Path, capsys: Told) -> None:

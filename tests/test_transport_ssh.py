@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nulls
 import psutil
 import pytest
 import sshd
 
-from edgecompress import conformance, dispatch
+from edgecompress import api, conformance, dispatch
 from edgecompress.errors import InputError, StageFailed, Unreachable
 from edgecompress.transports import ssh
 
@@ -385,6 +386,10 @@ def test_a_deployed_net_is_profiled_on_the_board(server, tmp_path):
     environment = sshd.profiled(server.device(python=PYTHON), tmp_path)["environment"]
     assert environment["python"] == PYTHON and environment["kernel"] == os.uname().release
     assert set(sessions.iterdir()) == before
+    asked = {"device": str(tmp_path / "board.toml"), "target": str(tmp_path / "net" / "null.toml"), "profile": "quick"}
+    strict = {**nulls.FAST, "limits.on_device": -0.01}
+    result = api.profile(tmp_path / "shipped", options=api.Options(store=tmp_path / "store"), **asked, settings=strict)
+    assert result.exit_code == 1 and "on the device is 0 % from the same artifact's here, limit -1 %" in result.message
 
 
 def test_an_onnx_net_answers_on_the_board_as_it_does_here(server, tmp_path):
