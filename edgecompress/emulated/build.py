@@ -133,7 +133,7 @@ def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, c
     if full:
         raise DiskFull(f"{NAME}: {full[:200]}; make room and run it again, it goes on")
     errors = [line for line in said if line.startswith(("E:", "ERROR", "error"))] or said
-    why = errors[-1][:300] if errors else f"exit code {done.returncode}"
+    why = errors[0][:300] if errors else f"exit code {done.returncode}"
     raise StageFailed(f"{NAME}: {Path(argv[0]).name}: {why}; {hint}")
 
 
@@ -225,7 +225,7 @@ def _apt(state: Path, words: Sequence[str], cwd: Path | None = None) -> str:
         'APT::Architectures {"amd64"; "arm64";};',
         'APT::Sandbox::User "root";',
         'Acquire::Languages "none";',
-        'Acquire::Retries "3";',
+        'Acquire::Retries "2";',
         "#clear APT::Update::Post-Invoke;",
         "#clear APT::Update::Post-Invoke-Success;",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +28,12 @@ class Simulator:
         return str(path.absolute())
 
     def scratch(self, path: Path) -> str:
-        """The folder itself: it is the caller's."""
-        return str(path.absolute())
+        """A copy of the folder, in this machine's temporary one."""
+        return str(shutil.copytree(path, Path(tempfile.mkdtemp()) / path.name))
 
     def discard(self, there: str) -> None:
-        """Nothing: it is the caller's."""
+        """Removes what `scratch` made."""
+        shutil.rmtree(Path(there).parent, ignore_errors=True)
 
     def pull(self, there: str, path: Path) -> None:
         """Copies a file or folder, unless it lies where it should."""
