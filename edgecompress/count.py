@@ -24,6 +24,7 @@ class Count:
     simulated: str  # what stands in for the device
     samples: str = "excerpt"  # the stage that has the inputs to run on
     left_out: Mapping[str, str] = field(default_factory=dict)  # variants that the source does not reach, and why
+    plugins: tuple[str, ...] = ()  # of the device: with other code of its transport or sensors it is counted again
     name: str = "count"
     unmeasured = ""
 
@@ -68,7 +69,7 @@ class Count:
                 "profile": dataclasses.asdict(self.profile),
             },
             variants=tuple(e.name for e in passed),
-            plugins=tuple(sorted({f"runtimes.{e.runtime}" for e in passed})),
+            plugins=tuple(sorted({*self.plugins, *(f"runtimes.{e.runtime}" for e in passed)})),
             context=("seed", "batch", "threads", "device"),
             estimate_s=SESSION_S * len(passed),
             timeout_s=600 + 60 * SESSION_S * len(passed),

@@ -290,11 +290,12 @@ def _race(job: Job, ends: Sequence[Route]) -> Race | Count:
 def ranking(job: Job, entrants: tuple[Entrant, ...]) -> Race | Count:
     """How the variants are ranked on the job's device: by time, or by instructions where it is simulated."""
     _check_passes(job)
-    simulated = getattr(registry.load("transports", job.device.value.transport), "SIMULATED", "")
-    if simulated:
-        return Count(entrants, job.profile.value, simulated)
-    energy = only_estimates(job.device.value)
-    return Race(entrants, job.profile.value, estimated_energy=energy, unmeasured=_unmeasured(job))
+    device, profile = job.device.value, job.profile.value
+    plugins = (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
+    if simulated := getattr(registry.load("transports", device.transport), "SIMULATED", ""):
+        return Count(entrants, profile, simulated, plugins=plugins)
+    energy = only_estimates(device)
+    return Race(entrants, profile, estimated_energy=energy, unmeasured=_unmeasured(job), plugins=plugins)
 
 
 def _check_passes(job: Job) -> None:

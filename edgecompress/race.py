@@ -66,6 +66,7 @@ class Race:
     samples: str = "excerpt"  # the stage that has the inputs to run on
     left_out: Mapping[str, str] = field(default_factory=dict)  # variants that the source does not reach, and why
     unmeasured: str = ""  # why nothing is measured: then the target's own order decides
+    plugins: tuple[str, ...] = ()  # of the device: with other code of its transport or sensors it is measured again
     name: str = "race"
 
     @property
@@ -222,7 +223,7 @@ class Race:
             {**{e.name: e.artifact for e in field}, "samples": self.samples},
             {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": self._protocol()},
             variants=tuple(e.name for e in field),
-            plugins=tuple(sorted({f"runtimes.{e.runtime}" for e in field})),
+            plugins=tuple(sorted({*self.plugins, *(f"runtimes.{e.runtime}" for e in field)})),
             context=("seed", "batch", "threads", "device"),
             max_age_s=self.profile.max_age_s,
             estimate_s=seconds,

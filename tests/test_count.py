@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,8 @@ def test_nothing_ships_when_nobody_is_left() -> None:
     broken = {n: Outcome(n, "failed", None, "broke") for n in judged()}
     made = choice(count(), broken)
     assert (made.stage, made.reason) == ("", "no variant is left to ship")
+
+
+def test_counts_are_of_the_code_of_the_devices_transport_and_sensors() -> None:
+    (stage,) = dataclasses.replace(count(), plugins=("sensors.instructions", "transports.qemu")).step(judged())  # type: ignore[misc]
+    assert stage.plugins == ("runtimes.null", "sensors.instructions", "transports.qemu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,10 @@ def test_of_a_crowd_the_slower_half_goes_after_the_first_round_already() -> None
     assert [len(order) for order in rounds(stages)] == [8, 5, 4, 4, 3, 3]
     assert choice.stage == "a"
     assert choice.table["g"]["reason"].endswith("(dropped after 1 round)")
+
+
+def test_measurements_are_of_the_code_of_the_devices_transport_and_sensors() -> None:
+    device = ("sensors.rapl", "transports.host")
+    speeds = {"a": 1.0, "b": 2.0}
+    _, stages = play(asked := dataclasses.replace(race(speeds), plugins=device), speeds, passed(asked))
+    assert {stage.plugins for stage in stages} == {("runtimes.null", *device)}
