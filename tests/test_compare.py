@@ -159,6 +159,15 @@ def test_estimates_are_told_and_never_called(tmp_path: Path, before: Report, aft
     assert (change.called, change.says) == ("none", "≈ 3.0× more")
 
 
+def test_estimates_of_two_models_and_bounds_are_not_compared(tmp_path: Path, before: Report, after: Report) -> None:
+    number = subject(after)["numbers"]["energy_gross"]
+    source, number["source"] = number["source"], "calibration: RAPL of another"
+    change = changed(held(tmp_path, before, after), "energy_gross_mj")
+    assert change.ratio is None and change.why == f"not compared: by {source} and by calibration: RAPL of another"
+    number |= {"source": source, "low": number["value"], "high": None}
+    assert changed(held(tmp_path, before, after), "energy_gross_mj").why == "not compared: a bound is no value"
+
+
 def test_instructions_are_counted_and_so_a_change_of_them_is_exact(
     tmp_path: Path, before: Report, after: Report
 ) -> None:

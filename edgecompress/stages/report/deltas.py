@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.stages.report.numbers import COUNTED, Number, guessed, known, plural, significant, text, times
+from edgecompress.stages.report.numbers import (
+    COUNTED,
+    Number,
+    guessed,
+    is_bound,
+    known,
+    plural,
+    significant,
+    text,
+    times,
+)
 from edgecompress.stages.report.sessions import improvement
 from edgecompress.statistic import CHANGE
 
@@ -106,13 +116,17 @@ def _change(metric: str, better: str, pair: tuple[dict[str, Any], ...], key: str
 
 
 def incomparable(old: Number, new: Number) -> str:
-    """Why two numbers are never compared, or "": one is missing, or a model's stands beside an instrument's."""
+    """Why two numbers are never compared, or "": one is missing, a bound, or what another model or instrument tells."""
     if not known(old) or not known(new):
         return "not compared: one is missing"
     if old["status"] != new["status"]:
         return f"not compared: {old['status']} beside {new['status']}"
     if old["scope"] != new["scope"]:
         return f"not compared: {old['scope'] or 'no scope'} beside {new['scope'] or 'no scope'}"
+    if guessed(old) and old["source"] != new["source"]:
+        return f"not compared: by {old['source'] or 'one model'} and by {new['source'] or 'another'}"
+    if is_bound(old) or is_bound(new):
+        return "not compared: a bound is no value"
     return ""
 
 

@@ -75,8 +75,12 @@ def sign(n: Mapping[str, Any]) -> str:
     """What stands before it: nothing, ≈, or ≥ and ≤ of a bound, whose value is one end of its band, the other open."""
     if not vague(n):
         return ""
-    bounds = {(n["value"], None): "≥ ", (None, n["value"]): "≤ "}
-    return bounds.get((n.get("low"), n.get("high")), "≈ ")
+    return ("≥ " if n["high"] is None else "≤ ") if is_bound(n) else "≈ "
+
+
+def is_bound(n: Mapping[str, Any]) -> bool:
+    """Whether its value is one end of its band, and the other end is open."""
+    return (n.get("low"), n.get("high")) in ((n["value"], None), (None, n["value"]))
 
 
 def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
