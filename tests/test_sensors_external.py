@@ -440,6 +440,13 @@ def test_a_serial_port_is_read_line_by_line(world, monkeypatch):
     os.close(theirs)
 
 
+@pytest.mark.parametrize("line", [b"nan", b"inf", b"1e999", b"3.3.3", b""])
+def test_what_a_serial_port_says_that_is_no_power_is_passed_over(line):
+    heard = meter._Serial({"port": "none"})
+    heard._hear(line, 1.0, 1.0)
+    assert heard._rows == []
+
+
 def test_a_log_that_stops_growing_leaves_its_windows_without_energy(world, tmp_path, monkeypatch):
     log = tmp_path / "log.csv"
     log.write_text("t_s,power_w\n")

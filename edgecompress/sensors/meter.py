@@ -213,6 +213,8 @@ class _Serial:
             watts = float(line) * scale
         except ValueError:  # the first line may be cut
             return
+        if not math.isfinite(watts):
+            return
         if not self._rows or now > self._rows[-1][0]:
             self._rows.append((now, watts))
 
