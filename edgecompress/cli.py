@@ -399,7 +399,7 @@ def _add_device(commands: Any) -> None:
     add.add_argument(
         "--ssh", required=True, metavar="USER@BOARD", help="where it is; an alias of ~/.ssh/config will do"
     )
-    add.add_argument("--name", default="", help="what it is called (default: from what it says of itself)")
+    add.add_argument("--name", default="", help="what it is called (default: by the name of its host)")
     add.add_argument("--output", type=Path, help="the file (default: devices/NAME.toml)")
     add.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the transport: port, user, python"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress import catalog, dispatch, envs, machine, registry, scaffold
-from edgecompress.errors import EdgeError, InputError
+from edgecompress.errors import EdgeError, InputError, did_you_mean
 from edgecompress.model import Shell
 
 LOOK_S = 60.0
@@ -74,8 +75,11 @@ def add(host: str, name: str = "", output: Path | None = None, options: Mapping[
     file = output or Path("devices") / f"{name or default_name(host)}.toml"
     if file.exists():
         raise InputError(f"{file}: is there already; give another name or --output")
-    given = {"host": host, **(options or {})}
-    shell = registry.load("transports", "ssh").connect({"options": given})
+    given, ssh = {"host": host, **(options or {})}, registry.load("transports", "ssh")
+    known = [field.name for field in dataclasses.fields(ssh.Address)]
+    if wrong := sorted(given.keys() - known):
+        raise InputError(f"--set {wrong[0]}: ssh has no such option{did_you_mean(wrong[0], known)}")
+    shell = ssh.connect({"options": given})
     try:
         board = _probed(shell)
     finally:

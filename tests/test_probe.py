@@ -45,6 +45,11 @@ def test_a_file_that_is_there_is_kept_and_nothing_is_asked(tmp_path):
     assert (tmp_path / "mine.toml").read_text() == "mine"
 
 
+def test_an_option_that_ssh_does_not_have_is_refused_before_anything_is_asked(tmp_path):
+    with pytest.raises(InputError, match="--set prot: ssh has no such option, did you mean 'port'"):
+        probe.add("nobody.invalid", output=tmp_path / "mine.toml", options={"prot": 22})
+
+
 def test_a_board_that_does_not_answer_leaves_no_file(server, tmp_path):
     with pytest.raises(Unreachable, match="refuses the connection"):
         probe.add("dut", output=tmp_path / "mine.toml", options=options(server, port=1))
