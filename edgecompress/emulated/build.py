@@ -125,7 +125,8 @@ def _told(part: Path) -> Iterator[None]:
 def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """What a command prints; raises StageFailed with its last words and what to do."""
     given = {**os.environ, "LC_ALL": "C.UTF-8"} if env is None else env
-    done = subprocess.run(argv, env=given, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    tied = ["setpriv", "--pdeathsig", "KILL", *argv]  # a build that is killed leaves nothing that writes on
+    done = subprocess.run(tied, env=given, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode == 0:
         return done.stdout
     said = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
