@@ -26,6 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 EDGECOMPRESS = [sys.executable, "-m", "edgecompress.cli"]
 
 
+A53 = {"options": {"cpu": "cortex-a53"}}
+
+
 def device(name: str) -> dict[str, Any]:
     return dataclasses.asdict(catalog.device(name).value)
 
@@ -126,9 +129,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_it_is_built_beside_and_then_put_in_place(empty: Path, steps: list[str]) -> None:
     said: list[str] = []
-    assert qemu.unavailable({}) == "not built: run `edgecompress device build qemu-arm64`"
+    assert qemu.unavailable(A53) == "not built: run `edgecompress device build qemu-arm64`"
     assert build.build(said.append) == empty
-    assert qemu.unavailable({}) == "" and len(steps) == len(said) == 7
+    assert qemu.unavailable(A53) == "" and len(steps) == len(said) == 7
     assert [p.name for p in empty.parent.iterdir() if "machine" in p.name and p != empty] == [".machine.lock"]
     build.build(said.append)
     assert len(steps) == 7, "what is built is not built again"
@@ -156,9 +159,9 @@ def test_another_recipe_is_built_anew_and_replaces_the_old(
     build.build(lambda step: None)
     (empty / "old").touch()
     monkeypatch.setattr(build, "SUITE", "another")
-    assert qemu.unavailable({})
+    assert qemu.unavailable(A53)
     build.build(lambda step: None)
-    assert not (empty / "old").exists() and qemu.unavailable({}) == ""
+    assert not (empty / "old").exists() and qemu.unavailable(A53) == ""
 
 
 def test_a_device_that_is_not_built_is_built_when_it_is_first_needed(

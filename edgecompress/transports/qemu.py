@@ -25,20 +25,30 @@ COUNTS = "counts.jsonl"
 
 def unavailable(device: Mapping[str, Any]) -> str:
     """Why nothing can be emulated now, or ""."""
+    try:
+        _cpu(device)
+    except InputError as error:
+        return str(error)
     return "" if build.found() else f"not built: run `{build.COMMAND}`"
 
 
 def connect(device: Mapping[str, Any]) -> Simulator:
     """The emulator as a Shell, built where it is not. Raises InputError for another core than there is, Unreachable."""
-    cpu = (device.get("options") or {}).get("cpu", "")
-    if cpu not in cpus.CPUS:
-        raise InputError(f"transport qemu: options.cpu '{cpu}'{did_you_mean(cpu, cpus.CPUS)}")
+    cpu = _cpu(device)
     emulator = build.found() or _built()
 
     def wrap(argv: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]:
         return emulator.command(cpu, argv), emulator.environment(folder / COUNTS)
 
     return Simulator(_facts(emulator, cpu), wrap)
+
+
+def _cpu(device: Mapping[str, Any]) -> str:
+    """The core that the device is to have; raises InputError for one that there is not."""
+    cpu = str((device.get("options") or {}).get("cpu", ""))
+    if cpu not in cpus.CPUS:
+        raise InputError(f"transport qemu: options.cpu '{cpu}'{did_you_mean(cpu, cpus.CPUS)}")
+    return cpu
 
 
 def _built() -> Emulator:
