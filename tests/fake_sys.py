@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -179,9 +180,12 @@ def running(*steps: Callable[[], None], each_s: float = 0.002) -> Iterator[None]
                 step()
 
     thread = threading.Thread(target=turn)
+    switched_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)  # a self-test that computes would keep the thread waiting 5 ms for each file
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+        sys.setswitchinterval(switched_s)

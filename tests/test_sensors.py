@@ -51,11 +51,11 @@ def moving(*zones: Path, step_uj: int = 1000) -> AbstractContextManager[None]:
 
 
 def window(meter: Any, act: Any) -> Any:
-    """The energy of what `act` does, in a window that follows another as the agent's do."""
-    meter.energy(0.0, time.monotonic())
+    """The energy of what `act` does: the counters are read before and after it, so that no edge divides it."""
     begin = time.monotonic()
+    meter.energy(0.0, begin)
     act()
-    time.sleep(0.1)  # next to which the moment between two readings is nothing
+    meter.energy(begin, time.monotonic())
     return meter.energy(begin, time.monotonic())
 
 
