@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bench_inputs
+import fake_sys
 import nulls
 import pytest
 
@@ -369,3 +371,40 @@ def test_a_write_that_fails_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="give another --output"):
         scaffold.write(tmp_path / "file" / "x.toml", "")
+
+
+# --------------------------------------------------------------------------- energy that has to be measured
+
+BRIEF = {"profile.energy_windows": 2, "profile.energy_window_s": 0.2, "profile.idle_s": 0.2}
+
+
+def measured(asked: list[str], sensors: str, **options: str) -> int:
+    """A deploy that asks for measured energy, of a device with these sensors."""
+    more = {**BRIEF, "device.sensors": sensors, **{f"device.options.{name}": value for name, value in options.items()}}
+    words = [f"--set={key}={value}" for key, value in more.items()]
+    return run("deploy", *asked, *QUICK, *words, "--profile", "quick", "--require-measured", "--out", "out")
+
+
+def test_without_a_sensor_required_energy_exits_with_1_before_anything_runs(
+    asked: list[str], folder: Path, capsys: Told
+) -> None:
+    assert measured(asked, '["rapl", "power_model"]', root=str(folder)) == 1
+    told = capsys.readouterr()
+    assert "--require-measured: device host cannot measure energy: rapl: no RAPL package domain" in told.err
+    assert "ran" not in told.out and not (folder / "out").exists()
+
+
+def test_replayed_energy_is_none_that_was_measured(asked: list[str], folder: Path, capsys: Told) -> None:
+    rows = [f"{t / 10},{2 + t % 3}" for t in range(600)]
+    (folder / "trace.csv").write_text("\n".join(["t_s,power_w", *rows]))
+    assert measured(asked, '["replay"]', **{"replay.file": str(folder / "trace.csv")}) == 1
+    assert "Nothing ships" in capsys.readouterr().out and not (folder / "out").exists()
+
+
+def test_energy_that_a_sensor_measured_ships(asked: list[str], folder: Path) -> None:
+    counter = bench_inputs.RaplTree(folder).zone("intel-rapl:0", "package-0") / "energy_uj"
+    with fake_sys.running(lambda: fake_sys.put(counter, int(counter.read_text()) + 10_000)):
+        assert measured(asked, '["rapl"]', root=str(folder)) == 0
+    report = json.loads((folder / "out" / "report.json").read_text())
+    energy = report["variants"][0]["numbers"]["energy_gross"]
+    assert (energy["status"], energy["scope"]) == ("measured", "package") and energy["value"] > 0
