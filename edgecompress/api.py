@@ -371,11 +371,14 @@ def _profiled(named: Mapping[str, Path], options: Options, asked: Mapping[str, A
     origin = shipped(first)[2]
     wanted = job(**{"target": origin.get("target", "x86"), **asked})
     wanted = dataclasses.replace(wanted, source=_shipped_source(first, origin))
+    alone = plan.ranking(wanted, ())
+    if alone.unmeasured:
+        raise InputError(f"{first}: nothing can be measured: {alone.unmeasured}; name another with --device")
+    _check_sensors(wanted, alone, options)
     walk = begin(wanted, options, f"profile>{','.join(map(str, named.values()))}")
     entrants = [_brought(wanted, walk, path, name) for name, path in named.items()]
     samples = f"{next(iter(named))}/excerpt".lstrip("/")
-    race = dataclasses.replace(plan.ranking(wanted, tuple(entrants)), samples=samples)
-    _check_sensors(wanted, race, options)
+    race = dataclasses.replace(alone, entrants=tuple(entrants), samples=samples)
     choice = walk.search(race)
     _raise_if_all_broke(walk, race, choice)
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already

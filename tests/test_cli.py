@@ -331,6 +331,8 @@ def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], 
     assert json.loads(capsys.readouterr().out)["verify"]["lost"]
     assert run("profile", "out", "--profile", "quick", *QUICK, "--json") == 0
     assert json.loads(capsys.readouterr().out)["summary"]
+    assert run("profile", "out", "--set", 'target.platforms=["jetson*"]') == 2
+    assert "out: nothing can be measured: " in capsys.readouterr().err
     for damaged in ("{", "[]", '{"target": 1}'):
         Path("out/deploy.json").write_text(damaged)
         assert run("profile", "out", "--profile", "quick") == 2
