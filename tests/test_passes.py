@@ -110,6 +110,7 @@ def test_a_device_that_throttles_is_flagged_with_its_clock_and_temperature(tmp_p
     assert [series[i]["median_ms"] for i in (0, -1)] == [200.0, 400.0]
     assert all(row["power_w"] == pytest.approx(5.0) for row in series)
     assert answer["power"]["status"] == "replayed"
+    assert "5 W at first, 5 W at last (replayed, board)" in sustained.lines(answer)[0]
     assert answer["clock_reason"] == answer["temperature_reason"] == ""
     assert any(line.startswith("THROTTLED: ") for line in sustained.lines(answer))
 

@@ -28,6 +28,8 @@ from edgecompress.stages.report import (
     markdown,
     numbers,
     pareto,
+    pass_figures,
+    pass_tables,
     passes,
     place,
     power,
@@ -144,6 +146,22 @@ def test_the_phases_are_those_of_the_agent_with_their_mean_power(report: Report)
     assert [p["begin_s"] for p in phases] == pytest.approx([0, 5.02, 15.04, 25.06, 35.08])
     assert phases[0]["power"]["value"] == pytest.approx(2.6)
     assert phases[1]["joules"] / phases[1]["seconds"] == pytest.approx(phases[1]["power"]["value"])
+
+
+def test_watts_of_a_long_run_keep_their_status() -> None:
+    answer = report_looks.sustained("int8")
+    answer["power"]["status"] = "replayed"
+    for row in answer["series"]:
+        row["power_w"] = 5.0
+    found = {"why": "", "lines": [], "answer": answer}
+    report = {
+        "passes": [{"pass": "sustained", "variants": {"int8": found}}],
+        "variants": [],
+        "subject": "int8",
+        "baseline": "",
+    }
+    assert {row[-1] for row in pass_tables.windows(report).rows} == {"5.000 W, replayed"}
+    assert "power, replayed, W" in [panel.heading for panel in pass_figures.sustained(report).panels]
 
 
 def test_a_sensor_without_samples_shows_its_windows_alone(board: Request, tmp_path: Path) -> None:

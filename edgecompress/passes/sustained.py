@@ -67,8 +67,9 @@ def measure(subject: Subject, options: Options) -> dict[str, Any]:
         while (now := time.monotonic()) - begin < options.seconds:
             times = subject.timed(session.run, inputs, options.every_s, 1)
             end = time.monotonic()
-            energy = energy_of(now, end)
-            rows.append({"t_s": now - begin, **_row(times, end - now, subject), **_watts(energy, end - now)})
+            told = energy_of(now, end)
+            energy = told if energy.value is None else energy  # the first that has a value says what they all are
+            rows.append({"t_s": now - begin, **_row(times, end - now, subject), **_watts(told, end - now)})
             limits |= set(_machine.firmware_limits(subject.root))
     session.close()
     after = _machine.throttle_events(subject.root)
@@ -176,7 +177,8 @@ def lines(answer: Mapping[str, Any]) -> list[str]:
         return [f"sustained: {flag['reason']}"]
     words = "THROTTLED" if flag["flagged"] else "no throttling"
     power = [r["power_w"] for r in answer["series"] if r["power_w"] is not None]
-    watts = f"; {power[0]:.3g} W at first, {power[-1]:.3g} W at last ({answer['power']['scope']})" if power else ""
+    behind = f"{answer['power']['status']}, {answer['power']['scope']}"
+    watts = f"; {power[0]:.3g} W at first, {power[-1]:.3g} W at last ({behind})" if power else ""
     return [
         f"burst {burst['items_per_s']:.4g} items/s ({burst['median_ms']:.4g} ms), sustained over "
         f"{answer['seconds']:g} s {sustained['items_per_s']:.4g} items/s ({sustained['median_ms']:.4g} ms){watts}",

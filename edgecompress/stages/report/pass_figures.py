@@ -68,6 +68,8 @@ def _sustained(name: str, answer: Answer, stroke: str) -> Iterator[Panel]:
     yield Panel(f"{'throttled: ' if flagged else ''}{first}{ratio}", _rate(name, answer, stroke), name)
     for key, shown, word in BESIDE:
         rows = [row for row in answer["series"] if row[key] is not None]
+        if key == "power_w" and answer["power"]["status"] != "measured":
+            word = f"power, {answer['power']['status']}"
         if len(rows) > 1:
             yield Panel(f"{word}, {shown}", _beside(name, rows, (key, shown, word), stroke), name)
 

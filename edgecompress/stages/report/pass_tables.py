@@ -41,14 +41,15 @@ def _sustained(name: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
 def windows(report: Report) -> Table:
     """Each window of a long run."""
     head = ("variant", "from", "runs", "items per second", "median", "p95", "clock", "temperature", "power")
-    rows = [(v, row) for v, a in answers(report, "sustained").items() for row in a["series"]]
-    return Table("Sustained, window by window", head, tuple(_window(v, row) for v, row in rows))
+    rows = [(v, row, a["power"]["status"]) for v, a in answers(report, "sustained").items() for row in a["series"]]
+    return Table("Sustained, window by window", head, tuple(_window(*row) for row in rows))
 
 
-def _window(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _window(name: str, row: Mapping[str, Any], status: str) -> tuple[str, ...]:
     times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms"))
-    now = (plain(row[key], unit) for key, unit in (("cpu_mhz", "MHz"), ("temperature_c", "°C"), ("power_w", "W")))
-    return name, f"{row['t_s']:.0f} s", f"{row['runs']:,}", plain(row["items_per_s"], "/s"), *times, *now
+    now = (plain(row[key], unit) for key, unit in (("cpu_mhz", "MHz"), ("temperature_c", "°C")))
+    watts = plain(row["power_w"], "W") + (f", {status}" if row["power_w"] is not None and status != "measured" else "")
+    return name, f"{row['t_s']:.0f} s", f"{row['runs']:,}", plain(row["items_per_s"], "/s"), *times, *now, watts
 
 
 def timeline(report: Report) -> Table:
