@@ -258,7 +258,7 @@ def test_a_link_on_the_device_is_not_taken(shell, tmp_path):
     (tmp_path / "a").mkdir()
     there = shell.scratch(tmp_path / "a")
     os.symlink("/etc/passwd", Path(there, "result.json"))
-    with pytest.raises(StageFailed, match=r"the device sent 'run-\w+/result.json', which is no plain file of it"):
+    with pytest.raises(StageFailed, match=r"'run-\w+/result.json' is a link, or lies outside"):
         shell.pull(there, tmp_path / "a")
     assert list((tmp_path / "a").iterdir()) == []
 
@@ -286,24 +286,21 @@ def test_a_folder_that_cannot_be_made_is_said(phone):
         adb.connect({**phone, "options": {**phone["options"], "folder": "/proc/none"}})
 
 
-@pytest.mark.parametrize("name", ["top/../../outside", "top/../x"])
+@pytest.mark.parametrize("name", ["top/../../outside", "top/../x", "../outside", "/etc/file"])
 def test_a_path_that_leaves_the_folder_is_refused(tmp_path, name):
     (tmp_path / "in").mkdir()
     with tarfile.open(tmp_path / "in" / "a.tar", "w") as packed:
         packed.addfile(tarfile.TarInfo(name))
-    with pytest.raises(StageFailed, match="no plain file"):
+    with pytest.raises(StageFailed, match="lies outside"):
         adb._unpack(tmp_path / "in" / "a.tar", tmp_path / "in" / "b" / "c", "a device")
     assert not (tmp_path / "outside").exists()
 
 
-@pytest.mark.parametrize(("name", "lands"), [("/etc/file", "etc/file"), ("../outside", "outside"), ("top/.", "")])
-def test_what_an_archive_calls_its_top_does_not_count(tmp_path, name, lands):
+def test_what_an_archive_calls_its_top_does_not_count(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as packed:
-        packed.addfile(tarfile.TarInfo(name))
+        packed.addfile(tarfile.TarInfo("./top/."))
     adb._unpack(tmp_path / "a.tar", tmp_path / "b", "a device")
-    assert [
-        p.relative_to(tmp_path / "b").as_posix() for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".tar"
-    ] == [lands or "."]
+    assert (tmp_path / "b").is_file()
 
 
 def test_half_an_archive_is_refused(tmp_path):

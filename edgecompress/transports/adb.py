@@ -19,12 +19,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from edgecompress import machine
 from edgecompress.errors import EdgeError, InputError, StageFailed, Unreachable
 from edgecompress.model import sha256_of
+from edgecompress.transports import _archive
 
 REQUIRES: tuple[str, ...] = ()
 DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
@@ -340,25 +341,11 @@ def _digest(path: Path) -> str:
 
 
 def _unpack(archive: Path, path: Path, says: str) -> None:
-    """What a device packed, at `path` and below."""
+    """What a device packed, as `path`."""
     try:
         with tarfile.open(archive) as packed:
-            for member in packed:
-                _place(packed, member, path, says)
+            _archive.unpack(packed, path)
     except (tarfile.TarError, EOFError) as error:
         raise Unreachable(f"{says} did not arrive whole: {error}") from error
-
-
-def _place(packed: tarfile.TarFile, member: tarfile.TarInfo, path: Path, says: str) -> None:
-    parts = PurePosixPath(member.name).parts[1:]  # the first is the name of what was asked for
-    if ".." in parts or not (member.isdir() or member.isreg()):
-        raise StageFailed(f"{says}: the device sent '{machine.line(member.name)}', which is no plain file of it")
-    file = path.joinpath(*parts)
-    if member.isdir():
-        file.mkdir(parents=True, exist_ok=True)
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    content = packed.extractfile(member)
-    assert content
-    with file.open("wb") as out:
-        shutil.copyfileobj(content, out)
+    except ValueError as error:
+        raise StageFailed(f"{says} came back wrong: {error}") from error

@@ -14,14 +14,15 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from edgecompress import machine
 from edgecompress.errors import InputError, StageFailed, Unreachable
 from edgecompress.model import sha256_of
+from edgecompress.transports import _archive
 
 Stream = IO[bytes] | None
 
@@ -288,7 +289,8 @@ class Board:
                 raise StageFailed(f"{self.address.host}: no {there} to bring back: {reason}")
             _seek_answer(stream)
             try:
-                _unpack(stream, path)
+                with tarfile.open(fileobj=stream, mode="r|") as archive:
+                    _archive.unpack(archive, path)
             except (tarfile.TarError, ValueError) as error:
                 raise StageFailed(f"{self.address.host}: {there} came back wrong: {error}") from error
 
@@ -503,27 +505,3 @@ def _pack(stream: IO[bytes], files: Mapping[str, Path], mode: int) -> None:
             with file.open("rb") as content:
                 archive.addfile(entry, content)
     stream.seek(0)
-
-
-def _unpack(stream: IO[bytes], path: Path) -> None:
-    """Writes a stranger's tar of one file or folder as `path`. Raises ValueError for what does not belong there."""
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for entry, place in _entries(archive, path):
-            if entry.isdir():
-                place.mkdir(parents=True, exist_ok=True)
-                continue
-            place.parent.mkdir(parents=True, exist_ok=True)
-            content = archive.extractfile(entry)
-            assert content is not None
-            with place.open("wb") as file:
-                shutil.copyfileobj(content, file)
-
-
-def _entries(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[tarfile.TarInfo, Path]]:
-    """Each file and folder with its place: the first part of a name is `path` itself."""
-    for entry in archive:
-        name = PurePosixPath(entry.name)
-        plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) and not entry.issparse()
-        if not plain or name.is_absolute() or ".." in name.parts or not name.parts:
-            raise ValueError(f"'{machine.line(entry.name)}' is a link, or lies outside; refused")
-        yield entry, path.joinpath(*name.parts[1:])
