@@ -14,10 +14,9 @@ from typing import Any
 from edgecompress import bundle, envs, machine
 from edgecompress.agent import RESULT
 from edgecompress.errors import EdgeError, NoPath, StageFailed, kind_of
-from edgecompress.model import Shell
+from edgecompress.model import DEADLINE, Shell
 
 CARRIED = ("artifact", "samples")  # paths on this side that the agent is given
-DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
 
 NO_PYTHON = (
     "there is no Python on the device to run an agent: name one with --set device.options.python=PATH; "

@@ -333,6 +333,9 @@ class Runtime(Protocol):
         """A session; `profile` makes one whose `ops` works."""
 
 
+DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
+
+
 class Shell(Protocol):
     """A device to run things on. Each call raises Unreachable when the device does not answer."""
 
@@ -347,7 +350,7 @@ class Shell(Protocol):
         """A copy of the folder there, for one run to write in; `discard` removes it."""
 
     def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int:
-        """Its exit code, its output added to `log`; 124 when it was ended at the deadline, with all that it began."""
+        """Its exit code, its output added to `log`; DEADLINE when it was ended then, with all that it began."""
 
     def pull(self, there: str, path: Path) -> None:
         """Copies a file or folder from there."""

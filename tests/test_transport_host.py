@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from edgecompress import model
 from edgecompress.transports import host
 
 PYTHON = sys.executable
@@ -50,7 +51,7 @@ def test_the_deadline_ends_the_child_and_its_children(tmp_path):
         f"pathlib.Path({str(note)!r}).write_text(str(child.pid)); time.sleep(60)"
     )
     begin = time.monotonic()
-    assert host.connect({}).run([PYTHON, "-c", code], 2.0, tmp_path / "log") == host.DEADLINE
+    assert host.connect({}).run([PYTHON, "-c", code], 2.0, tmp_path / "log") == model.DEADLINE
     assert time.monotonic() - begin < 10
     assert gone(int(note.read_text()))
 

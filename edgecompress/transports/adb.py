@@ -24,11 +24,10 @@ from typing import Any
 
 from edgecompress import machine
 from edgecompress.errors import EdgeError, InputError, StageFailed, Unreachable
-from edgecompress.model import sha256_of
+from edgecompress.model import DEADLINE, sha256_of
 from edgecompress.transports import _archive
 
 REQUIRES: tuple[str, ...] = ()
-DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
 FOLDER = "/data/local/tmp/edgecompress"  # what adb's user may write to on every Android
 LOOK_S = 5.0  # for `unavailable`, all in all
 ANSWER_S = 60.0  # for a short command

@@ -13,7 +13,6 @@ from edgecompress import machine
 from edgecompress.transports import _process
 
 REQUIRES: tuple[str, ...] = ()
-DEADLINE = _process.DEADLINE
 NVIDIA = Path("/proc/driver/nvidia/version")
 
 

@@ -21,13 +21,12 @@ from typing import IO, Any
 
 from edgecompress import machine
 from edgecompress.errors import InputError, StageFailed, Unreachable
-from edgecompress.model import sha256_of
+from edgecompress.model import DEADLINE, sha256_of
 from edgecompress.transports import _archive
 
 Stream = IO[bytes] | None
 
 REQUIRES: tuple[str, ...] = ()
-DEADLINE = 124  # the code of a program that was ended at its deadline, as timeout(1) has it
 KILLED = 137  # of one that is gone without a code: as a shell reports SIGKILL
 TOOLS = ("mkfifo", "setsid", "sha256sum", "tar")  # of coreutils, util-linux and tar, or of busybox
 FOLDER = "~/.cache/edgecompress"
