@@ -170,7 +170,7 @@ def _add_analyze(commands: Any) -> None:
     )
     _add_sensitivity(analyze)
     analyze.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too, with the picture")
-    analyze.add_argument("--offline", action="store_true", help="refuse whatever tries to reach the network")
+    analyze.add_argument("--offline", action="store_true", help=OFFLINE_HELP)
     _add_store(analyze)
 
 
@@ -193,6 +193,7 @@ def _add_sensitivity(command: argparse.ArgumentParser) -> None:
     command.add_argument("--items", type=int, default=64, metavar="N", help="of the split `select` (default: 64)")
 
 
+OFFLINE_HELP = "refuse whatever tries to reach the network, but for a device that is asked for"
 MODEL_HELP = (
     "a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, or a source TOML "
     "(default: the embedded demo)"
@@ -220,7 +221,7 @@ def _add_measuring(command: argparse.ArgumentParser) -> None:
 
 
 def _add_running(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--offline", action="store_true", help="refuse whatever tries to reach the network")
+    command.add_argument("--offline", action="store_true", help=OFFLINE_HELP)
     command.add_argument("--remeasure", action="store_true", help="measure again, whatever is stored")
     _add_store(command)
 

@@ -72,5 +72,5 @@ def _facts(emulator: Emulator, cpu: str) -> dict[str, Any]:
         "proc/cpuinfo": cpus.files(cpus.CPUS[cpu])["proc/cpuinfo"],
         "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"',
     }
-    made = {"virtual": f"QEMU {emulator.versions['qemu']}", "emulator": dict(emulator.versions)}
+    made = {"virtual": f"QEMU {emulator.versions['qemu']}", "emulator": {**emulator.versions, "recipe": build.recipe()}}
     return {**machine.facts(texts), **made, "python": PYTHON}
