@@ -150,16 +150,19 @@ def report(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """Holds results against each other; 1 when a gate fails."""
-    from edgecompress import compare, console
+    from edgecompress import compare, compare_page, console
 
     screen = console.open(args)
-    if not args.remeasure:
-        found = compare.compare(args.reports, args.fail_if)
-    else:
-        with console.Progress(screen, args) as progress:
-            options = _options(args, progress)
+    if args.html:
+        compare_page.check(args.html)
+    with console.Progress(screen, args) as progress:
+        options = _options(args, progress)
+        if args.remeasure:
             found = compare.remeasured(args.reports, args.fail_if, options=options, **_asked(args))
-    console.compared(screen, args, found)
+        else:
+            found = compare.compare(args.reports, args.fail_if)
+        page = compare_page.write(found, args.html, options) if args.html else None
+    console.compared(screen, args, found, page)
     return found.exit_code
 
 

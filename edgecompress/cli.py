@@ -285,7 +285,8 @@ def _add_comparing(commands: Any) -> None:
         "compare before/report.json dist/x86\n"
         "compare dist/x86@fp32 dist/x86 --json\n"
         'compare before dist/x86 --fail-if "latency_ms > 1.05x" --fail-if "accuracy_drop > 0.01"\n'
-        "compare before dist/x86 --remeasure --profile strict",
+        "compare before dist/x86 --remeasure --profile strict\n"
+        "compare dist/x86 dist/arm64 --html comparison.html",
     )
     compare.add_argument(
         "reports", nargs="+", metavar="REPORT", help="a report.json or its folder, of a variant as REPORT@VARIANT"
@@ -300,6 +301,9 @@ def _add_comparing(commands: Any) -> None:
     _add_measuring(compare)
     compare.add_argument(
         "--remeasure", action="store_true", help="measure the artifacts of the folders again, in turns"
+    )
+    compare.add_argument(
+        "--html", type=Path, metavar="FILE", help="write it as a page, too, with the fronts of all their variants"
     )
     _add_store(compare)
     history = _command(

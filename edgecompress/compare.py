@@ -534,19 +534,32 @@ def render(found: Comparison, brief: bool = False) -> Group:
     return Group(*told) if brief else Group(_table(found), "", *told)
 
 
+def head(found: Comparison) -> tuple[str, ...]:
+    """Of the table: the entries; for two of them the change has a column of its own."""
+    return ("", *(e.label for e in found.entries), *(["change"] if len(found.entries) == 2 else []))
+
+
+Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
+
+
+def cells(row: Row) -> list[Cell]:
+    """A row of the table without its name; for more than two entries the change stands below each number."""
+    numbers = [(text(number, spread=True), "") for number in row.numbers]
+    changes = [(change.says or "not compared", change.called) for change in row.changes]
+    if len(numbers) == 2:
+        return [(line,) for line in (*numbers, *changes)]
+    return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
+
+
 def _table(found: Comparison) -> RichTable:
-    """The change has a column of its own for two entries; for more it stands below each number."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    two = len(found.entries) == 2
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for head in ("", *(e.label for e in found.entries), *(["change"] if two else [])):
-        shown.add_column(Text(head), overflow="fold")
+    for words in head(found):
+        shown.add_column(Text(words), overflow="fold")
     for row in found.rows:
-        numbers = [Text(text(number, spread=True)) for number in row.numbers]
-        changes = [Text(c.says or "not compared", style=STYLES.get(c.called, "")) for c in row.changes]
-        cells = [numbers[0], *(Text("\n").join(pair) for pair in zip(numbers[1:], changes, strict=True))]
-        shown.add_row(row.metric.label, *([*numbers, *changes] if two else cells))
+        told = [[Text(words, STYLES.get(called, "")) for words, called in cell] for cell in cells(row)]
+        shown.add_row(row.metric.label, *(Text("\n").join(lines) for lines in told))
     return shown

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.api import Result
@@ -187,14 +188,16 @@ def report(screen: Console, told: Mapping[str, Any]) -> None:
     screen.print(terminal.render(told))
 
 
-def compared(screen: Console, args: argparse.Namespace, found: Comparison) -> None:
-    """A comparison; with --quiet only how its gates ended."""
+def compared(screen: Console, args: argparse.Namespace, found: Comparison, page: Path | None = None) -> None:
+    """A comparison, and where its page is; with --quiet only how its gates ended."""
     from edgecompress import compare
 
     if args.json:
-        print_json(compare.data(found))
-    else:
-        screen.print(compare.render(found, brief=args.quiet), crop=False)
+        print_json({**compare.data(found), "page": str(page) if page else None})
+        return
+    screen.print(compare.render(found, brief=args.quiet), crop=False)
+    if page and not args.quiet:
+        screen.print(f"page: {clean(str(page))}", markup=False, highlight=False, soft_wrap=True)
 
 
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import html
 import json
 import random
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ import report_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress import cli, compare, gate
+from edgecompress import cli, compare, compare_page, gate
 from edgecompress.errors import InputError
 from edgecompress.stages.report import build
 
@@ -361,6 +365,110 @@ def test_names_of_strangers_cannot_drive_the_terminal(tmp_path: Path, before: Re
     with screen.capture() as told:
         screen.print(compare.render(held(tmp_path, before, after)))
     assert "\x1b" not in told.get() and "\u202e" not in told.get()
+
+
+# --------------------------------------------------------------------------- as a page
+
+
+def elsewhere(report: Report, device: str, factor: float) -> Report:
+    """The report as of another device, where everything takes `factor` as long."""
+    report["device"]["name"] = device
+    for number in (v["numbers"]["latency"] for v in report["variants"]):
+        number |= {end: number[end] * factor for end in ("value", "low", "high") if number[end]}
+    return report
+
+
+def on_fronts(tmp_path: Path, *reports: Report) -> list[list[tuple[str, str, str]]]:
+    """Of each front: variant, device, what beats it."""
+    fronts = compare_page.said(held(tmp_path, *reports))["fronts"]
+    return [[(r["variant"], r["device"], r["beaten_by"]) for r in front["rows"]] for front in fronts]
+
+
+def test_the_variants_of_all_reports_are_on_one_front_by_device(tmp_path: Path, before: Report, after: Report) -> None:
+    assert on_fronts(tmp_path, before, elsewhere(after, "rpi5", 5)) == [
+        [
+            ("int8", "host", ""),
+            ("openvino-fp32", "host", ""),
+            ("int8", "rpi5", "int8 on host"),
+            ("openvino-fp32", "rpi5", "openvino-fp32 on host"),
+        ]
+    ]
+
+
+def test_one_report_given_twice_is_there_once_and_two_of_a_device_are_told_apart(
+    tmp_path: Path, before: Report, after: Report
+) -> None:
+    a, b = written(tmp_path, before, after)
+    names = [r["variant"] for r in compare_page.said(compare.compare([f"{a}@fp32", a]))["fronts"][0]["rows"]]
+    assert names == ["int8", "openvino-fp32"]
+    names = [r["variant"] for r in compare_page.said(compare.compare([f"{a}@fp32", b]))["fronts"][0]["rows"]]
+    assert names == [f"{variant} ({file})" for file in (a, b) for variant in ("int8", "openvino-fp32")]
+
+
+def test_energies_of_two_scopes_beat_nothing_across_devices(tmp_path: Path, before: Report, after: Report) -> None:
+    for v in after["variants"]:
+        v["numbers"]["energy_gross"]["scope"] = "board"
+    (front,) = on_fronts(tmp_path, before, elsewhere(after, "rpi5", 5))
+    assert [beaten for _, _, beaten in front] == [""] * 4
+
+
+def test_batches_and_test_data_have_fronts_of_their_own(tmp_path: Path, before: Report, after: Report) -> None:
+    third = {**copy.deepcopy(after), "data": {**after["data"], "splits": {"test": 10}}}
+    after["run"]["batch"] = 8
+    found = on_fronts(tmp_path, before, elsewhere(after, "a", 5), elsewhere(third, "b", 5))
+    assert [{device for _, device, _ in front} for front in found] == [{"host"}, {"a"}, {"b"}]
+    assert not any(beaten for front in found for *_, beaten in front)
+
+
+def test_a_profile_has_the_accuracy_of_the_same_artifact(tmp_path: Path, before: Report, after: Report) -> None:
+    missing = {"value": None, "status": "unavailable", "reason": "a profile verifies nothing"}
+    for v in elsewhere(after, "rpi5", 5)["variants"]:
+        v["numbers"]["accuracy"] |= missing
+    other = next(v for v in after["variants"] if v["name"] == "openvino-fp32")
+    other["artifact"]["sha256"] = "0" * 64
+    (front,) = on_fronts(tmp_path, before, after)
+    assert [row[:2] for row in front] == [("int8", "host"), ("openvino-fp32", "host"), ("int8", "rpi5")]
+    left = compare_page.said(held(tmp_path, before, after))["missing"]
+    assert ["openvino-fp32", "no accuracy: a profile verifies nothing"] in [[row[0], row[-1]] for row in left]
+
+
+@pytest.mark.parametrize(
+    ("file", "says"), [("no/such/a.html", "there is no folder no/such"), (".", "is a folder; name a file in it")]
+)
+def test_a_page_that_cannot_be_written_is_one_line(
+    file: str, says: str, tmp_path: Path, before: Report, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, before)
+    assert cli.main(["compare", "a.json", "a.json", "--html", file]) == 2
+    told = capsys.readouterr()
+    assert says in told.err and told.err.count("\n") == 1 and not told.out
+
+
+@pytest.mark.slow
+def test_the_page_is_drawn_by_a_worker_and_says_what_the_terminal_says(
+    tmp_path: Path, before: Report, after: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subject(after)["artifact"]["sha256"] = "0" * 64
+    after["environment"]["governor"] = report_inputs.HOSTILE
+    written(tmp_path, before, elsewhere(after, "rpi5", 5))
+    drawn = (
+        "import sys\nfrom edgecompress import cli\n"
+        "code = cli.main(['compare', 'a.json', 'b.json', '--json', '--html', 'c.html'])\n"
+        "print([m for m in ('torch', 'vl_convert') if m in sys.modules], file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", drawn], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"
+    told, page = json.loads(done.stdout), (tmp_path / "c.html").read_text()
+    assert told["page"] == "c.html" and sorted(p.name for p in tmp_path.glob("*.html*")) == ["c.html"]
+    plain = html.unescape(re.sub(r"<[^>]+>|\N{WORD JOINER}", "", page)).replace("\N{NO-BREAK SPACE}", " ")
+    assert all(sentence in plain for sentence in told["sentences"])
+    assert "not compared: another artifact on another device" in plain
+    assert "● host, ■ rpi5" in plain and "beaten by int8 on host" in plain
+    assert page.count('class="plot"') == 2
+    assert "<script" not in page and "https://" not in page
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ LEVELS = (
     "data trace",  # from here on: what workers run
     "golden",
     "agree excerpt measure report verify",
-    "analyze look",
+    "analyze comparison look",
     "catalog store race zoo",
     "count",
     "job worker",
@@ -39,6 +39,7 @@ LEVELS = (
     "run doctor history scaffold",
     "api listing probe conformance",
     "analysis compare",
+    "compare_page",
     "console",
     "actions",
     "cli __main__ __init__",

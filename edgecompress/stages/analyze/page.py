@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from edgecompress.stages import report
 from edgecompress.stages.analyze import sparsity
 from edgecompress.stages.report import html, vega
 from edgecompress.stages.report.marks import Values, axis, labels, paint, quantity
 from edgecompress.stages.report.numbers import DASH, plain, plural, significant
 from edgecompress.stages.report.tables import Table
-from edgecompress.stages.report.tags import Raw, bdi, tag, void
+from edgecompress.stages.report.tags import Raw, bdi, tag
 
 FILE = "analysis.html"
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
@@ -188,22 +186,11 @@ def _dots(found: Facts, key: str) -> Values:
 
 def page(analysis: Facts, found: Facts | None, said: Facts) -> str:
     """The whole of analysis.html."""
-    style = (Path(report.__file__).parent / "style.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        void("meta", charset="utf-8"),
-        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        void("meta", name="color-scheme", content="light dark"),
-        void("meta", http_equiv="Content-Security-Policy", content=html.POLICY),
-        void("link", rel="icon", href="data:,"),
-        tag("title", said["title"]),
-        tag("style", Raw(style)),
-    )
     kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(said["title"]))
     top = tag("header", kicker, title, tag("p", bdi(sentence(analysis))))
     parts = [_section(costs(analysis)), _section(devices(said["devices"])), _section(zeros(analysis))]
     body = tag("main", top, *([_minded(found)] if found else []), *parts)
-    return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+    return html.document(said["title"], body)
 
 
 def _minded(found: Facts) -> Raw:

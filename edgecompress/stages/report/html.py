@@ -35,6 +35,12 @@ WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships",
 def page(report: Report) -> str:
     """The whole of report.html."""
     title = report["title"] or "edgecompress report"
+    main = tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report))
+    return document(title, main, _footer(report))
+
+
+def document(title: str, *body: Raw) -> str:
+    """A page that loads nothing and runs nothing, in the report's style."""
     style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -46,12 +52,7 @@ def page(report: Report) -> str:
         tag("title", title),
         tag("style", Raw(style)),
     )
-    body = tag(
-        "body",
-        tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report)),
-        _footer(report),
-    )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
 
 
 def _header(report: Report, title: str) -> Raw:
@@ -116,17 +117,17 @@ def _sections(report: Report) -> list[Raw]:
 
     def fig(*names: str) -> Raw:
         shown = [drawn[name] for name in names if drawn[name].panels or drawn[name].caption]
-        return tag("div", [_figure(report, one) for one in shown], class_="figures") if shown else Raw("")
+        return tag("div", [as_figure(report, one) for one in shown], class_="figures") if shown else Raw("")
 
     def rows(make: Any) -> Raw:
-        return _table(report, make(report))
+        return as_table(report, make(report))
 
     return [
-        _section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
-        _section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
+        section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
+        section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
         _speed(report, rows, fig),
         *_passes(report, fig),
-        _section(
+        section(
             "Operators",
             rows(tables.operators),
             *_titled(report, tables.fallback),
@@ -135,9 +136,9 @@ def _sections(report: Report) -> list[Raw]:
             *_titled(report, roofline.table),
             *_folded(report, roofline.operators),
         ),
-        _section("Does it compute the same", *_proof(report, rows)),
-        _section("Memory", rows(tables.memory), fig("timeline"), *_folded(report, pass_tables.timeline)),
-        _section(
+        section("Does it compute the same", *_proof(report, rows)),
+        section("Memory", rows(tables.memory), fig("timeline"), *_folded(report, pass_tables.timeline)),
+        section(
             "Energy",
             rows(tables.energy),
             fig("energy", "power"),
@@ -146,7 +147,7 @@ def _sections(report: Report) -> list[Raw]:
             *_folded(report, tables.sensors),
         ),
         tag("div", _data(report), _environment(report), class_="columns"),
-        _section("How it was made", *_making(report, rows)),
+        section("How it was made", *_making(report, rows)),
     ]
 
 
@@ -154,9 +155,9 @@ def _speed(report: Report, rows: Any, fig: Any) -> Raw:
     """Latency, or on a simulated device instructions: there nothing is timed."""
     if deltas.ranked_by(report) != "latency":
         said = [tag("li", bdi(line)) for line in counts.kernels(report)]
-        return _section("Instructions", rows(counts.table), tag("ul", said, class_="said"), fig("instructions"))
+        return section("Instructions", rows(counts.table), tag("ul", said, class_="said"), fig("instructions"))
     every = _more("Every session", rows(tables.sessions))
-    return _section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
+    return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
 
 
 PASSES: tuple[tuple[str, str, str, tuple[Callable[[Report], Table], ...]], ...] = (
@@ -174,22 +175,24 @@ def _passes(report: Report, fig: Any) -> Iterator[Raw]:
     for name in (look["pass"] for look in report["passes"] if look["pass"] not in ELSEWHERE):
         title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: pass_tables.said(r, name),)))
         first, *rest = (make(report) for make in makers)
-        more = [_more(table.title, _table(report, table)) for table in rest if table.rows]
-        yield _section(title, _table(report, first), *([fig(figure)] if figure else []), *more)
+        more = [_more(table.title, as_table(report, table)) for table in rest if table.rows]
+        yield section(title, as_table(report, first), *([fig(figure)] if figure else []), *more)
 
 
 def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
     """Where there are at least two points to hold against each other."""
     rows = report["pareto"]
     return (
-        [fig("pareto"), _more("Accuracy, latency, energy", _table(report, pareto.table(rows)))] if len(rows) > 1 else []
+        [fig("pareto"), _more("Accuracy, latency, energy", as_table(report, pareto.table(rows)))]
+        if len(rows) > 1
+        else []
     )
 
 
 def _folded(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
     """A table behind its title, where there is something in it."""
     table = make(report)
-    return [_more(table.title, _table(report, table))] if table.rows else []
+    return [_more(table.title, as_table(report, table))] if table.rows else []
 
 
 def _proof(report: Report, rows: Any) -> list[Raw]:
@@ -204,7 +207,7 @@ def _proof(report: Report, rows: Any) -> list[Raw]:
 def _titled(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
     """A table with its title above, where there is something to show."""
     table = make(report)
-    return [tag("h3", table.title), _table(report, table)] if table.rows or table.empty else []
+    return [tag("h3", table.title), as_table(report, table)] if table.rows or table.empty else []
 
 
 def _making(report: Report, rows: Any) -> list[Raw]:
@@ -217,21 +220,22 @@ def _making(report: Report, rows: Any) -> list[Raw]:
 
 
 def _data(report: Report) -> Raw:
-    source = _more("Source", _table(report, _source(report)))
-    return _section("Data", _table(report, tables.pairs("Data", report["data"] or {})), source)
+    source = _more("Source", as_table(report, _source(report)))
+    return section("Data", as_table(report, tables.pairs("Data", report["data"] or {})), source)
 
 
 def _environment(report: Report) -> Raw:
     installed = tables.pairs("Installed here", report["versions"])
-    more = _more("Installed here", _table(report, installed))
-    return _section("Environment", _table(report, place.table(report)), *_titled(report, place.runtimes), more)
+    more = _more("Installed here", as_table(report, installed))
+    return section("Environment", as_table(report, place.table(report)), *_titled(report, place.runtimes), more)
 
 
 def _source(report: Report) -> Table:
     return tables.pairs("Source", {k: v for k, v in report["source"].items() if k != "preprocess"})
 
 
-def _section(title: str, *parts: Raw) -> Raw:
+def section(title: str, *parts: Raw) -> Raw:
+    """A card of the page."""
     return tag("section", tag("h2", title), *parts)
 
 
@@ -239,7 +243,8 @@ def _more(title: str, *parts: Raw) -> Raw:
     return tag("details", tag("summary", title), *parts)
 
 
-def _table(report: Report, table: Table) -> Raw:
+def as_table(report: Report, table: Table) -> Raw:
+    """A table, or why it is empty; the names of variants with the colours of the figures."""
     if not table.rows:
         return tag("p", table.empty, class_="empty") if table.empty else Raw("")
     head = tag("thead", tag("tr", [tag("th", bdi(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
@@ -267,7 +272,8 @@ def _swatch(report: Report, name: str) -> Raw:
     return Raw(f'<svg class="swatch" viewBox="0 0 22 12" aria-hidden="true">{line}</svg>')
 
 
-def _figure(report: Report, figure: Figure) -> Raw:
+def as_figure(report: Report, figure: Figure) -> Raw:
+    """A figure, drawn, with its legend and its caption."""
     pictures = zip(figure.panels, figures.drawn(figure), strict=True)
     panels = [_panel(report, panel, Raw(svg)) for panel, svg in pictures]
     caption = tag("figcaption", bdi(figure.caption))

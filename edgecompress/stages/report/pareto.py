@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.stages.report import deltas
-from edgecompress.stages.report.marks import Figure, Panel, Report, Values, axis, colour, paint, quantity, ticks
+from edgecompress.stages.report.marks import Figure, Panel, Report, axis, colour, paint, quantity, ticks
 from edgecompress.stages.report.numbers import guessed, known, scaled, text
 from edgecompress.stages.report.tables import Table
 from edgecompress.stages.report.vega import Spec, layer, told, unit
 
 Row = dict[str, Any]  # {"variant", "device", "accuracy", "latency", "energy": numbers, "beaten_by": "" on the front}
 AXES = ("accuracy", "latency", "energy")
+MARKERS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", "cross": "✚"}
 _TITLE = "Accuracy, latency, energy: what no other beats"
 _CAPTION = (
     "Left costs less. Full: no other variant is as good in all three and better in one. Pale: beaten. "
@@ -33,8 +35,17 @@ def of_report(report: Report) -> list[Row]:
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with the first other one that beats it."""
-    return [{**row, "beaten_by": next((name(o) for o in rows if _beats(o, row)), "")} for row in rows]
+    """The rows, each with the first other one that beats it: on its own device where there is one."""
+    return [{**row, "beaten_by": next((name(o) for o in _near(row, rows) if _beats(o, row)), "")} for row in rows]
+
+
+def _near(row: Row, rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda other: bool(other["device"] != row["device"]))
+
+
+def markers(rows: Sequence[Row]) -> dict[str, str]:
+    """A marker for each device, in the order given."""
+    return dict(zip(dict.fromkeys(row["device"] for row in rows), itertools.cycle(MARKERS), strict=False))
 
 
 def name(row: Row) -> str:
@@ -80,7 +91,15 @@ def figure(report: Report, rows: Sequence[Row]) -> Figure:
         Panel("accuracy over energy", _spec(report, rows, ("energy", by, f"energy per inference, {shown}"))),
     )
     key = tuple((row["variant"], f"{i} {name(row)}: {_says(row)}") for i, row in enumerate(rows, 1))
-    return Figure("pareto", _TITLE, _CAPTION, panels, key)
+    return Figure("pareto", _TITLE, _caption(markers(rows)), panels, key)
+
+
+def _caption(devices: Mapping[str, str]) -> str:
+    """With several devices: which marker is whose."""
+    if len(devices) < 2:
+        return _CAPTION
+    whose = ", ".join(f"{MARKERS[marker]} {device}" for device, marker in devices.items())
+    return f"{whose}. Beaten by a variant on another device is a comparison of the devices, too. {_CAPTION}"
 
 
 def _says(row: Row) -> str:
@@ -90,7 +109,11 @@ def _says(row: Row) -> str:
 
 def _spec(report: Report, rows: Sequence[Row], across: tuple[str, float, str]) -> Spec:
     axis_, by, title = across
-    points = [_point(report, row, i, row[axis_]["value"] / by) for i, row in enumerate(rows, 1)]
+    shapes = markers(rows)
+    points = [
+        {**_point(report, row, i, row[axis_]["value"] / by), "shape": shapes[row["device"]]}
+        for i, row in enumerate(rows, 1)
+    ]
     low, high = min(p["a"] for p in points) / 1.25, max(p["a"] for p in points) * 1.25
     heights = [p["w"] for p in points]
     pad = 0.25 * (max(heights) - min(heights)) or 0.01 * abs(max(heights)) or 1.0
@@ -99,7 +122,8 @@ def _spec(report: Report, rows: Sequence[Row], across: tuple[str, float, str]) -
     x = quantity("a", wide, type="log", domain=[low, high])
     tall = axis("accuracy", grid=True, format=".3~%" if percent else "~g")
     y = quantity("w", tall, domain=[min(heights) - pad, max(heights) + pad])
-    return unit(190, [*_dots(points, x, y), _numbered(points, x, y)])
+    beaten_below = sorted(points, key=lambda p: bool(p["front"]))
+    return unit(190, [mark for p in beaten_below for mark in _dot(p, x, y)])
 
 
 def _point(report: Report, row: Row, place: int, across: float) -> dict[str, Any]:
@@ -109,16 +133,12 @@ def _point(report: Report, row: Row, place: int, across: float) -> dict[str, Any
     return {**at, **fill, "hollow": hollow, "front": not row["beaten_by"], "says": f"{name(row)}: {_says(row)}"}
 
 
-def _dots(points: Values, x: Mapping[str, Any], y: Mapping[str, Any]) -> list[Spec]:
-    """A hollow dot is dashed; one on the front is drawn with a thicker line."""
-    dots = []
-    for p in points:
-        dashes = {"strokeDash": [3, 2]} if p["hollow"] else {}
-        mark = {"type": "point", "size": 300, "strokeWidth": 2.4 if p["front"] else 1.2, **dashes}
-        dots.append(told([p], mark, "pareto", x=x, y=y, **paint()))
-    return dots
-
-
-def _numbered(points: Values, x: Mapping[str, Any], y: Mapping[str, Any]) -> Spec:
+def _dot(p: dict[str, Any], x: Mapping[str, Any], y: Mapping[str, Any]) -> tuple[Spec, ...]:
+    """Hides what is below it; a hollow one is dashed, one on the front is drawn with a thicker line."""
+    dashes = {"strokeDash": [3, 2]} if p["hollow"] else {}
+    mark = {"type": "point", "shape": p["shape"], "size": 300}
+    back = layer([p], {**mark, "fill": "var(--card)", "stroke": None}, x=x, y=y)
+    line = {**mark, "strokeWidth": 2.4 if p["front"] else 1.2, **dashes}
     words = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": 1}
-    return layer(points, words, x=x, y=y, text={"field": "number", "type": "nominal"})
+    number = layer([p], words, x=x, y=y, text={"field": "number", "type": "nominal"})
+    return back, told([p], line, "pareto", x=x, y=y, **paint()), number
