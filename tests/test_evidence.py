@@ -13,6 +13,8 @@ from edgecompress.model import Artifact, Request
 from edgecompress.stages.report import evidence
 from edgecompress.stages.report.numbers import missing, number
 
+pytestmark = pytest.mark.alone
+
 Table = Mapping[str, Any]
 
 
