@@ -691,8 +691,8 @@ def test_who_may_not_read_is_told_which_file_and_how_it_can_be_allowed(case, mon
 
 
 ABSENT = {
-    hwmon: "no chip with energy or power channels in",
-    iio: "no device with energy or power channels in",
+    hwmon: "nothing with energy or power channels in",
+    iio: "nothing with energy or power channels in",
     battery: "no battery that tells its current in",
     rpi5_pmic: "no /",
     android_odpm: "no iio:device*/energy_value in",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from edgecompress.sensors import _sampler
-from edgecompress.sensors._sampler import Counted, Origin, Sampled, Stamped
+from edgecompress.sensors._sampler import Counted, Origin, Sampled, Stamped, options_of
 
 # They hold the other rails of their board (Jetson Linux developer guide; Pixel's and Apple's labels).
 WHOLE = ("VDD_IN", "POM_5V_IN", "VSYS_PWR_VBATT", "Total System Power")
@@ -58,23 +58,44 @@ def chosen(rails: Sequence[Rail], wanted: Sequence[str], sensor: str) -> list[Ra
     return kept
 
 
-def unavailable(choose: Callable[[], Sequence[Rail]], sensor: str) -> str:
-    """Why the rails cannot be read, or "". They must be seen to move."""
-    try:
-        rails = {r.name: r for r in choose()}
-        seconds = max([_sampler.SELF_TEST_S, *(3 * r.period_s for r in rails.values())])
-        still = sorted(rails.keys() - _sampler.moving({n: r.read for n, r in rails.items()}, seconds))
-        return f"{still[0]} does not move: it says {rails[still[0]].read():g} all the time" if still else ""
-    except PermissionError as error:
-        return _sampler.denied(error, ALLOW)
-    except (OSError, ValueError) as error:
-        return f"{sensor}: {error}"
+@dataclass(frozen=True)
+class Interface:
+    """An interface of the kernel that shows rails below `place`; `every` finds them. `sensor` has the options."""
+
+    sensor: str
+    place: str
+    every: Callable[[Path], Iterator[Rail]]
+    scope: str  # unless the options name another
+
+    def unavailable(self, device: Mapping[str, Any], root: Path) -> str:
+        """Why the chosen rails cannot be read, or "". They must be seen to move."""
+        if not any(True for _ in self.every(root)):
+            return f"nothing with energy or power channels in {root / self.place}"
+        try:
+            return _still(self._chosen(device, root))
+        except PermissionError as error:
+            return _sampler.denied(error, ALLOW)
+        except (OSError, ValueError) as error:
+            return f"{self.sensor}: {error}"
+
+    def open(self, device: Mapping[str, Any], root: Path) -> Counted | Sampled:
+        """A meter over the chosen rails. Option `wrap_uj`: the largest value of their counters."""
+        rails, options = self._chosen(device, root), options_of(device, self.sensor)
+        names = "+".join(r.name for r in rails)
+        origin = Origin(f"{self.sensor} {names}", options.get("scope", self.scope))
+        period_s = max(r.period_s for r in rails)
+        if rails[0].kind == "power":
+            return Sampled(lambda: sum(r.read() for r in rails), origin, period_s)
+        wraps = [options.get("wrap_uj")] * len(rails)
+        return Counted(lambda: [Stamped.now(r.read) for r in rails], wraps, origin, period_s)
+
+    def _chosen(self, device: Mapping[str, Any], root: Path) -> list[Rail]:
+        return chosen(list(self.every(root)), options_of(device, self.sensor).get("rails", ()), self.sensor)
 
 
-def meter(rails: Sequence[Rail], options: Mapping[str, Any], origin: Origin) -> Counted | Sampled:
-    """One meter for these rails, all of a kind. `options["wrap_uj"]`: the largest value of their counters."""
-    period_s = max(r.period_s for r in rails)
-    if rails[0].kind == "power":
-        return Sampled(lambda: sum(r.read() for r in rails), origin, period_s)
-    wraps = [options.get("wrap_uj")] * len(rails)
-    return Counted(lambda: [Stamped.now(r.read) for r in rails], wraps, origin, period_s)
+def _still(rails: Sequence[Rail]) -> str:
+    """The first rail that stands still, in words; "" where all move."""
+    named = {r.name: r for r in rails}
+    seconds = max([_sampler.SELF_TEST_S, *(3 * r.period_s for r in rails)])
+    still = sorted(named.keys() - _sampler.moving({n: r.read for n, r in named.items()}, seconds))
+    return f"{still[0]} does not move: it says {named[still[0]].read():g} all the time" if still else ""

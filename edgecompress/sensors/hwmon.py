@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgecompress.sensors import _rails
-from edgecompress.sensors._rails import Rail, number, text
-from edgecompress.sensors._sampler import QUICKEST_S, Counted, Origin, Sampled, options_of
+from edgecompress.sensors._rails import Interface, Rail, number, text
+from edgecompress.sensors._sampler import QUICKEST_S, Counted, Sampled
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "measured"
@@ -28,20 +27,16 @@ PAIRED = {"ina3221": 3}  # chips whose inN and currN are of one rail, for N up t
 
 def unavailable(device: Mapping[str, Any], root: Path) -> str:
     """Why no rail can be read below `root`, or ""."""
-    if not list(_all(root)):
-        return f"no chip with energy or power channels in {root / 'sys/class/hwmon'}"
-    return _rails.unavailable(partial(_chosen, device, root), "hwmon")
+    return _interface().unavailable(device, root)
 
 
 def open(device: Mapping[str, Any], root: Path) -> Counted | Sampled:
     """A meter over the chosen rails."""
-    rails, options = _chosen(device, root), options_of(device, "hwmon")
-    names = "+".join(r.name for r in rails)
-    return _rails.meter(rails, options, Origin(f"hwmon {names}", options.get("scope", SCOPE)))
+    return _interface().open(device, root)
 
 
-def _chosen(device: Mapping[str, Any], root: Path) -> list[Rail]:
-    return _rails.chosen(list(_all(root)), options_of(device, "hwmon").get("rails", ()), "hwmon")
+def _interface() -> Interface:
+    return Interface("hwmon", "sys/class/hwmon", _all, SCOPE)
 
 
 def _all(root: Path) -> Iterator[Rail]:

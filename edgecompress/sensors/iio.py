@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgecompress.sensors import _rails
-from edgecompress.sensors._rails import Rail, number, text
-from edgecompress.sensors._sampler import Counted, Origin, Sampled, options_of
+from edgecompress.sensors._rails import Interface, Rail, number, text
+from edgecompress.sensors._sampler import Counted, Sampled
 
 REQUIRES: tuple[str, ...] = ()
 STATUS = "measured"
@@ -26,20 +24,16 @@ CHANNEL = re.compile(r"in_(energy|power|current)(\d+)_(?:raw|input)")
 
 def unavailable(device: Mapping[str, Any], root: Path) -> str:
     """Why no rail can be read below `root`, or ""."""
-    if not list(_all(root)):
-        return f"no device with energy or power channels in {root / 'sys/bus/iio/devices'}"
-    return _rails.unavailable(partial(_chosen, device, root), "iio")
+    return _interface().unavailable(device, root)
 
 
 def open(device: Mapping[str, Any], root: Path) -> Counted | Sampled:
     """A meter over the chosen rails."""
-    rails, options = _chosen(device, root), options_of(device, "iio")
-    names = "+".join(r.name for r in rails)
-    return _rails.meter(rails, options, Origin(f"IIO {names}", options.get("scope", SCOPE)))
+    return _interface().open(device, root)
 
 
-def _chosen(device: Mapping[str, Any], root: Path) -> list[Rail]:
-    return _rails.chosen(list(_all(root)), options_of(device, "iio").get("rails", ()), "iio")
+def _interface() -> Interface:
+    return Interface("iio", "sys/bus/iio/devices", _all, SCOPE)
 
 
 def _all(root: Path) -> Iterator[Rail]:
