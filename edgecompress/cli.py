@@ -77,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         _add_analyze,
         _add_artifact_commands,
         _add_comparing,
+        _add_history,
         _add_lists,
         _add_cache,
         _add_energy,
@@ -306,6 +307,9 @@ def _add_comparing(commands: Any) -> None:
         "--html", type=Path, metavar="FILE", help="write it as a page, too, with the fronts of all their variants"
     )
     _add_store(compare)
+
+
+def _add_history(commands: Any) -> None:
     history = _command(
         commands,
         "history",

@@ -50,9 +50,6 @@ class FakeSubject:
     def open(self, profile: bool = False) -> FakeSession:
         return FakeSession(self.act)
 
-    def start(self) -> Mapping[str, Any]:
-        raise NotImplementedError
-
     def inputs(self, batch: int | None = None) -> list[dict[str, Any]]:
         return [{"batch": batch or self.batch}]
 
