@@ -12,7 +12,7 @@ import nulls
 import numpy as np
 import pytest
 
-from edgecompress import analysis, cli, tensors
+from edgecompress import analysis, cli, tensors, torch_net
 from edgecompress.errors import InputError
 from edgecompress.job import job
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
@@ -522,7 +522,7 @@ def sensed(folder: Path, other: dict[str, Artifact] | None = None, **asked: Any)
 
     data = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     given = loaded(folder, "heads", data, np.zeros(20, np.int64))
-    net = trace.rebuild(given["model"])
+    net = torch_net.rebuild(given["model"])
     with torch.no_grad():
         np.save(given["samples"].path / "select" / "labels.npy", net(torch.from_numpy(data)).argmax(1).numpy())
     known = {"by": "ratio", "structure": "element", "layers": [], "levels": [0.25, 0.75], "items": 16, "metric": "top1"}
@@ -575,7 +575,7 @@ def test_an_onnx_file_minds_as_its_net_does(nets: Path, structure: str) -> None:
 
     points = sensed(nets / "torch", structure=structure)["layers"]
     given = loaded(nets / "onnx", "heads", np.zeros((2, 4), np.float32))
-    state = trace.rebuild(given["model"]).state_dict()
+    state = torch_net.rebuild(given["model"]).state_dict()
     helper = onnx.helper
     weights = [
         onnx.numpy_helper.from_array(state[f"{n}.weight"].numpy().T.copy(), f"{n}.weight") for n in ("mute", "loud")

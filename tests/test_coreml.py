@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgecompress import config, registry, tensors
+from edgecompress import config, registry, tensors, torch_net
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.mil import convert, package
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
@@ -244,9 +244,9 @@ class Road:
         both = {"model": self.module, "samples": self.samples}
         self.program = stage(trace.run, both, folder / "program", {"dynamic": {}})
         self.full = self.export(**options)
-        given = trace.example(self.module, self.samples, 1)
+        given = torch_net.example(self.module, self.samples, 1)
         self.inputs = {name: tensor.numpy() for name, tensor in given.items()}
-        answers = trace.outputs(trace.rebuild(self.module), self.module, given)
+        answers = torch_net.outputs(torch_net.rebuild(self.module), self.module, given)
         self.golden = {name: tensor.numpy() for name, tensor in answers.items()}
 
     def export(self, **options: Any) -> Artifact:

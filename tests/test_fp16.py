@@ -13,12 +13,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from edgecompress import conformance, routes, tensors
+from edgecompress import conformance, routes, tensors, torch_net
 from edgecompress.config import build
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.runtimes import onnx as ort
 from edgecompress.settings import Target
-from edgecompress.stages import trace
 from edgecompress.techniques import _half, onnx_fp16, torch_fp16
 
 pytestmark = pytest.mark.slow
@@ -308,7 +307,7 @@ def program_db(model: Artifact, half: Artifact) -> float:
     x = {
         "x": torch.from_numpy(np.random.default_rng(3).normal(size=(5, *model.inputs[0].shape[1:])).astype(np.float32))
     }
-    a, b = (trace.outputs(trace.rebuild(each), each, x)["y"] for each in (model, half))
+    a, b = (torch_net.outputs(torch_net.rebuild(each), each, x)["y"] for each in (model, half))
     assert b.dtype == torch.float32
     return float(10 * torch.log10((a**2).sum() / ((a - b) ** 2).sum()))
 

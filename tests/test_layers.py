@@ -27,6 +27,8 @@ LEVELS = (
     "dispatch",
     "preprocess usercode",
     "feeds metrics outputs shipped",
+    "torch_edits",
+    "torch_net",
     "data trace",  # from here on: what workers run
     "golden",
     "agree excerpt measure report verify",
@@ -47,7 +49,7 @@ LEVELS = (
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
 PLUGINS_MAY = {
     *("emulated", "errors", "lifeline", "machine", "mil", "model"),
-    *("openvino_ir", "statistic", "tensors", "tflite_file"),
+    *("openvino_ir", "statistic", "tensors", "tflite_file", "torch_edits", "torch_net", "usercode"),
 }
 FOLDERS = {
     "edgecompress",

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgecompress import conformance, tensors
+from edgecompress import conformance, tensors, torch_net
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.runtimes import onnx as ort
@@ -210,7 +210,7 @@ def test_an_export_names_its_dimensions_and_keeps_no_trace_of_this_machine(tmp_p
     found = ort.open(exported, 1).run({"input": image})["output"]
     import torch
 
-    wanted = trace.outputs(trace.rebuild(program), program, {"input": torch.from_numpy(image)})["output"]
+    wanted = torch_net.outputs(torch_net.rebuild(program), program, {"input": torch.from_numpy(image)})["output"]
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 

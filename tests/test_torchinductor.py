@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgecompress import conformance, tensors
+from edgecompress import conformance, tensors, torch_net
 from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Dim, Request
 from edgecompress.runtimes import torchinductor
@@ -45,7 +45,7 @@ def test_a_package_computes_what_the_program_computes(pair: tuple[Artifact, Arti
     assert package.inputs[0].shape == (Dim("batch", 1, 8), 3, 8, 8)
     image = np.random.default_rng(0).normal(size=(batch, 3, 8, 8)).astype(np.float32)
     found = torchinductor.open(package, 1).run({"input": image})["output"]
-    wanted = trace.outputs(trace.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    wanted = torch_net.outputs(torch_net.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
     assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= 100
 
 
@@ -69,7 +69,7 @@ def test_a_package_in_half_precision_is_near_the_program(pair: tuple[Artifact, A
     half = compiled(torch_fp16.apply(Request(inputs, out, torch_fp16.Options())), tmp_path / "package")
     image = np.random.default_rng(0).normal(size=(3, 3, 8, 8)).astype(np.float32)
     found = torchinductor.open(half, 1).run({"input": image})["output"]
-    wanted = trace.outputs(trace.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    wanted = torch_net.outputs(torch_net.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
     assert found.dtype == np.float32
     assert 50 <= 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) < 90
 
@@ -113,7 +113,7 @@ def test_a_package_for_a_gpu_computes_what_the_program_computes(
     session = torchinductor.open(package, 1, profile=True)
     image = np.random.default_rng(0).normal(size=(3, 3, 8, 8)).astype(np.float32)
     found = session.run({"input": image})["output"]
-    wanted = trace.outputs(trace.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    wanted = torch_net.outputs(torch_net.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
     assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= 60
     assert session.ops({"input": image}, 3)["ops"]
 

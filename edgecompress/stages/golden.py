@@ -93,13 +93,13 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, Array], total: int) ->
 def _torch(model: Artifact, threads: int) -> Run:
     import torch
 
-    from edgecompress.stages import trace
+    from edgecompress import torch_net
 
     torch.set_num_threads(threads)  # few: the sums do not depend on the machine, and nothing waits on a busy core
-    net = trace.rebuild(model)
+    net = torch_net.rebuild(model)
 
     def answer(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = trace.outputs(net, model, {name: torch.from_numpy(array) for name, array in inputs.items()})
+        found = torch_net.outputs(net, model, {name: torch.from_numpy(array) for name, array in inputs.items()})
         return {name: tensor.numpy() for name, tensor in found.items()}
 
     return answer

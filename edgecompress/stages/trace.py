@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress import tensors
+from edgecompress import tensors, torch_net
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.stages import usercode
+from edgecompress.torch_net import Named
 
 REQUIRES = ("torch", "safetensors")
 EXTRA = "torch"
 
-MODULE, STATE, PROGRAM = "module.json", "state.safetensors", "program.pt2"
 LARGEST = 2**31 - 1  # of a dimension that states no range
 RANGE = re.compile(r"([A-Za-z_]\w*):(\d+)\.\.(\d+)")
 
 Dims = Mapping[str, Mapping[int, Dim]]  # input -> axis -> the dimension
-Named = Mapping[str, Any]  # input -> torch tensor
 
 
 # --------------------------------------------------------------------------- stages
@@ -52,15 +50,17 @@ def run(request: Request) -> Artifact:
     model, samples = request.model, request.inputs["samples"]
     dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in model.inputs])
     batched = any(dim.name == "batch" for axes in dims.values() for dim in axes.values())
-    net = rebuild(model)
+    net = torch_net.rebuild(model)
     batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
-    named = example(model, samples, batch)
+    named = torch_net.example(model, samples, batch)
     flat = _flat(net, list(named), [spec.name for spec in model.outputs])
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
     except Exception as error:
-        raise InputError(f"{_reference(model)}: torch.export cannot trace it: {usercode.said(error)}") from error
-    torch.export.save(program, request.out / PROGRAM)
+        raise InputError(
+            f"{torch_net.reference(model)}: torch.export cannot trace it: {usercode.said(error)}"
+        ) from error
+    torch.export.save(program, request.out / torch_net.PROGRAM)
     inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
     return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
 
@@ -71,78 +71,6 @@ def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[Ten
 
 
 # --------------------------------------------------------------------------- what other stages use
-
-
-def factory(reference: str) -> Any:
-    """The torch module that `pkg.mod:fn` builds, in eval mode; raises InputError with what the user's code raised."""
-    import torch
-
-    build = usercode.function(reference)
-    try:
-        net = build()
-    except Exception as error:
-        raise InputError(f"{reference} raised {usercode.said(error)}; run it in Python to debug it") from error
-    if not isinstance(net, torch.nn.Module):
-        raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
-    return net.eval()
-
-
-def rebuild(artifact: Artifact) -> Any:
-    """The net of a "module" or "program" artifact, ready to run: call it through `outputs`."""
-    import torch
-
-    if artifact.kind == "program":
-        return torch.export.load(artifact.file(".pt2")).module()
-    from safetensors.torch import load_file
-
-    card = json.loads((artifact.path / MODULE).read_text(encoding="utf-8"))
-    net = factory(card["factory"])
-    net.load_state_dict(load_file(artifact.path / STATE))
-    return net
-
-
-def outputs(net: Any, artifact: Artifact, inputs: Named) -> dict[str, Any]:
-    """What `net` (of `rebuild`) answers to tensors by the artifact's input names: tensors by its output names."""
-    import torch
-
-    names = [spec.name for spec in artifact.outputs]
-    with torch.inference_mode():
-        if artifact.kind == "program":
-            return flatten(_call_program(net, [inputs[spec.name] for spec in artifact.inputs]), names)
-        return flatten(_call(net, inputs), names)
-
-
-def flatten(answer: Any, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Nested dictionaries, tuples and lists of tensors as {dotted name: tensor}; `names` replace the names in order.
-
-    One bare tensor is "output"; the parts of a tuple are "output.0", "output.1", ...; None is left out.
-    """
-    leaves = dict(_leaves(answer, ""))
-    if not leaves:
-        raise InputError("the model returned no tensor; its forward must return tensors, in tuples or dictionaries")
-    if names and len(names) != len(leaves):
-        raise InputError(f"the model returned {len(leaves)} tensors this time, not {len(names)}: {', '.join(names)}")
-    return dict(zip(names or leaves, leaves.values(), strict=True))
-
-
-def _leaves(answer: Any, name: str) -> Iterator[tuple[str, Any]]:
-    import torch
-
-    if isinstance(answer, torch.Tensor):
-        yield name or "output", answer
-    elif isinstance(answer, Mapping):
-        for key, part in answer.items():
-            word = re.sub(r"[^\w.-]", "_", str(key))  # names become file names
-            yield from _leaves(part, f"{name}.{word}" if name else word)
-    elif isinstance(answer, (tuple, list)):
-        fields = getattr(answer, "_fields", None)  # a named tuple is as good as a dictionary
-        if fields:
-            yield from _leaves(dict(zip(fields, answer, strict=True)), name)
-        else:
-            for index, part in enumerate(answer):
-                yield from _leaves(part, f"{name or 'output'}.{index}")
-    elif answer is not None:
-        raise InputError(f"the model's output '{name or 'output'}' is a {type(answer).__name__}, not a tensor")
 
 
 def dynamic(table: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> dict[str, dict[int, Dim]]:
@@ -172,28 +100,12 @@ def _range(name: str, text: str) -> Dim:
 
 
 def _load_module(request: Request, reference: str) -> Artifact:
-    from safetensors.torch import save_file
-
-    net = factory(reference)
-    _check_weights(net, reference)
+    net = torch_net.factory(reference)
+    if why := torch_net.unsound(net):
+        raise InputError(f"{reference}: {why}; train or save it again")
     inputs, outputs = _module_specs(net, request, reference)
-    state = {name: tensor.detach().clone().contiguous() for name, tensor in net.state_dict().items()}
-    save_file(state, request.out / STATE)
-    card = {"factory": reference, "edits": []}
-    (request.out / MODULE).write_text(json.dumps(card, indent=1), encoding="utf-8")
+    torch_net.write(net, request.out, reference, [])
     return Artifact(request.out, "module", inputs, outputs).write()
-
-
-def _check_weights(net: Any, reference: str) -> None:
-    import torch
-
-    for name, tensor in net.state_dict().items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            nan = int(torch.isnan(tensor).sum())
-            infinite = int(torch.isinf(tensor).sum())
-            raise InputError(
-                f"{reference}: weight '{name}' holds {nan} NaN and {infinite} infinite values; train or save it again"
-            )
 
 
 def _input_specs(net: Any, samples: Artifact, reference: str) -> list[TensorSpec]:
@@ -228,7 +140,7 @@ def _module_specs(net: Any, request: Request, reference: str) -> tuple[tuple[Ten
     specs = _input_specs(net, samples, reference)
     dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
-    one = _answers(net, example(draft, samples, 1), reference)
+    one = _answers(net, torch_net.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one
     batch = Dim("batch", 1, LARGEST)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
@@ -236,14 +148,14 @@ def _module_specs(net: Any, request: Request, reference: str) -> tuple[tuple[Ten
     inputs += _state_inputs(_state(net), inputs, outputs, reference)
     whole = replace(draft, inputs=tuple(inputs), outputs=tuple(outputs))
     if len(inputs) > len(specs):  # the state goes in too
-        _answers(net, example(whole, samples, 1), reference)
+        _answers(net, torch_net.example(whole, samples, 1), reference)
     return whole.inputs, whole.outputs
 
 
 def _bigger(net: Any, draft: Artifact, samples: Artifact) -> dict[str, Any] | None:
     """What the net answers to two items, or None when its batch is fixed to one."""
     try:
-        return _answers(net, example(draft, samples, 2), "")
+        return _answers(net, torch_net.example(draft, samples, 2), "")
     except InputError:
         return None
 
@@ -280,67 +192,14 @@ def _answers(net: Any, named: Named, reference: str) -> dict[str, Any]:
 
     try:
         with torch.inference_mode():
-            answer = _call(net, named)
+            answer = torch_net.call(net, named)
     except Exception as error:
         given = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
         raise InputError(
             f"{reference}: its forward does not take the data ({given}): {usercode.said(error)}; "
             "check the data's shape and preprocessing"
         ) from error
-    return flatten(answer)
-
-
-def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, Any]:
-    """The first `batch` items of the data as torch tensors by the model's input names; too few are repeated.
-
-    Inputs that an output feeds (state) without data are zeros.
-    """
-    import torch
-
-    splits = [split for split, n in samples.facts["splits"].items() if n]
-    if not splits:
-        raise InputError("the data holds no item in any split; check what it yields")
-    fed = {spec.feeds for spec in model.outputs if spec.feeds}
-    first = next(tensors.batches(samples, splits[0], batch, model=model))
-    zeros = {
-        s.name: torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs if s.name in fed
-    }
-    found = {**zeros, **{name: torch.from_numpy(array) for name, array in first.items()}}
-    return {spec.name: found[spec.name] for spec in model.inputs}
-
-
-# --------------------------------------------------------------------------- calls
-
-
-def _call(net: Any, named: Named) -> Any:
-    """forward(**named), dotted names put back together: "state.h" is the "h" of the dictionary "state"."""
-    return net(**_nested(named))
-
-
-def _nested(named: Named) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, tensor in named.items():
-        *path, last = name.split(".")
-        place = found
-        for word in path:
-            place = place.setdefault(word, {})
-        place[last] = tensor
-    return {name: _tuples(part) for name, part in found.items()}
-
-
-def _tuples(part: Any) -> Any:
-    """Dictionaries whose keys are 0, 1, 2, ... are tuples."""
-    if not isinstance(part, dict):
-        return part
-    parts = {key: _tuples(value) for key, value in part.items()}
-    return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
-
-
-def _call_program(net: Any, leaves: Sequence[Any]) -> Any:
-    from torch.utils import _pytree as pytree
-
-    args, kwargs = pytree.tree_unflatten(list(leaves), net._in_spec)
-    return net(*args, **kwargs)
+    return torch_net.flatten(answer)
 
 
 def _flat(net: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
@@ -353,7 +212,9 @@ def _flat(net: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
             self.net = net
 
         def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            return tuple(flatten(_call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
+            return tuple(
+                torch_net.flatten(torch_net.call(self.net, dict(zip(names, inputs, strict=True))), outputs).values()
+            )
 
     return Flat().eval()
 
@@ -385,19 +246,19 @@ def _load_program(request: Request, file: Path) -> Artifact:
     for name, tensor in program.state_dict.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
-    shutil.copyfile(file, request.out / PROGRAM)
+    shutil.copyfile(file, request.out / torch_net.PROGRAM)
     inputs, outputs = _program_specs(program, [list(program.graph_signature.user_inputs), []], {})
     draft = Artifact(request.out, "program", inputs, outputs)
     samples = request.inputs["samples"]
     batch = inputs[0].shape[0]
-    named = example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
+    named = torch_net.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
     try:
-        answer = _call_program(program.module(), list(named.values()))
+        answer = torch_net.call_program(program.module(), list(named.values()))
     except Exception as error:
         raise InputError(
             f"{file}: it does not take the data: {usercode.said(error)}; check the data's shape"
         ) from error
-    names = list(flatten(answer))
+    names = list(torch_net.flatten(answer))
     return replace(draft, outputs=tuple(replace(s, name=n) for s, n in zip(outputs, names, strict=True))).write()
 
 
@@ -448,7 +309,3 @@ def _named(size: Any, known: Mapping[Any, Dim]) -> int | Dim:
     low, high = (int(expression.subs({s: getattr(d, end) for s, d in known.items()})) for end in ("min", "max"))
     text = str(expression.subs({s: type(s)(d.name, integer=True) for s, d in known.items()})).replace(" ", "")
     return Dim(text, min(low, high), max(low, high))
-
-
-def _reference(model: Artifact) -> str:
-    return str(json.loads((model.path / MODULE).read_text(encoding="utf-8"))["factory"])

@@ -14,9 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgecompress import costs
+from edgecompress import costs, torch_net
 from edgecompress.model import Artifact
-from edgecompress.stages import trace
 
 Row = dict[str, Any]
 MAC = 2  # operations
@@ -104,15 +103,15 @@ def _place(tensor: Any) -> int:
 
 def of_torch(model: Artifact, samples: Artifact, batch: int) -> tuple[list[Row], int]:
     """The layers of a "module" or "program" run on items of the data, and the number of its parameters, each once."""
-    net = trace.rebuild(model)
-    named = trace.example(model, samples, batch)
+    net = torch_net.rebuild(model)
+    named = torch_net.example(model, samples, batch)
     own = {_place(p): p.numel() for p in net.parameters()}
     ledger = _Ledger(own, ("", type(net).__name__))
     with _plain_kernels(), _watched(net, ledger), _counter(ledger):
         if model.kind == "program":
             _interpreted(net, ledger, [named[spec.name] for spec in model.inputs])
         else:
-            trace.outputs(net, model, named)
+            torch_net.outputs(net, model, named)
     return ledger.rows(), sum(own.values())
 
 

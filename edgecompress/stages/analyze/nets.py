@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgecompress import registry
+from edgecompress import registry, torch_net
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact
-from edgecompress.stages import golden, trace
+from edgecompress.stages import golden
 from edgecompress.stages.analyze import weights
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Torch:
         import torch
 
         torch.set_num_threads(threads)
-        self.model, self.net = model, trace.rebuild(model)
+        self.model, self.net = model, torch_net.rebuild(model)
         found = {n: p for n, p in self.net.named_parameters() if p.ndim > 1 and p.is_floating_point()}
         self.weights = {name.removesuffix(".weight"): parameter for name, parameter in found.items()}
 
@@ -64,7 +64,9 @@ class _Torch:
     def run(self, inputs: Arrays) -> Arrays:
         import torch
 
-        found = trace.outputs(self.net, self.model, {name: torch.from_numpy(array) for name, array in inputs.items()})
+        found = torch_net.outputs(
+            self.net, self.model, {name: torch.from_numpy(array) for name, array in inputs.items()}
+        )
         return {name: tensor.numpy() for name, tensor in found.items()}
 
     @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from edgecompress import torch_net
 from edgecompress.model import Artifact
-from edgecompress.stages import trace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ def of(model: Artifact) -> Iterator[Named]:
 
 def _torch(model: Artifact) -> Iterator[Named]:
     """What the state calls weight or bias, as Distiller has it; a tied one under each of its names."""
-    for name, tensor in trace.rebuild(model).state_dict().items():
+    for name, tensor in torch_net.rebuild(model).state_dict().items():
         if tensor.ndim >= MATRIX and ("weight" in name or "bias" in name) and tensor.is_floating_point():
             yield name, tensor.float().numpy()
 
