@@ -173,6 +173,7 @@ class Request:
     options: Any = None
     context: Context = Context()
     progress: Callable[[float, str], None] = lambda fraction, what: None
+    keep: Path | None = None  # a folder that outlives `kill -9`: checkpoints; only its "log" stays when the stage ends
 
     @property
     def model(self) -> Artifact:
@@ -221,6 +222,14 @@ class Outcome:
 
 
 Outcomes = Mapping[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a technique's result is to measure on the device: at most so much of the dense net's latency, or so long."""
+
+    quantity: Literal["ratio", "latency_ms"]
+    value: float
 
 
 @dataclass(frozen=True)
@@ -283,16 +292,25 @@ class Check:
 
 
 class Technique(Protocol):
-    """`techniques/NAME.py`: one way to compress. `Options`: a frozen dataclass. `PROVIDES`: what users ask for."""
+    """`techniques/NAME.py`: one way to compress. `Options`: a frozen dataclass. `PROVIDES`: what users ask for.
+
+    NEEDS, besides the model: "samples" (calibrate, select, test), "dense" (the source itself, before any compression),
+    "training" (samples of the split "train", of which there may be none).
+
+    It may have `TRAINS = True`: it changes weights, and never how fast the net is; `expand(options)`: the steps, as
+    (technique, options), that one step of a recipe stands for, or None; and, where its strength may be found by
+    measuring, `goal(options) -> Goal | None` and `cells(request)`, as edgecompress.fit asks for them.
+    """
 
     REQUIRES: tuple[str, ...]
     READS: tuple[str, ...]
     WRITES: str
     PROVIDES: str
+    NEEDS: tuple[str, ...]
     Options: type
 
     def apply(self, request: Request) -> Artifact:
-        """Fills `request.out` with an artifact of kind WRITES; inputs: "model", "samples" where `NEEDS_SAMPLES`."""
+        """Fills `request.out` with an artifact of kind WRITES; inputs: "model", and what NEEDS names."""
 
 
 class Session(Protocol):

@@ -20,6 +20,7 @@ from edgecompress.stages import shipped, trace
 
 ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0, "apply": 15.0, "verify": 3.0}
 AGREE_S = 12.0
+ROLES = {"samples": "data", "dense": "source", "training": "training"}  # what a technique needs -> who makes it
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
 
@@ -215,14 +216,14 @@ def _short(call: str) -> str:
 
 def _step(job: Job, name: str, call: Call, at: str) -> Stage:
     reference, options = call
-    traces = reference == TRACE
-    needs_samples = traces or getattr(registry.call(reference)[0], "NEEDS_SAMPLES", False)
+    traces, module = reference == TRACE, registry.call(reference)[0]
+    needs = ("samples",) if traces else getattr(module, "NEEDS", ())
     return Stage(
         name,
         reference,
-        {"model": at, "samples": "data"} if needs_samples else {"model": at},
+        {"model": at, **{role: ROLES[role] for role in needs}},
         {"dynamic": job.source.value.dynamic} if traces else options,
-        user_code=traces,
+        user_code=traces or "module" in getattr(module, "READS", ()),
         estimate_s=ESTIMATE_S[reference.split(":")[1]],
     )
 

@@ -168,6 +168,7 @@ class Run:
         shutil.rmtree(scratch / "tmp", ignore_errors=True)
         receipt = {"stage": stage.name, "wall_s": time.monotonic() - begin, "log": str(log)}
         receipt |= {"files": answer["files"], "modules": answer["modules"]}
+        self.store.release(scratch.name)
         return self.store.commit(scratch, parts, receipt)
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> dict[str, Any]:
@@ -178,6 +179,7 @@ class Run:
             "call": stage.call,
             "inputs": {role: str(a.path) for role, a in inputs.items()},
             "out": str(scratch / "artifact"),
+            "keep": str(self.store.kept(scratch.name)),
             "options": _plain(stage.options),
             "context": _plain(known),
             "user_code": stage.user_code,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SPLITS = ("calibrate", "select", "test")
+TRAIN = "train"  # one more, read only where something trains
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 ROOT/store/KEY/{artifact/, receipt.json}   one result; written elsewhere, then renamed into place
 ROOT/observed/KEY.json                     of stages that run user code: the files seen, and the result they gave
 ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
+ROOT/kept/KEY/                             a stage's own: checkpoints until it ends, the log of a training for good
 ROOT/tmp, ROOT/locks, ROOT/logs
 """
 
@@ -26,6 +27,7 @@ from edgecompress.model import Artifact, sha256_of
 Parts = Mapping[str, Any]  # what a key is made of, flat: {"options.ratio": 0.5, "inputs.model": "3f..", ...}
 
 RECEIPT = "receipt.json"
+KEPT_LOG = "log"
 MIN_FREE_BYTES = 32 << 20
 
 
@@ -59,7 +61,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         try:
-            for name in ("store", "observed", "last", "tmp", "locks", "logs"):
+            for name in ("store", "observed", "last", "kept", "tmp", "locks", "logs"):
                 (root / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             said = f"cannot keep results there: {error.strerror}"
@@ -143,6 +145,16 @@ class Store:
         (folder / "artifact").mkdir(parents=True)
         return folder
 
+    def kept(self, key: str) -> Path:
+        """Where the stage of that key may keep what outlives it when it is killed: checkpoints."""
+        return self.root / "kept" / key
+
+    def release(self, key: str) -> None:
+        """The stage has its result: what it kept goes, but for its log."""
+        for path in self.kept(key).glob("*"):
+            if path.name != KEPT_LOG:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def commit(self, scratch: Path, parts: Parts, receipt: dict[str, Any]) -> Entry:
         """Moves a finished scratch folder into place with one rename, and returns the entry."""
         files: dict[str, str] = receipt["files"]
@@ -206,6 +218,9 @@ class Store:
         for log in (self.root / "logs").iterdir():
             if time.time() - log.stat().st_mtime > older_than_s:
                 log.unlink()
+        for kept in (self.root / "kept").iterdir():
+            if time.time() - max(p.stat().st_mtime for p in (kept, *kept.rglob("*"))) > older_than_s:
+                shutil.rmtree(kept, ignore_errors=True)
         return before - _bytes_in(self.root)
 
 

@@ -72,6 +72,7 @@ def _call(asked: dict[str, Any], say: Say) -> None:
         options=options,
         context=Context(**asked["context"]),
         progress=lambda fraction, what: say({"progress": fraction, "what": what}),
+        keep=Path(asked["keep"]),
     )
     _check_promise(getattr(module, function)(request), request, asked["call"])
 

@@ -14,7 +14,7 @@ EXTRA = ""
 READS = ("null",)
 WRITES = "null"
 PROVIDES = "test"
-NEEDS_SAMPLES = False
+NEEDS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

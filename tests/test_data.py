@@ -143,7 +143,7 @@ def test_splits_of_different_shapes_are_refused(tmp_path: Path, factory: Callabl
 
 
 def test_a_factory_without_any_split_says_so(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
-    with pytest.raises(InputError, match="returned None for each of calibrate, select, test"):
+    with pytest.raises(InputError, match="no items for any of calibrate, select, test"):
         run(tmp_path, factory(lambda split: None))
 
 

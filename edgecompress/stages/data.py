@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress import config, tensors
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.settings import SPLITS, Preprocess, Source
+from edgecompress.settings import SPLITS, TRAIN, Preprocess, Source
 from edgecompress.stages import feeds, preprocess, usercode
 from edgecompress.stages.feeds import CHUNK, NAME, WHOLE, Item, Items
 
@@ -37,6 +37,10 @@ def run(request: Request) -> Artifact:
     source = config.build(Source, request.options["source"], "source")
     limit, seed = request.options.get("samples"), request.context.seed
     feed = feeds.feed(source, request)
+    if not feed.sets:
+        raise InputError(
+            f"{source.data}: no items for any of {', '.join(SPLITS)} (a function returned None for each); give it one"
+        )
     writers: dict[str, tensors.Appender] = {}
     groups = _groups(feed.sets)
     for index, (given, splits) in enumerate(groups.items()):
@@ -48,6 +52,20 @@ def run(request: Request) -> Artifact:
             writers |= _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
     facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
     return Artifact(request.out, "samples", inputs=_specs(writers, source.preprocess), facts=facts).write()
+
+
+def training(request: Request) -> Artifact:
+    """The stage: {} -> "samples" of the split "train", all of it; none where the data has no such split.
+
+    options: "source". Raises InputError as `run` does.
+    """
+    source = config.build(Source, request.options["source"], "source")
+    feed = feeds.feed(source, request, (TRAIN,))
+    if TRAIN not in feed.sets:
+        return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
+    writer = _write(request.out / TRAIN, _named(feed.sets[TRAIN](None), TRAIN), source.preprocess)
+    facts = {"splits": {TRAIN: writer.count}, "labelled": tensors.LABELS in writer.columns}
+    return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 
 def _facts(source: Source, feed: feeds.Feed, writers: Mapping[str, tensors.Appender]) -> dict[str, Any]:
@@ -64,12 +82,12 @@ def _facts(source: Source, feed: feeds.Feed, writers: Mapping[str, tensors.Appen
 def _specs(writers: Mapping[str, tensors.Appender], declared: Preprocess | None) -> tuple[TensorSpec, ...]:
     """The inputs, the same in every split; raises InputError when they are not."""
     columns = {split: {n: c for n, c in w.columns.items() if n != tensors.LABELS} for split, w in writers.items()}
-    inputs = columns["test"]
+    last, inputs = list(columns.items())[-1]
     shapes = {split: {n: (c.shape, c.dtype) for n, c in found.items()} for split, found in columns.items()}
     for split, found in shapes.items():
-        if found != shapes["test"]:
+        if found != shapes[last]:
             raise InputError(
-                f"split '{split}' has {_words(found)}, split 'test' {_words(shapes['test'])}; make them equal"
+                f"split '{split}' has {_words(found)}, split '{last}' {_words(shapes[last])}; make them equal"
             )
     layouts = {_target(declared, list(inputs)): declared.layout} if declared else {}
     batch = Dim("batch", 1, max(w.count for w in writers.values()))

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from edgecompress import tensors
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import Request, TensorSpec
-from edgecompress.settings import SPLITS, Source
+from edgecompress.settings import SPLITS, TRAIN, Source
 from edgecompress.stages import preprocess, usercode
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ CHUNK = 64  # items
 RANDOM_ITEMS = 64  # per split, where nobody says how many
 DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)  # what reading raises
 WHOLE = ""  # the one set of data that comes without splits
+EVERY = (*SPLITS, TRAIN)
 NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 
@@ -46,13 +47,18 @@ class Feed:
     classes: Sequence[str] = ()
 
 
-def feed(source: Source, request: Request) -> Feed:
-    """The data that `source.data` names."""
+def feed(source: Source, request: Request, wanted: Sequence[str] = SPLITS) -> Feed:
+    """The data that `source.data` names: those of the splits `wanted` that it has, or one set that has no splits."""
+    found = _every(source, request, wanted)
+    return Feed({split: items for split, items in found.sets.items() if split in (*wanted, WHOLE)}, found.classes)
+
+
+def _every(source: Source, request: Request, wanted: Sequence[str]) -> Feed:
     path = Path(source.data)
     if source.data == "random":
         return _random(request)
     if not path.exists() and ":" in source.data:
-        return _factory(source.data)
+        return _factory(source.data, wanted)
     if path.suffix == ".npz":
         return _npz(path, request.context.seed)
     if path.is_dir():
@@ -61,7 +67,7 @@ def feed(source: Source, request: Request) -> Feed:
     raise InputError(f"{path}: data is pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random")
 
 
-def _factory(reference: str) -> Feed:
+def _factory(reference: str, wanted: Sequence[str]) -> Feed:
     """The user's `fn(split)`: it yields (inputs, label) or inputs, or returns None for a split it does not have.
 
     Inputs are an array, a tuple of arrays or a dictionary of them, one item without a batch axis. A tuple of two is
@@ -69,7 +75,7 @@ def _factory(reference: str) -> Feed:
     """
     call = usercode.function(reference)
     sets: dict[str, Items] = {}
-    for split in SPLITS:
+    for split in wanted:
         try:
             found = call(split)
         except Exception as error:
@@ -78,10 +84,6 @@ def _factory(reference: str) -> Feed:
             ) from error
         if found is not None:
             sets[split] = _yielded(found, f"{reference}('{split}')")
-    if not sets:
-        raise InputError(
-            f"{reference} returned None for each of {', '.join(SPLITS)}; it must yield items for one of them"
-        )
     return Feed(sets)
 
 
@@ -154,7 +156,7 @@ def _npz(path: Path, seed: int) -> Feed:
             keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not an .npz file: {error}; save it again with numpy.savez") from error
-    parted = [k.partition(".")[::2] if k.partition(".")[0] in SPLITS else (WHOLE, k) for k in keys]
+    parted = [k.partition(".")[::2] if k.partition(".")[0] in EVERY else (WHOLE, k) for k in keys]
     sets = {}
     for split, names in _by_split(parted, path).items():
         members = {name: _Member(path, f"{split}.{name}" if split else name) for name in names}
@@ -207,7 +209,7 @@ class _Member:
 
 def _npy(path: Path, seed: int) -> Feed:
     """`SPLIT/INPUT.npy` and `SPLIT/labels.npy`, or `INPUT.npy` and `labels.npy`, memory-mapped."""
-    files = [*path.glob("*.npy"), *(f for split in SPLITS for f in (path / split).glob("*.npy"))]
+    files = [*path.glob("*.npy"), *(f for split in EVERY for f in (path / split).glob("*.npy"))]
     keys = sorted(("" if f.parent == path else f.parent.name, f.stem) for f in files)
     sets = {}
     for split, names in _by_split(keys, path).items():
@@ -233,7 +235,7 @@ def _mapped(file: Path) -> Array:
 
 def _images(path: Path, source: Source, seed: int) -> Feed:
     """`CLASS/*.jpg` or `SPLIT/CLASS/*`. Classes are numbered as in the source's `labels`, else by sorted name."""
-    parts = {split: path / split for split in SPLITS if (path / split).is_dir()} or {WHOLE: path}
+    parts = {split: path / split for split in EVERY if (path / split).is_dir()} or {WHOLE: path}
     folders = {split: sorted(f for f in part.iterdir() if f.is_dir()) for split, part in parts.items()}
     classes = list(source.labels) or sorted({f.name for found in folders.values() for f in found})
     sets = {}

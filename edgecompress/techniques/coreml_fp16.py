@@ -29,7 +29,7 @@ EXTRA = "coreml"
 READS: tuple[str, ...] = ("mlpackage",)
 WRITES = "mlpackage"
 PROVIDES = "fp16"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 BOUNDLESS = 1e38  # numbers that stand for infinity, in masks: half precision may make it of them
 SQUARES = ("instance_norm", "l2_norm", "layer_norm", "reduce_l2_norm", "reduce_sum_square")  # what they read

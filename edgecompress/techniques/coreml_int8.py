@@ -14,7 +14,7 @@ EXTRA = "coreml"
 READS: tuple[str, ...] = ("mlpackage",)
 WRITES = "mlpackage"
 PROVIDES = "int8-weights"
-NEEDS_SAMPLES = False
+NEEDS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ EXTRA = "onnx"
 READS: tuple[str, ...] = ("onnx",)
 WRITES = "onnx"
 PROVIDES = "int8-dynamic"
-NEEDS_SAMPLES = False
+NEEDS: tuple[str, ...] = ()
 
 PRODUCTS = {"MatMul", "Gemm"}
 PAYS = ("LSTM", "MatMul", "Gemm", "Attention", "EmbedLayerNormalization")  # not Conv: ten times slower than fp32

@@ -13,7 +13,7 @@ EXTRA = "litert"
 READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "int8-dynamic"
-NEEDS_SAMPLES = False
+NEEDS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

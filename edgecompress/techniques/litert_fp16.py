@@ -13,7 +13,7 @@ EXTRA = "litert"
 READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "fp16"
-NEEDS_SAMPLES = False
+NEEDS: tuple[str, ...] = ()
 
 LARGEST = 65504.0  # of a half-precision number
 

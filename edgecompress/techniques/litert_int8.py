@@ -16,7 +16,7 @@ EXTRA = "litert"
 READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "int8"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 HUGE = 3e38  # of a value: NaN, infinity, and masks of the smallest float
 MASK = -1000.0  # what goes so far below, and not above, is a mask: on its scale nothing else is left

@@ -15,7 +15,7 @@ EXTRA = "openvino"
 READS: tuple[str, ...] = ("openvino",)
 WRITES = "openvino"
 PROVIDES = "int8"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ EXTRA = "onnx"
 READS: tuple[str, ...] = ("onnx",)
 WRITES = "onnx"
 PROVIDES = "fp16"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 RECURRENT = ("LSTM", "GRU", "RNN")  # ONNX Runtime's CPU crashes when it opens one in half precision
 SQUARES = {  # what they read

@@ -12,7 +12,7 @@ EXTRA = "executorch"
 READS: tuple[str, ...] = ("program",)
 WRITES = "program"
 PROVIDES = "int8-dynamic"
-NEEDS_SAMPLES = True  # one item: what the program is exported with
+NEEDS: tuple[str, ...] = ("samples",)  # one item: what the program is exported with
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ EXTRA = "executorch"
 READS: tuple[str, ...] = ("program",)
 WRITES = "program"
 PROVIDES = "int8"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 
 @dataclass(frozen=True)

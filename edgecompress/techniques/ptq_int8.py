@@ -23,7 +23,7 @@ EXTRA = "onnx"
 READS: tuple[str, ...] = ("onnx",)
 WRITES = "onnx"
 PROVIDES = "int8"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 BINS = 2048  # of a histogram of activations
 LEVELS = 128  # that the entropy search quantizes a histogram to, as TensorRT does

@@ -17,7 +17,7 @@ EXTRA = "tensorflow"
 READS: tuple[str, ...] = ("savedmodel",)
 WRITES = "tflite"
 PROVIDES = "int8"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 FILE = "model.tflite"
 

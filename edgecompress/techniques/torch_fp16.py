@@ -23,7 +23,7 @@ EXTRA = "torch"
 READS: tuple[str, ...] = ("program",)
 WRITES = "program"
 PROVIDES = "fp16"
-NEEDS_SAMPLES = True
+NEEDS: tuple[str, ...] = ("samples",)
 
 FILE = "program.pt2"
 

@@ -12,7 +12,7 @@ EXTRA = ""
 READS: tuple[str, ...] = ("null",)
 WRITES = "null"
 PROVIDES = "rounded"
-NEEDS_SAMPLES = False
+NEEDS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
