@@ -2,9 +2,10 @@
 
     python -m edgecompress.agent REQUEST.json
 
-The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact`, `samples`, `split`, `threads`,
-`batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`, `root` (of /sys), `out`
-(empty: the request's own folder), `tied` (the end of stdin ends the agent; else it ends itself after `deadline_s`).
+The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact` (mode turns: `artifacts`, by label),
+`samples`, `split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`,
+`root` (of /sys), `out` (empty: the request's own folder), `tied` (the end of stdin ends the agent; else it ends itself
+after `deadline_s`).
 The answer is `result.json` in `out`; exit 1 and {"error": message, "class": name} when it went wrong.
 The same file runs on the host, a board, an emulator: Python 3.10 and the standard library (numpy for the arrays).
 """
@@ -46,6 +47,9 @@ BLOCKS = 4  # the shortest warm-up is so many blocks long
 BLOCK_RUNS = 3
 COUNT_WARM = 3  # inferences before any is counted: the first ones allocate
 ENERGY_RUNS = 10  # an energy window holds at least so many
+AT = "at"  # mode turns: a file with the label of the artifact that is loaded or run
+TURN_RUNS = 3  # a window of mode turns holds at least so many
+TURN_ITEMS = 4  # batches of samples that each of its artifacts rotates through: they are all in memory at once
 START = "import sys\nsys.path[:] = {path!r}\nfrom edgecompress.agent import main\nsys.exit(main())\n"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -120,12 +124,12 @@ def _feed(asked: Asked, model: Artifact, limit: int | None) -> Any:
         yield {**inputs, **rest}
 
 
-def _preloaded(asked: Asked, model: Artifact) -> list[dict[str, Any]]:
+def _preloaded(asked: Asked, model: Artifact, items: int = ITEMS) -> list[dict[str, Any]]:
     """The split's first items, in memory. Raises InputError when there are none or the model's batch is another."""
     batch = _batch(model, asked["batch"])
     if batch != asked["batch"]:
         raise InputError(f"{model.path}: made for batch {batch}, measured with {asked['batch']}; use --batch {batch}")
-    inputs = list(_feed(asked, model, ITEMS * batch))
+    inputs = list(_feed(asked, model, items * batch))
     if not inputs:
         raise InputError(
             f"{asked['samples']}: split '{asked.get('split', 'test')}' is empty; give it at least one item"
@@ -347,6 +351,49 @@ def _versions(requires: Sequence[str]) -> dict[str, str]:
     return found
 
 
+# --------------------------------------------------------------------------- mode turns
+
+
+def turns(asked: Asked, out: Path) -> Answer:
+    """Median milliseconds of each of `artifacts` in each of `rounds`, in one process; the order rotates every round.
+
+    They all take the inputs of `samples`. A window lasts `window_s`, after a warm-up of `warmup_s`. The file AT tells
+    who took the process down.
+    """
+    runtime = _runtime(asked)
+    opened: dict[str, Session] = {}
+    runs: dict[str, Callable[[float], Sequence[int]]] = {}
+    for label, path in asked["artifacts"].items():
+        _at(out, label)
+        model = Artifact.read(Path(path))
+        inputs = _preloaded(asked, model, TURN_ITEMS)
+        opened[label] = runtime.open(model, asked["threads"])
+        runs[label] = functools.partial(timed, opened[label].run, inputs, runs=TURN_RUNS)
+        runs[label](asked["warmup_s"])
+    medians_ms = _in_turns(runs, asked, out)
+    for each in opened.values():
+        each.close()
+    return {"medians_ms": medians_ms, "environment": _environment(asked, runtime)}
+
+
+def _in_turns(runs: Mapping[str, Callable[[float], Sequence[int]]], asked: Asked, out: Path) -> Answer:
+    medians_ms: dict[str, list[float]] = {label: [] for label in runs}
+    order = list(runs)
+    gc.collect()
+    gc.disable()
+    for number in range(asked["rounds"]):
+        turn = number % len(order)
+        for label in (*order[turn:], *order[:turn]):
+            _at(out, label)
+            medians_ms[label].append(statistics.median(runs[label](asked["window_s"])) / 1e6)
+    gc.enable()
+    return medians_ms
+
+
+def _at(out: Path, label: str) -> None:
+    (out / AT).write_text(label, encoding="utf-8")
+
+
 # --------------------------------------------------------------------------- modes energy, ops, facts
 
 
@@ -527,6 +574,7 @@ class Subject:
 MODES: dict[str, Callable[[Asked, Path], Answer]] = {
     "outputs": outputs,
     "session": session,
+    "turns": turns,
     "energy": energy,
     "ops": ops,
     "facts": facts,

@@ -16,7 +16,7 @@ from edgecompress.agent import RESULT
 from edgecompress.errors import EdgeError, NoPath, StageFailed, kind_of
 from edgecompress.model import DEADLINE, Shell
 
-CARRIED = ("artifact", "samples")  # paths on this side that the agent is given
+CARRIED = ("artifact", "artifacts", "samples")  # paths on this side that the agent is given, or tables of them
 
 NO_PYTHON = (
     "there is no Python on the device to run an agent: name one with --set device.options.python=PATH; "
@@ -27,10 +27,10 @@ NO_PYTHON = (
 def ask(shell: Shell, asked: Mapping[str, Any], out: Path, deadline_s: float) -> dict[str, Any]:
     """Runs an agent on a device and returns its result; what it wrote is then in `out`.
 
-    `artifact` and `samples` are paths on this side. The agent's log goes to this process's stderr.
+    `artifact`, those of `artifacts`, and `samples` are paths on this side. The agent's log goes to our stderr.
     Raises the error that the agent names, or StageFailed when it died or gave no answer in time.
     """
-    there = {key: shell.push(Path(asked[key])) for key in CARRIED if key in asked}
+    there = {key: _carried(shell, asked[key]) for key in CARRIED if key in asked}
     life = {"tied": shell.here, "deadline_s": deadline_s}
     (out / "request.json").write_text(json.dumps({**asked, **there, **life, "out": ""}), encoding="utf-8")
     with tempfile.TemporaryDirectory() as scratch:
@@ -46,6 +46,12 @@ def ask(shell: Shell, asked: Mapping[str, Any], out: Path, deadline_s: float) ->
     sys.stderr.write(said[-20000:])
     (out / "request.json").unlink()
     return _answer(out / RESULT, f"the agent {ending(code, deadline_s)}{_last_words(said)}")
+
+
+def _carried(shell: Shell, given: str | Mapping[str, str]) -> str | dict[str, str]:
+    if isinstance(given, Mapping):
+        return {label: shell.push(Path(path)) for label, path in given.items()}
+    return shell.push(Path(given))
 
 
 def _answer(file: Path, died: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ LEVELS = (
     "analyze comparison look",
     "catalog store race zoo",
     "count",
-    "job worker",
+    "job turns worker",
     "calibrate routes",
     "plan",
     "run doctor history scaffold",

@@ -33,14 +33,12 @@ def run(request: Request) -> Artifact:
     """
     found, environments, order = {}, {}, variants(request)
     with connected(request) as bench:
-        sensor = next((s for s in bench.device.get("sensors", ()) if quantity(s) == "instructions"), "")
-        if not sensor:
-            raise InputError('the device names no sensor that counts instructions; add "instructions" to its sensors')
+        sensor = counter(bench)
         before = bench.shell.facts()
         for i, variant in enumerate(order):
             request.progress(i / len(order), f"counting {variant}")
             try:
-                found[variant], environments[variant] = _counted(bench, sensor, variant)
+                found[variant], environments[variant] = counted(bench, sensor, variant, PROCESSES)
             except EdgeError as error:
                 found[variant] = {"crashed": str(error)}
         around = environment(bench, before, environments)
@@ -51,9 +49,18 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "count", facts=facts).write()
 
 
-def _counted(bench: Bench, sensor: str, variant: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def counter(bench: Bench) -> str:
+    """The first of the device's sensors that counts instructions; raises InputError where it names none."""
+    sensor = next((s for s in bench.device.get("sensors", ()) if quantity(s) == "instructions"), "")
+    if not sensor:
+        raise InputError('the device names no sensor that counts instructions; add "instructions" to its sensors')
+    return sensor
+
+
+def counted(bench: Bench, sensor: str, variant: str, processes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A variant's numbers, from so many agents, and its environment; their answers are kept as VARIANT.json."""
     answers = []
-    for _ in range(PROCESSES):
+    for _ in range(processes):
         with tempfile.TemporaryDirectory() as scratch:
             answers.append(bench.ask("count", variant, Path(scratch), sensors=[named(sensor)]))
         if why_not := answers[-1]["why_not"]:
