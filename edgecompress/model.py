@@ -99,8 +99,9 @@ class Artifact:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the files inside, the card left out."""
-        return sum(p.stat().st_size for p in self.files())
+        """Bytes of the files inside, without the card and what `facts["here"]` names: no device needs those."""
+        here = {self.path / name for name in self.facts.get("here", ())}
+        return sum(p.stat().st_size for p in self.files() if p not in here)
 
     def digest(self) -> str:
         """sha256 over kind, specs, and each file's name and bytes: what a change of content changes."""

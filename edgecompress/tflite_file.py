@@ -113,6 +113,22 @@ def _quantization(tensor: Any) -> Quantization | None:
     return Quantization(scale, zero, found.QuantizedDimension() if len(scale) > 1 else None)
 
 
+def operators(data: bytes) -> dict[str, str]:
+    """{name of its first output: "TYPE:number in the file"} of each operator of the first graph, as LiteRT has them."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(data)
+    graph = model.Subgraphs(0)
+    types = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
+    found = {}
+    for place in range(graph.OperatorsLength()):
+        code = model.OperatorCodes(graph.Operators(place).OpcodeIndex())
+        kind = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # old files have only the latter
+        output = graph.Tensors(graph.Operators(place).Outputs(0))
+        found[output.Name().decode()] = f"{types[kind]}:{place}"
+    return found
+
+
 def renamed(data: bytes, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> bytes:
     """The file with its ends called and ordered as in `inputs` and `outputs`: {name in its signature: new name}.
 

@@ -17,7 +17,7 @@ from edgecompress.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "x86")
+TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "x86")
 SHARED = ("data", "source", "golden", "excerpt", "trace", "export-onnx")
 # Libraries that take seconds and hundreds of megabytes, and the calls that need them.
 HEAVY = {
