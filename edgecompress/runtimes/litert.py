@@ -66,12 +66,36 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     program = torch.export.load(model.file(".pt2"))
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
-        net, how = program.module(check_guards=False), _quantization(program)
+        net, how = _pooled(program.module(check_guards=False)), _quantization(program)
         data = litert_torch.convert(net, example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {_first_line(error)}") from error
     names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
     return data, *names
+
+
+def _pooled(net: Any) -> Any:
+    """The graph module, its means over height and width as the pools that they are.
+
+    The converter keeps a pool channels-last; before a mean it transposes, and no microcontroller's NPU takes that mean.
+    """
+    from torch.ops import aten
+
+    for node in [n for n in net.graph.nodes if n.target is aten.mean.dim and _over_the_plane(n)]:
+        with net.graph.inserting_before(node):
+            pool = net.graph.call_function(aten.adaptive_avg_pool2d.default, (node.args[0], [1, 1]))
+            if node.args[2:] != (True,):  # the plane is gone, not of size 1
+                pool = net.graph.call_function(aten.flatten.using_ints, (pool, 1))
+        node.replace_all_uses_with(pool)
+        net.graph.erase_node(node)
+    net.recompile()
+    return net
+
+
+def _over_the_plane(node: Any) -> bool:
+    """Whether a mean is over the last two of four dimensions, and in the type that it is given."""
+    given = node.args[0].meta["val"]
+    return bool(given.dim() == 4 and not node.kwargs and {d % 4 for d in node.args[1] or ()} == {2, 3})
 
 
 def _quantization(program: Any) -> Any:
