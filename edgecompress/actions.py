@@ -92,7 +92,7 @@ def analyze(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     more = {key: value for key, value in _asked(args).items() if key not in ("device", "only")}
-    asked = analysis.Asked(tuple(args.device.split(",")), _sensitivity(args), args.html)
+    asked = analysis.Asked(tuple(args.device.split(",")), _sensitivity(args), args.html, args.storage)
     with console.Progress(screen, args) as progress:
         found = analysis.analyze(args.model, asked, options=_options(args, progress), **more)
     page = str(found.page) if found.page else None

@@ -16,6 +16,7 @@ from edgecompress.model import Artifact, Outcome, Stage
 from edgecompress.run import Run
 
 LOAD = "stages.trace:load"  # what reads a torch net
+STORED = "stages.stored:run"
 LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (8, 4, 3, 2)}
 BITS = range(2, 17)
 HERE = ("seed", "batch", "threads")
@@ -53,11 +54,15 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Asked:
-    """What else than the costs is asked for: `devices` whose memory-bound layers are told, the page's file."""
+    """What else than the costs is asked for: `devices` whose memory-bound layers are told, the page's file.
+
+    `storage`: what the weights take without their zeros, and compressed.
+    """
 
     devices: tuple[str, ...] = ("host",)
     sensitivity: Sensitivity | None = None
     page: Path | None = None
+    storage: bool = False
 
 
 def analyze(
@@ -70,12 +75,13 @@ def analyze(
     asked, options = asked or Asked(), options or api.Options()
     wanted = job(model, **more)
     found = [catalog.device(name) for name in asked.devices]
-    steps = stages(wanted, asked.sensitivity)
+    steps = stages(wanted, asked.sensitivity, asked.storage)
     walk = api.begin(wanted, options, f"analyze>{wanted.source.path}")
     walk.stages(steps)
     facts = {"source": _title(wanted), **_facts(walk, "analysis")}
     facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in found]
     facts["sensitivity"] = _facts(walk, "sensitivity") if asked.sensitivity else None
+    facts["storage"] = _facts(walk, "storage") if asked.storage else None
     file = _drawn(walk, facts, asked.page) if asked.page else None
     return Analysis(facts, file, walk.outcomes)
 
@@ -98,7 +104,7 @@ def _artifact(walk: Run, stage: str) -> Artifact:
 # --------------------------------------------------------------------------- stages
 
 
-def stages(wanted: Job, sensitivity: Sensitivity | None = None) -> list[Stage]:
+def stages(wanted: Job, sensitivity: Sensitivity | None = None, storage: bool = False) -> list[Stage]:
     """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded."""
     source = wanted.source.value
     if not source.data and not sensitivity and not (catalog.is_factory(source.model) or source.model.endswith(".pt2")):
@@ -112,6 +118,9 @@ def stages(wanted: Job, sensitivity: Sensitivity | None = None) -> list[Stage]:
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
     made.append(Stage("analysis", "stages.analyze:run", {"model": "source", **data}, user_code=torch))
+    if storage:
+        envs.require(registry.call(STORED)[0], "--storage")
+        made.append(Stage("storage", STORED, {"model": "source"}, user_code=torch))
     return [*made, *([_sense(wanted, sensitivity, torch)] if sensitivity else [])]
 
 
@@ -132,7 +141,7 @@ def _sense(wanted: Job, asked: Sensitivity, torch: bool) -> Stage:
 
 def _drawn(walk: Run, facts: Mapping[str, Any], file: Path) -> Path:
     """The page, copied to where it was asked for."""
-    roles: dict[str, str] = {role: role for role in ("analysis", "sensitivity") if role in walk.outcomes}
+    roles: dict[str, str] = {role: role for role in ("analysis", "sensitivity", "storage") if role in walk.outcomes}
     options = {"title": facts["source"], "devices": facts["devices"]}
     walk.stage(Stage("page", "stages.analyze:draw", roles, options))
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -171,13 +180,15 @@ def bound(name: str, roof: Any, layers: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def text(found: Analysis, brief: bool = False) -> str:
-    """The totals; unless `brief`, each table below."""
+    """The totals, and what was asked for; unless `brief`, each table between."""
     from edgecompress.stages.analyze import page
 
-    facts, minded = found.facts, found.facts["sensitivity"]
+    facts, minded, takes = found.facts, found.facts["sensitivity"], found.facts["storage"]
     parts = [f"{facts['source']}: {page.sentence(facts)}"]
     if not brief:
         parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
+    if takes:
+        parts.append(_table(page.stored(takes)))
     if minded:
         parts.append(f"{_table(page.sensitivity(minded))}\n{page.judged(minded)}")
     return "\n\n".join([*parts, *([f"page: {found.page}"] if found.page else [])])

@@ -154,7 +154,8 @@ def _add_analyze(commands: Any) -> None:
         "analyze\n"
         "analyze net.onnx --device rpi5,h200 --json\n"
         "analyze my_pkg.nets:build --data my_pkg.nets:data --sensitivity ratio --html analysis.html\n"
-        "analyze --sensitivity bits --layers 'blocks.*,head' --levels 8,4,2 --items 100",
+        "analyze --sensitivity bits --layers 'blocks.*,head' --levels 8,4,2 --items 100\n"
+        "analyze dist/x86/model.onnx --storage",
     )
     analyze.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
     analyze.add_argument("--data", help="as for deploy; an .onnx or a .tflite needs it for --sensitivity only")
@@ -168,6 +169,9 @@ def _add_analyze(commands: Any) -> None:
     analyze.add_argument("--seed", type=int, metavar="N", help="of how the data is split (default: 0)")
     analyze.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="lay a value over the source's"
+    )
+    analyze.add_argument(
+        "--storage", action="store_true", help="what each weight takes: as it is, as a bitmask, in CSR, through zstd"
     )
     _add_sensitivity(analyze)
     analyze.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too, with the picture")

@@ -17,7 +17,7 @@ STAGES = "stages"  # the folder of what every deploy runs; its modules have leve
 PACKAGE = Path(registry.__file__).parent
 # From the ground up: a module imports from lower levels only, whether at its top or inside a function.
 LEVELS = (
-    "errors lifeline machine openvino_ir statistic",
+    "errors lifeline machine openvino_ir statistic storage",
     "config emulated gate settings mil",
     "model",
     "registry sketch tensors tflite_file",
@@ -33,8 +33,9 @@ LEVELS = (
     "golden",
     "agree excerpt measure report verify",
     "analyze comparison look",
+    "stored",
     "catalog store race zoo",
-    "count",
+    "count fit",
     "job turns worker",
     "calibrate routes",
     "plan",

@@ -1,9 +1,14 @@
-"""Storage: every form gives back what it packed, and takes the bytes that its formula says."""
+"""Storage: every form gives back what it packed, and takes the bytes that its formula says; of whole models too."""
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -11,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from edgecompress import storage
+from edgecompress import cli, storage
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, Request
+from edgecompress.stages import stored
+from edgecompress.stages.analyze import page
+
+slow = pytest.mark.slow
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int16")
 shapes = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9)
@@ -108,3 +119,116 @@ def test_the_total_is_the_sum_of_the_rows_and_of_their_best() -> None:
     assert found["bytes"]["dense"] == 81 * 4 + 6
     assert found["best_bytes"] == sum(r["bytes"][r["best"]] for r in rows) <= min(found["bytes"].values())
     assert storage.total([])["best_bytes"] == 0
+
+
+# --------------------------------------------------------------------------- of a model
+
+
+def onnx_file(folder: Path, nodes: list[Any], weights: dict[str, Any], ends: Sequence[Any] = ()) -> Artifact:
+    """A graph with these constants; without `ends`, its input and its output, nobody can run it."""
+    import onnx
+
+    made = [onnx.numpy_helper.from_array(a, n) if isinstance(a, np.ndarray) else a for n, a in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], made)
+    folder.mkdir()
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(model, folder / "model.onnx")
+    return Artifact(folder, "onnx").write()
+
+
+def facts(model: Artifact, folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    return dict(stored.run(Request({"model": model}, folder)).facts)
+
+
+@slow
+@pytest.mark.parametrize("op", ["DequantizeLinear", "MatMulInteger"])
+def test_whole_numbers_of_an_onnx_file_are_zero_where_they_mean_it(op: str, tmp_path: Path) -> None:
+    from onnx import helper
+
+    meant = np.array([[0, 3, 0], [-2, 0, 0]])
+    each = op == "DequantizeLinear"
+    zero = np.array([128, 7, 200] if each else 128, np.uint8)
+    inputs = ["w", "scale", "zero"] if each else ["x", "w", "", "zero"]
+    node = helper.make_node(op, inputs, ["y"], **({"axis": 1} if each else {}))
+    weights = {"w": (meant + zero).astype(np.uint8), "scale": np.ones(3, np.float32), "zero": zero}
+    found = facts(onnx_file(tmp_path / "net", [node], weights), tmp_path / "out")
+    (row,) = found["rows"]
+    assert (row["zeros"], row["dtype"], row["bytes"]["dense"], row["bytes"]["bitmask"]) == (4, "uint8", 6, 1 + 2)
+
+
+@slow
+def test_what_is_packed_already_is_named_and_in_no_sum(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    weights = {
+        "four": helper.make_tensor("four", TensorProto.INT4, [2, 3], [1, 2, 3, -1, 0, 1]),
+        "brain": helper.make_tensor("brain", TensorProto.BFLOAT16, [2, 3], [1.0, 0.0, 2.0, 0.0, 0.0, 3.0]),
+    }
+    found = facts(onnx_file(tmp_path / "net", [], weights), tmp_path / "out")
+    assert found["packed"] == ["four"]
+    assert [(r["name"], r["zeros"], r["bytes"]["dense"]) for r in found["rows"]] == [("brain", 3, 12)]
+    assert found["total"]["elements"] == 6
+
+
+@slow
+def test_the_rows_of_a_real_file_are_its_weights_once(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    weight[:, ::2] = 0
+    model = onnx_file(tmp_path / "net", [], {"w": weight, "bias": np.ones(64, np.float32)})
+    found = facts(model, tmp_path / "out")
+    assert [row["name"] for row in found["rows"]] == ["w"]
+    assert found["files"]["bytes"] == model.size_bytes > weight.nbytes > found["files"]["zstd"]
+    table = page.stored(found)
+    assert table.rows[0][:6] == ("w", "4,096", "50.0 %", "16 KiB", "8.50 KiB", f"{(65 * 2 + 2048 * 5) / 1024:.1f} KiB")
+    assert table.rows[0][-1].startswith("bitmask") and table.rows[-1][0] == "The files"
+
+
+@slow
+def test_a_kind_whose_weights_are_not_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not from kind 'pte'; export it first"):
+        stored.run(Request({"model": Artifact(tmp_path, "pte")}, tmp_path))
+
+
+@slow
+@pytest.mark.shared
+def test_a_tflite_file_is_told_with_its_weights_in_their_own_bytes(shared_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    shutil.copy(shared_data / "models" / "vww_96_float.tflite", tmp_path / "net")
+    found = facts(Artifact(tmp_path / "net", "tflite").write(), tmp_path / "out")
+    assert found["packed"] == []
+    assert len({row["name"] for row in found["rows"]}) == len(found["rows"])
+    assert 0.9 < found["total"]["bytes"]["dense"] / found["files"]["bytes"] < 1
+
+
+@slow
+def test_the_command_tells_the_storage_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from onnx import helper
+
+    monkeypatch.chdir(tmp_path)
+    ends = [helper.make_tensor_value_info(name, 1, ["batch", 8]) for name in "xy"]
+    onnx_file(tmp_path / "net", [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.eye(8, dtype="f")}, ends)
+    assert cli.main(["analyze", "net/model.onnx", "--storage", "--json", "--html", "a.html"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["storage"]["rows"]
+    assert row["bytes"] == {"dense": 256, "bitmask": 40, "csr": 9 + 8 + 32, "zstd": ANY, "bitmask+zstd": ANY}
+    assert row["zeros"] == 56
+    assert "<h2>Storage</h2>" in (tmp_path / "a.html").read_text()
+    assert cli.main(["analyze", "net/model.onnx", "--storage", "-q"]) == 0
+    assert "All weights" in capsys.readouterr().out
+    assert cli.main(["analyze", "net/model.onnx"]) == 0
+    assert "All weights" not in capsys.readouterr().out
+
+
+@slow
+def test_a_tied_weight_of_a_torch_net_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4).half())
+    net[1].weight = net[0].weight
+    net[2].weight = nn.Parameter(net[2].weight.detach().to(torch.bfloat16))
+    monkeypatch.setattr(stored.torch_net, "rebuild", lambda model: net)
+    found = list(stored.of(Artifact(tmp_path, "module")))
+    assert [(name, array.nbytes) for name, array in found if array is not None] == [("0.weight", 64), ("2.weight", 32)]

@@ -43,8 +43,8 @@ def sense(request: Request) -> Artifact:
 
 
 def draw(request: Request) -> Artifact:
-    """The stage: {"analysis"; "sensitivity"} -> "page": analysis.html. options: "title", "devices"."""
+    """The stage: {"analysis"; "sensitivity"; "storage"} -> "page": analysis.html. options: "title", "devices"."""
     told = {role: dict(artifact.facts) for role, artifact in request.inputs.items()}
-    text = page.page(told["analysis"], told.get("sensitivity"), request.options)
+    text = page.page(told["analysis"], told.get("sensitivity"), request.options, told.get("storage"))
     (request.out / page.FILE).write_text(text, encoding="utf-8")
     return Artifact(request.out, "page").write()

@@ -15,6 +15,7 @@ from edgecompress.stages.report.tags import Raw, bdi, tag
 FILE = "analysis.html"
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
 Facts = Mapping[str, Any]
+FORMS = {"dense": "dense", "bitmask": "bitmask", "csr": "CSR", "zstd": "zstd", "bitmask+zstd": "bitmask+zstd"}
 ZEROS = ("Cols (%)", "Rows (%)", "Ch (%)", "2D (%)", "3D (%)", "Fine (%)")
 _CAPTION = (
     "One line per layer, the most sensitive at the top; a dot for each level, the stronger the darker, all other "
@@ -82,6 +83,26 @@ def _zero(row: Facts) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return DASH if value is None else f"{value:.5f}"
+
+
+def stored(found: Facts) -> Table:
+    """What each weight takes in each form, then all of them, then the files."""
+    head = ("weight", "elements", "zeros", *FORMS.values(), "best")
+    whole = found["total"]
+    rows = [_stored(r["name"], r, (FORMS[r["best"]], r["bytes"][r["best"]])) for r in found["rows"]]
+    packed = [(name, DASH, DASH, *[DASH] * len(FORMS), "is packed already") for name in found["packed"]]
+    last = _stored("All weights", whole, (plain(whole["best_bytes"], "bytes"), whole["best_bytes"]))
+    files = {"dense": found["files"]["bytes"], "zstd": found["files"]["zstd"]}
+    rest = ("The files", "", "", *(plain(files.get(form), "bytes") for form in FORMS), "")
+    return Table("Storage", head, (*rows, *packed, last, rest))
+
+
+def _stored(name: str, row: Facts, best: tuple[str, int]) -> tuple[str, ...]:
+    """`best`: what it is called, and its bytes."""
+    zeros = plain(row["zeros"] / row["elements"] if row["elements"] else None, "fraction")
+    dense, (called, size) = row["bytes"]["dense"], best
+    share = f", {significant(size / dense, 3)} of dense" if dense else ""
+    return name, f"{row['elements']:,}", zeros, *(plain(row["bytes"][f], "bytes") for f in FORMS), f"{called}{share}"
 
 
 def sensitivity(found: Facts) -> Table:
@@ -184,11 +205,12 @@ def _dots(found: Facts, key: str) -> Values:
 # --------------------------------------------------------------------------- page
 
 
-def page(analysis: Facts, found: Facts | None, said: Facts) -> str:
-    """The whole of analysis.html."""
+def page(analysis: Facts, found: Facts | None, said: Facts, takes: Facts | None = None) -> str:
+    """The whole of analysis.html; `found` is the sensitivity, `takes` the storage."""
     kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(said["title"]))
     top = tag("header", kicker, title, tag("p", bdi(sentence(analysis))))
     parts = [_section(costs(analysis)), _section(devices(said["devices"])), _section(zeros(analysis))]
+    parts += [_section(stored(takes))] if takes else []
     body = tag("main", top, *([_minded(found)] if found else []), *parts)
     return html.document(said["title"], body)
 

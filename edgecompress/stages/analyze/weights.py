@@ -26,8 +26,13 @@ def of(model: Artifact) -> Iterator[Named]:
 def _torch(model: Artifact) -> Iterator[Named]:
     """What the state calls weight or bias, as Distiller has it; a tied one under each of its names."""
     for name, tensor in torch_net.rebuild(model).state_dict().items():
-        if tensor.ndim >= MATRIX and ("weight" in name or "bias" in name) and tensor.is_floating_point():
+        if is_weight(name, tensor):
             yield name, tensor.float().numpy()
+
+
+def is_weight(name: str, tensor: Any) -> bool:
+    """Whether a tensor of a torch net's state is one."""
+    return tensor.ndim >= MATRIX and ("weight" in name or "bias" in name) and bool(tensor.is_floating_point())
 
 
 # --------------------------------------------------------------------------- ONNX
@@ -79,6 +84,15 @@ def turned(read: Readers, name: str) -> bool:
 
 def _tflite(model: Artifact) -> Iterator[Named]:
     """Constants of convolutions and products, from [out, height, width, in] or, depthwise, [1, height, width, out]."""
+    found = lite(model)
+    for graph in found.subgraphs:
+        for op in graph.operators:
+            code = found.operatorCodes[op.opcodeIndex]
+            yield from _lite(found, graph, op, max(code.builtinCode, code.deprecatedBuiltinCode))
+
+
+def lite(model: Artifact) -> Any:
+    """The tables of a .tflite file, sound ones. Raises InputError."""
     from ai_edge_litert import schema_py_generated as schema
 
     from edgecompress import tflite_file
@@ -86,11 +100,7 @@ def _tflite(model: Artifact) -> Iterator[Named]:
     file = model.file(".tflite")
     data = file.read_bytes()
     tflite_file.check(data, file.name)
-    found = schema.ModelT.InitFromPackedBuf(data, 0)
-    for graph in found.subgraphs:
-        for op in graph.operators:
-            code = found.operatorCodes[op.opcodeIndex]
-            yield from _lite(found, graph, op, max(code.builtinCode, code.deprecatedBuiltinCode))
+    return schema.ModelT.InitFromPackedBuf(data, 0)
 
 
 def _lite(model: Any, graph: Any, op: Any, code: int) -> Iterator[Named]:
