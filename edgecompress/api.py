@@ -81,6 +81,7 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
     walk.ahead_s = 0.0 if options.until else steps.race.estimate_s()
     if walk.stages(steps.stages, options.until):
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
+    walk.ahead_s = 0.0
     choice = walk.search(steps.race)
     _raise_if_all_broke(walk, steps.race, choice)
     report = walk.stage(_report(wanted, walk, steps.race, choice, options))
@@ -202,6 +203,7 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
         "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table, **unmeasured},
+        "fits": {name: {"reason": c.reason, **c.table} for name, c in walk.choices.items()},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
         "not_measured": _not_measured(walk, choice, options) if choice.stage else "",

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.api import Result
+from edgecompress.fit import Fit
 from edgecompress.job import Job
 from edgecompress.listing import aligned
-from edgecompress.model import Outcome
+from edgecompress.model import Outcome, Stage
 from edgecompress.plan import Plan
 from edgecompress.run import Event
 
@@ -75,7 +76,8 @@ def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
         "target": wanted.target.name,
         "device": wanted.device.name,
         "profile": wanted.profile.name,
-        "stages": [dataclasses.asdict(s) for s in steps.stages],
+        "stages": [dataclasses.asdict(s) for s in steps.stages if isinstance(s, Stage)],
+        "fits": [{"name": f.name, "bound": f.bound(), "estimate_s": f.estimate_s()} for f in fits(steps)],
         "routes": [dataclasses.asdict(r) for r in steps.routes],
         "left_out": dict(steps.race.left_out),
         "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
@@ -101,11 +103,18 @@ def settings(screen: Console, wanted: Job, everything: bool) -> None:
 def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
     names = (wanted.target.name, wanted.device.name, wanted.profile.name)
     yield f"{wanted.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
-    rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in steps.stages]
+    stages = (s if isinstance(s, Stage) else s.stage for s in steps.stages)
+    rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in stages]
     yield from aligned(rows)
+    yield from (f"  {f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in fits(steps))
     yield from (f"  without {name}: {why}" for name, why in steps.race.left_out.items())
     yield f"  {steps.race.name}: {steps.race.bound()}"
     yield f"about {duration(steps.estimate_s())} when nothing is stored"
+
+
+def fits(steps: Plan) -> list[Fit]:
+    """The steps of a plan that measure how strongly to compress."""
+    return [s for s in steps.stages if isinstance(s, Fit)]
 
 
 def _from(inputs: Mapping[str, str]) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 from edgecompress import config, envs, registry, routes
 from edgecompress.catalog import check_file, is_factory
 from edgecompress.count import Count
-from edgecompress.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
+from edgecompress.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound, did_you_mean
+from edgecompress.fit import GOALS, Fit, seconds
 from edgecompress.job import Job
-from edgecompress.model import Stage
+from edgecompress.model import Goal, Stage
 from edgecompress.race import Entrant, Race
 from edgecompress.routes import TRACE, Call
 from edgecompress.settings import Device, Limits, Source, Variant
@@ -20,9 +21,15 @@ from edgecompress.stages import shipped, trace
 
 ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0, "apply": 15.0, "verify": 3.0}
 AGREE_S = 12.0
+TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
+STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
+BLOCK_AGE_S = 90 * 86400.0  # a processor's kernels change with the runtime's version, which is part of the key
 ROLES = {"samples": "data", "dense": "source", "training": "training"}  # what a technique needs -> who makes it
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
+
+
+Steps = dict[str, Stage | Fit]
 
 
 @dataclass(frozen=True)
@@ -41,23 +48,24 @@ class Route:
 class Plan:
     """Stages in order, then the search that chooses among what they made."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage | Fit, ...]
     routes: tuple[Route, ...]
     race: Race | Count
 
     def user_code(self) -> str:
         """The first stage that runs the user's own code, in words, or ""."""
-        return next((f"stage {s.name} ({_whose(s)})" for s in self.stages if s.user_code and _whose(s)), "")
+        stages = (s if isinstance(s, Stage) else s.stage for s in self.stages)
+        return next((f"stage {s.name} ({_whose(s)})" for s in stages if s.user_code and _whose(s)), "")
 
     def estimate_s(self) -> float:
         """Seconds the stages and the search may take when nothing is stored."""
-        return sum(s.estimate_s for s in self.stages) + self.race.estimate_s()
+        return sum(map(seconds, self.stages)) + self.race.estimate_s()
 
 
 def deploy(job: Job) -> Plan:
     """The plan of a deploy; raises InputError for whatever cannot work, before anything runs."""
     kind, reader = _reader(job.source.value)
-    stages = {stage.name: stage for stage in _front(job, kind, reader)}
+    stages: Steps = {stage.name: stage for stage in _front(job, kind, reader)}
     shared = set(stages)
     calls, left_out = _calls(job, kind)
     _require(job, kind, reader, calls)
@@ -172,6 +180,13 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
     yield Stage("excerpt", "stages.excerpt:run", excerpt, {"items": shipped.ITEMS}, estimate_s=1.0)
 
 
+def _training(job: Job) -> Stage:
+    """The data to train on: all of the split "train", which nothing else reads."""
+    plain = dataclasses.replace(job.source.value, name="", description="", licence="")
+    options = {"source": dataclasses.asdict(plain)}
+    return Stage("training", "stages.data:training", {}, options, user_code=True, estimate_s=20.0)
+
+
 def _chosen(job: Job) -> list[Variant]:
     variants = {v.name: v for v in job.target.value.variant}
     for name in job.only:
@@ -183,22 +198,91 @@ def _chosen(job: Job) -> list[Variant]:
 # --------------------------------------------------------------------------- the stages of a variant
 
 
-def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: dict[str, Stage]) -> Route:
+def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> Route:
     """Adds the stages of one variant; those before its first technique are shared with the others."""
     at, own = "source", False
-    for call, options in calls:
+    for index, (call, options) in enumerate(calls):
         own = own or call.endswith(":apply") or bool(options)
         name = f"{variant.name}/{_short(call)}" if own else _short(call)
         if own and name in stages:  # the same technique once more
             name = f"{name}-{sum(s.startswith(name) for s in stages) + 1}"
+        if "training" in getattr(registry.call(call)[0], "NEEDS", ()):
+            stages.setdefault("training", _training(job))
         if name not in stages:
-            stages[name] = _step(job, name, (call, options), at)
+            step = _aligned(job, variant, _step(job, name, (call, options), at), stages)
+            goal = _goal(step)
+            stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
         at = name
     runtime = variant.runtime or job.target.value.runtime
     others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
     also = {other: f"{variant.name}/verify-{other}" for other in others}
     agrees = "" if job.context.device["here"] else f"{variant.name}/agree"
     return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees)
+
+
+def _goal(stage: Stage) -> Goal | None:
+    """What the technique of a stage is to measure, where it is asked for that."""
+    module = registry.call(stage.call)[0]
+    named = hasattr(module, "goal") and stage.call.endswith(":apply")
+    return module.goal(config.build(module.Options, stage.options, stage.name)) if named else None
+
+
+def _fit(job: Job, variant: Variant, asked: tuple[Stage, Goal], rest: Sequence[Call]) -> Fit:
+    """The search in the place of a technique's stage; raises ConfigError where there is nothing to measure on."""
+    step, goal = asked
+    simulated = str(getattr(registry.load("transports", job.device.value.transport), "SIMULATED", ""))
+    why = _unmeasured(job) or (f"{simulated} counts instructions" if simulated and goal.quantity != "ratio" else "")
+    if why:
+        raise ConfigError(
+            f"{job.target.path}: {step.name}: {_asked_for(step)} is found by measuring, but {why}; give macs or ratio"
+        )
+    chain = [(call, options) for call, options in rest if not getattr(registry.call(call)[0], "TRAINS", False)]
+    runtime = variant.runtime or job.target.value.runtime
+    stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "") for i, call in enumerate(chain, 1))
+    return Fit(step, goal, stages, runtime, job.profile.value, simulated, device_plugins(job))
+
+
+def _asked_for(step: Stage) -> str:
+    return " and ".join(name for name in GOALS if step.options.get(name) is not None)
+
+
+def _aligned(job: Job, variant: Variant, step: Stage, stages: Steps) -> Stage:
+    """A stage whose technique aligns channels to the device's block: the device file's, else what is measured."""
+    options = getattr(registry.call(step.call)[0], "Options", None)
+    if "align" not in getattr(options, "__dataclass_fields__", ()) or step.options.get("align") is not None:
+        return step
+    runtime, precision = variant.runtime or job.target.value.runtime, routes.precision(variant)
+    known = job.device.value.blocks.get(f"{runtime}-{precision}")
+    if known:
+        return dataclasses.replace(step, options={**step.options, "align": known})
+    if why := _unmeasured(job):
+        raise ConfigError(
+            f"{job.target.path}: {step.name}: the channel block of {runtime} {precision} on {job.device.name} is not "
+            f"known and cannot be measured: {why}; give align, or [blocks] in the device's file"
+        )
+    name = f"block/{runtime}-{precision}"
+    stages.setdefault(name, block(job, name, runtime, precision))
+    return dataclasses.replace(step, inputs={**step.inputs, "block": name})
+
+
+def block(job: Job, name: str, runtime: str, precision: str) -> Stage:
+    """The stage that finds how many channels the device's kernels take at once."""
+    return Stage(
+        name,
+        "stages.block:run",
+        {},
+        {"runtime": runtime, "precision": precision},
+        context=RUN_CONTEXT,
+        plugins=(f"runtimes.{runtime}", *device_plugins(job)),
+        max_age_s=BLOCK_AGE_S,
+        estimate_s=90.0,
+    )
+
+
+def device_plugins(job: Job) -> tuple[str, ...]:
+    """The plug-ins of the device: with other code of them it is measured again."""
+    device = job.device.value
+    return (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
 
 
 def _untried(runtime: str) -> str:
@@ -218,28 +302,30 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
     reference, options = call
     traces, module = reference == TRACE, registry.call(reference)[0]
     needs = ("samples",) if traces else getattr(module, "NEEDS", ())
+    trains = getattr(module, "TRAINS", False)
     return Stage(
         name,
         reference,
         {"model": at, **{role: ROLES[role] for role in needs}},
         {"dynamic": job.source.value.dynamic} if traces else options,
         user_code=traces or "module" in getattr(module, "READS", ()),
-        estimate_s=ESTIMATE_S[reference.split(":")[1]],
+        estimate_s=TRAIN_S if trains else ESTIMATE_S[reference.split(":")[1]],
+        timeout_s=TRAIN_TIMEOUT_S if trains else STEP_TIMEOUT_S,
     )
 
 
-def _with_variants(stage: Stage, stages: Mapping[str, Stage], ends: Sequence[Route]) -> Stage:
+def _with_variants(stage: Stage | Fit, stages: Steps, ends: Sequence[Route]) -> Stage | Fit:
     """The stage with the variants that fall with it."""
     users = tuple(end.variant.name for end in ends if stage.name in _all_needs(end, stages))
     return dataclasses.replace(stage, variants=users)
 
 
-def _all_needs(end: Route, stages: Mapping[str, Stage]) -> set[str]:
+def _all_needs(end: Route, stages: Steps) -> set[str]:
     judging = [end.verdict, *end.also.values(), *([end.agrees] if end.agrees else [])]
     return set().union(*(_needs(name, stages) for name in judging))
 
 
-def _needs(name: str, stages: Mapping[str, Stage]) -> set[str]:
+def _needs(name: str, stages: Steps) -> set[str]:
     return {name}.union(*(_needs(n, stages) for n in stages[name].inputs.values()))
 
 
@@ -292,7 +378,7 @@ def ranking(job: Job, entrants: tuple[Entrant, ...]) -> Race | Count:
     """How the variants are ranked on the job's device: by time, or by instructions where it is simulated."""
     _check_passes(job)
     device, profile = job.device.value, job.profile.value
-    plugins = (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
+    plugins = device_plugins(job)
     if simulated := getattr(registry.load("transports", device.transport), "SIMULATED", ""):
         return Count(entrants, profile, simulated, plugins=plugins)
     energy = only_estimates(device)

@@ -49,12 +49,30 @@ def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]
     place = f"{where}: variant {variant.name}"
     calls: list[Call] = []
     for index, table in enumerate(variant.compress):
-        technique, options = _technique(table, kind, runtime.FORMAT, f"{place}: compress[{index}]")
-        module = registry.load("techniques", technique)
-        config.build(module.Options, options, f"{place}: compress[{index}] ({technique})")
-        calls += [*_travel(kind, module.READS, place), (f"techniques.{technique}:apply", options)]
-        kind = module.WRITES
+        found = _technique(table, kind, runtime.FORMAT, f"{place}: compress[{index}]")
+        for technique, options in _expanded(*found, f"{place}: compress[{index}]"):
+            module = registry.load("techniques", technique)
+            calls += [*_travel(kind, module.READS, place), (f"techniques.{technique}:apply", options)]
+            kind = module.WRITES
     return calls + _export(_travel(kind, (runtime.FORMAT,), place), variant, runtime, place)
+
+
+def _expanded(technique: str, options: dict[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
+    """The steps that one of a recipe stands for, each of its options there and right; raises ConfigError."""
+    module = registry.load("techniques", technique)
+    built = config.build(module.Options, options, f"{where} ({technique})")
+    steps = module.expand(built) if hasattr(module, "expand") else None
+    for name, inner in steps or ():
+        config.build(registry.load("techniques", name).Options, inner, f"{where} ({technique}: {name})")
+    return [(name, dict(inner)) for name, inner in steps] if steps else [(technique, options)]
+
+
+def precision(variant: Variant) -> str:
+    """What the steps of a variant make of its numbers: that of the last that provides one, else fp32."""
+    every = dict(registry.every("techniques"))
+    used = [str(table.get("use", "")) for table in variant.compress]
+    provided = [every[use].PROVIDES if use in every else use for use in used]
+    return next((word for word in reversed(provided) if word), "fp32")
 
 
 def _travel(start: str, goals: Sequence[str], where: str) -> list[Call]:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from edgecompress import envs, lifeline, registry
 from edgecompress.errors import EdgeError, StageFailed, kind_of
+from edgecompress.fit import Fit, seconds
 from edgecompress.model import Artifact, Choice, Context, Outcome, Search, Stage, sha256_of
 from edgecompress.store import Entry, Parts, Store, key_of
 
@@ -58,28 +59,41 @@ class Run:
     remeasure: bool = False
     listener: Listener = lambda event: None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    waiting: list[Stage] = field(default_factory=list)  # stages known to come, for the time left
+    choices: dict[str, Choice] = field(default_factory=dict)  # of each fit
+    waiting: list[Stage | Fit] = field(default_factory=list)  # steps known to come, for the time left
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
 
-    def stages(self, stages: Sequence[Stage], until: str = "") -> bool:
-        """Runs the stages in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
-        self.waiting = list(stages)
+    def stages(self, steps: Sequence[Stage | Fit], until: str = "") -> bool:
+        """Runs the steps in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
+        self.waiting = list(steps)
         while self.waiting:
-            stage = self.waiting.pop(0)
-            self.stage(stage)
-            if stage.name == until:
+            step = self.waiting.pop(0)
+            self.stage(step) if isinstance(step, Stage) else self.fit(step)
+            if step.name == until:
                 return True
         return False
 
     def search(self, search: Search) -> Choice:
         """Asks a search for stages until it chooses."""
-        end = time.monotonic() + search.estimate_s()
+        after_s, end = self.ahead_s, time.monotonic() + search.estimate_s()
         while not isinstance(step := search.step(self.outcomes), Choice):
-            self.ahead_s = max(0.0, end - time.monotonic() - sum(s.estimate_s for s in step))
+            self.ahead_s = after_s + max(0.0, end - time.monotonic() - sum(s.estimate_s for s in step))
             self.stages(step)
-        self.ahead_s = 0.0
+        self.ahead_s = after_s
         return step
+
+    def fit(self, fit: Fit) -> Outcome:
+        """Asks a fit until it chooses; its name then stands for the stage that it chose."""
+        later, after_s = self.waiting, self.ahead_s
+        self.ahead_s += sum(self._expected_s(step) for step in later)
+        choice = self.choices[fit.name] = self.search(fit)
+        self.waiting, self.ahead_s = later, after_s
+        chosen = self.outcomes[choice.stage] if choice.stage else Outcome(fit.name, "lost", reason=choice.reason)
+        outcome = dataclasses.replace(chosen, stage=fit.name, why_run=choice.reason)
+        self.outcomes[fit.name] = outcome
+        self.listener(Event("ended", fit.stage, outcome=outcome, left_s=self._left_s()))
+        return outcome
 
     def stage(self, stage: Stage) -> Outcome:
         """Runs one stage, or finds its result. An error of a stage that everything depends on is raised."""
@@ -148,11 +162,14 @@ class Run:
             parts |= {f"version of {p}": v for p, v in envs.versions(reference).items()}
         return parts
 
-    def _name(self, stage: Stage) -> str:
+    def _name(self, stage: Stage | Fit) -> str:
         return f"{self.scope}:{stage.name}"
 
     def _left_s(self) -> float:
-        return self.ahead_s + sum(self.store.expected_s(self._name(s)) or s.estimate_s for s in self.waiting)
+        return self.ahead_s + sum(self._expected_s(step) for step in self.waiting)
+
+    def _expected_s(self, step: Stage | Fit) -> float:
+        return self.store.expected_s(self._name(step)) or seconds(step)
 
     # ------------------------------------------------------------------ its worker
 
