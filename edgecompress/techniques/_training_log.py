@@ -1,0 +1,33 @@
+"""A log for TensorBoard, by its own writer of records: its writer of summaries would import TensorFlow."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = "log"  # of what is kept, this part stays for good
+FILE = "events.out.tfevents.0"  # TensorBoard knows it by the middle word
+VERSION = "brain.Event:2"  # of the format: the first record says it
+
+
+def available() -> bool:
+    """Whether a log can be written."""
+    return importlib.util.find_spec("tensorboard") is not None
+
+
+def write(keep: Path, step: int, values: Mapping[str, float]) -> None:
+    """Adds numbers under their tags, at a step (epochs that are done), to the log in `keep`."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    file = keep / FOLDER / FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    parts = [summary_pb2.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+    events = [event_pb2.Event(wall_time=time.time(), step=step, summary=summary_pb2.Summary(value=parts))]
+    if not file.exists():
+        events.insert(0, event_pb2.Event(wall_time=time.time(), file_version=VERSION))
+    with file.open("ab") as stream:  # in one write: a process killed meanwhile leaves whole records
+        for event in events:
+            RecordWriter(stream).write(event.SerializeToString())

@@ -1,0 +1,101 @@
+"""What training makes small: the error on the labels, and the distance to the unpruned net."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgecompress.errors import InputError
+
+Kind = Literal["cross_entropy", "mse"]
+Named = Mapping[str, Any]  # output -> torch tensor
+
+
+def kind_of(labels: Any) -> Kind:
+    """Cross entropy for labels that are whole numbers; the squared error for others, and where there are none."""
+    return "cross_entropy" if labels is not None and labels.dtype.kind in "iub" else "mse"
+
+
+def distillation(student: Any, teacher: Any, temperature: float) -> Any:
+    """T^2 KL(softmax(teacher / T) || softmax(student / T)), the mean over rows; both [..., classes].
+
+    Hinton, Vinyals & Dean 2015, arXiv:1503.02531, section 2: the square keeps the gradients as large as at T = 1.
+    """
+    from torch.nn import functional
+
+    soft = functional.log_softmax(teacher / temperature, dim=-1)
+    mine = functional.log_softmax(student / temperature, dim=-1)
+    each = functional.kl_div(mine, soft, reduction="none", log_target=True)
+    return temperature**2 * each.sum(dim=-1).mean()
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`kind` on the labels of the first output, and `distill` (0..1) of the way to the unpruned net's outputs."""
+
+    kind: Kind
+    distill: float
+    temperature: float
+    outputs: tuple[str, ...]  # those that are compared, the labelled one first
+
+    def loss(self, answers: Named, taught: Named | None, labels: Any) -> Any:
+        """(1 - distill) * the error on the labels + distill * the distance to what the unpruned net answered.
+
+        Without labels it is the distance alone, without the unpruned net the error alone. Raises InputError for labels
+        that do not fit the output.
+        """
+        if taught is None:
+            return self._error(answers[self.outputs[0]], labels)
+        if labels is None:
+            return self._distance(answers, taught)
+        error = self._error(answers[self.outputs[0]], labels)
+        return (1 - self.distill) * error + self.distill * self._distance(answers, taught)
+
+    def metric(self, against_labels: bool) -> str:
+        """What `scores` counts: top1, agreement (shares, higher is better), mse or distance (lower)."""
+        if self.kind == "cross_entropy":
+            return "top1" if against_labels else "agreement"
+        return "mse" if against_labels else "distance"
+
+    def scores(self, answers: Named, taught: Named | None, labels: Any) -> Any:
+        """One number per item, [n]: whether the best class is the label's (else the unpruned net's), or the error."""
+        first = self.outputs[0]
+        wanted = labels if taught is None else taught[first]
+        _check(self.kind, answers[first], wanted if taught is None else None)
+        if self.kind == "mse":
+            return (answers[first] - wanted).square().flatten(1).mean(dim=1)
+        best = wanted if taught is None else wanted.argmax(dim=-1)
+        return (answers[first].argmax(dim=-1) == best).float().reshape(len(best), -1).mean(dim=1)
+
+    def _error(self, output: Any, labels: Any) -> Any:
+        from torch.nn import functional
+
+        _check(self.kind, output, labels)
+        if self.kind == "mse":
+            return functional.mse_loss(output, labels.float())
+        return functional.cross_entropy(output.flatten(0, -2), labels.long().flatten())
+
+    def _distance(self, answers: Named, taught: Named) -> Any:
+        return sum(self._distances(answers, taught))
+
+    def _distances(self, answers: Named, taught: Named) -> Iterator[Any]:
+        from torch.nn import functional
+
+        first, *rest = self.outputs
+        if self.kind == "cross_entropy":
+            yield distillation(answers[first], taught[first], self.temperature)
+        else:
+            yield functional.mse_loss(answers[first], taught[first])
+        for name in rest:
+            yield functional.mse_loss(answers[name], taught[name])
+
+
+def _check(kind: Kind, output: Any, labels: Any) -> None:
+    """Raises InputError when labels do not fit an output."""
+    needed = list(output.shape[:-1] if kind == "cross_entropy" else output.shape)
+    if labels is not None and list(labels.shape) != needed:
+        raise InputError(
+            f"labels {list(labels.shape)} do not fit an output {list(output.shape)} for the loss {kind}: "
+            f"they must be {needed}; correct the labels, or choose another loss"
+        )
