@@ -1,4 +1,4 @@
-"""ResNet-20 for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2), shortcuts without parameters ("option A")."""
+"""ResNet-20 and -32 for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2), with shortcuts without parameters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from torch.nn import functional as F
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import shared_data
 
+DEV, MORE = "data/cifar10_dev.npz", "data/cifar10_train_more.npz"
 SPLITS = {
-    "calibrate": ("data/cifar10_dev.npz", "train"),
-    "select": ("data/cifar10_train_more.npz", "train"),
-    "test": ("data/cifar10_dev.npz", "test"),
+    "calibrate": [(DEV, "train")],
+    "select": [(MORE, "train")],
+    "test": [(DEV, "test")],
+    "train": [(DEV, "train"), (MORE, "train")],
 }
 
 
@@ -42,18 +44,20 @@ class Block(nn.Module):
         return F.relu(x + y)
 
 
-def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(2)))
+class ResNet(nn.Module):
+    """Three layers of so many blocks: 3 in ResNet-20, 5 in ResNet-32."""
 
-
-class ResNet20(nn.Module):
-    """Three layers of three blocks."""
-
-    def __init__(self) -> None:
+    def __init__(self, blocks: int) -> None:
         super().__init__()
+
+        def layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+            return nn.Sequential(
+                Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(blocks - 1))
+            )
+
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
-        self.layer1, self.layer2, self.layer3 = _layer(16, 16, 1), _layer(16, 32, 2), _layer(32, 64, 2)
+        self.layer1, self.layer2, self.layer3 = layer(16, 16, 1), layer(16, 32, 2), layer(32, 64, 2)
         self.linear = nn.Linear(64, 10)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -64,17 +68,28 @@ class ResNet20(nn.Module):
 
 
 def build() -> nn.Module:
-    """The trained net."""
-    net = ResNet20()
-    net.load_state_dict(load_file(shared_data.find("models/resnet20_cifar10.safetensors")))
+    """The trained ResNet-20."""
+    return _trained(ResNet(3), "models/resnet20_cifar10.safetensors")
+
+
+def build32() -> nn.Module:
+    """The trained ResNet-32."""
+    return _trained(ResNet(5), "models/resnet32_cifar10.safetensors")
+
+
+def _trained(net: nn.Module, weights: str) -> nn.Module:
+    net.load_state_dict(load_file(shared_data.find(weights)))
     return net.eval()
 
 
 def data(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
-    """(uint8 [32, 32, 3], class): calibrate and select are train images (the net has seen both), test is not."""
+    """(uint8 [32, 32, 3], class): all but test are train images, which the nets have seen."""
     if split not in SPLITS:
         return None
-    name, part = SPLITS[split]
+    return (item for name, part in SPLITS[split] for item in _items(name, part))
+
+
+def _items(name: str, part: str) -> Iterator[tuple[np.ndarray, int]]:
     with np.load(shared_data.find(name), allow_pickle=False) as file:
         images, labels = file[f"{part}_x"], file[f"{part}_y"]
-    return zip(images, labels.tolist(), strict=True)
+    yield from zip(images, labels.tolist(), strict=True)

@@ -18,7 +18,7 @@ import shared_data
 
 CONTEXT = 40  # characters that the net sees
 CHARACTERS = 465  # id 0 is padding, 464 is <s>, which stands between texts
-LINES = {"calibrate": (0, 400), "select": (400, 800), "test": (800, 2000)}  # texts of each split
+LINES = {"calibrate": (0, 400), "select": (400, 800), "test": (800, 2000), "train": (0, 800)}  # texts of each split
 
 
 class TextGenRNN(nn.Module):
