@@ -204,6 +204,7 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
         "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table, **unmeasured},
         "fits": {name: {"reason": c.reason, **c.table} for name, c in walk.choices.items()},
+        "made": {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
         "not_measured": _not_measured(walk, choice, options) if choice.stage else "",
@@ -217,6 +218,12 @@ def _raced(target: Target, race: Race | Count) -> dict[str, Any]:
     names = {*(e.name for e in race.entrants), *race.left_out}
     plain = dataclasses.asdict(target)
     return {**plain, "variant": [v for v in plain["variant"] if v["name"] in names]}
+
+
+def _made(outcome: Outcome) -> dict[str, Any]:
+    """What a technique tells of what it did for a variant; a second use of it in a recipe is called technique-2."""
+    name = outcome.stage.rpartition("/")[2]
+    return {"technique": name, "status": outcome.status, "reason": outcome.reason, "facts": dict(outcome.facts)}
 
 
 def _line(outcome: Outcome) -> dict[str, Any]:

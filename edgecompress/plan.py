@@ -42,6 +42,7 @@ class Route:
     verdict: str
     also: Mapping[str, str]  # another runtime of the same format -> the stage that verifies it there
     agrees: str = ""  # the stage that holds its answers on the device against those here
+    made: tuple[str, ...] = ()  # the stages of its techniques, in order
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
     torch = kind in ("module", "program")
     _check_data(source, torch)
     random = source.data == "random"
-    plain = dataclasses.replace(source, name="", description="", licence="")  # words change no data
+    plain = dataclasses.replace(source, name="", description="", licence="", augment=())  # these change no data
     data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}
     data_inputs = {"source": "source"} if random else {}
     load_inputs = {"samples": "data"} if torch else {}
@@ -200,7 +201,7 @@ def _chosen(job: Job) -> list[Variant]:
 
 def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> Route:
     """Adds the stages of one variant; those before its first technique are shared with the others."""
-    at, own = "source", False
+    at, own, made = "source", False, list[str]()
     for index, (call, options) in enumerate(calls):
         own = own or call.endswith(":apply") or bool(options)
         name = f"{variant.name}/{_short(call)}" if own else _short(call)
@@ -212,12 +213,13 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> 
             step = _aligned(job, variant, _step(job, name, (call, options), at), stages)
             goal = _goal(step)
             stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
+        made += [name] if call.endswith(":apply") else []
         at = name
     runtime = variant.runtime or job.target.value.runtime
     others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
     also = {other: f"{variant.name}/verify-{other}" for other in others}
     agrees = "" if job.context.device["here"] else f"{variant.name}/agree"
-    return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees)
+    return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees, tuple(made))
 
 
 def _goal(stage: Stage) -> Goal | None:
@@ -404,7 +406,9 @@ def _entrant(job: Job, end: Route) -> Entrant:
         untried={r: why for r in routes.others(job.target.value, end.runtime) if (why := _untried(r))},
         min_runtime=job.target.value.min_runtime,
         simulated=getattr(registry.load("runtimes", end.runtime), "SIMULATED", ""),
+        estimated=getattr(registry.load("runtimes", end.runtime), "ESTIMATES", ""),
         agrees=end.agrees,
+        made=end.made,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from edgecompress import registry, statistic
+from edgecompress import estimate, registry, statistic
 from edgecompress.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.settings import Limits, Profile
 
@@ -37,7 +37,9 @@ class Entrant:
     untried: Mapping[str, str] = field(default_factory=dict)  # another runtime -> why it is not tried here
     min_runtime: str = ""  # the one of them that must run it
     simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
+    estimated: str = ""  # who estimates its cycles where nothing is measured
     agrees: str = ""  # the stage that holds its answers on the device against those here
+    made: tuple[str, ...] = ()  # the stages of its techniques, in order
 
     def judged(self, outcomes: Outcomes) -> Outcome | None:
         """The outcome that decides whether it may ship: the first that is not well."""
@@ -77,7 +79,8 @@ class Race:
     def bound(self) -> str:
         """The most it can cost, in words."""
         if self.unmeasured:
-            return f"nothing is measured ({self.unmeasured}): the target's own order decides"
+            by = next((f"what {e.estimated} estimates" for e in self.entrants if e.estimated), "the target's own order")
+            return f"nothing is measured ({self.unmeasured}): {by} decides"
         sessions = sum(self._sizes())
         return (
             f"at most {self.profile.sessions} rounds, {sessions} sessions of {len(self.entrants)} variants, "
@@ -139,9 +142,17 @@ class Race:
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
 
     def _in_order(self, outcomes: Outcomes) -> Choice:
-        """Without a device of the target: the first variant of its order that kept its promises."""
-        chosen = next((e.name for e in self.entrants if e.passed(outcomes)), "")
+        """Without a device of the target: of those that kept their promises the best that its compiler estimates.
+
+        Without estimates: the first of the target's order.
+        """
+        found = self._estimates(outcomes)
+        chosen = estimate.best(found) or next(iter(found), "")
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
+
+    def _estimates(self, outcomes: Outcomes) -> dict[str, estimate.Estimate | None]:
+        """Of each variant that kept its promises what a compiler estimates, in the target's order."""
+        return {e.name: estimate.of(outcomes.get(e.artifact)) for e in self.entrants if e.passed(outcomes)}
 
     # ------------------------------------------------------------------ who runs
 
@@ -260,7 +271,8 @@ class Race:
 
     def _why(self, outcomes: Outcomes, chosen: str) -> str:
         if self.unmeasured:
-            said = FIRST if chosen else "no variant is left to ship"
+            first = estimate.why(self._estimates(outcomes)) or FIRST
+            said = first if chosen else "no variant is left to ship"
             return f"{said}; not measured on the target: {self.unmeasured}"
         times = self._medians(outcomes)
         others = {v: median(t) / median(times[chosen]) for v, t in times.items() if v != chosen}
@@ -309,9 +321,12 @@ class Race:
 
     def _unranked(self, outcomes: Outcomes, entrant: Entrant, chosen: str) -> tuple[str, str]:
         """The verdict on a variant that kept its promises and was not measured."""
-        if self.unmeasured:
-            return ("shipped", FIRST) if entrant.name == chosen else ("passed", f"after {chosen} in the target's order")
-        return "passed", f"not measured: {entrant.simulated} stands in for its runtime here"
+        if not self.unmeasured:
+            return "passed", f"not measured: {entrant.simulated} stands in for its runtime here"
+        found = self._estimates(outcomes)
+        if entrant.name == chosen:
+            return "shipped", estimate.why(found) or FIRST
+        return "passed", estimate.behind(found, entrant.name) or f"after {chosen} in the target's order"
 
     def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:
         if chosen not in times:

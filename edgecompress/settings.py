@@ -46,6 +46,7 @@ class Source:
     description: str = ""
     samples: int | None = None  # at most this many per split
     preprocess: Preprocess | None = None
+    augment: tuple[Literal["flip", "crop"], ...] = ()  # what training may do to an image: mirror it, shift it
     dynamic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # input -> axis -> "name:min..max"
     labels: tuple[str, ...] = ()  # class names
     licence: str = ""

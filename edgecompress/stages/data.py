@@ -64,7 +64,8 @@ def training(request: Request) -> Artifact:
     if TRAIN not in feed.sets:
         return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
     writer = _write(request.out / TRAIN, _named(feed.sets[TRAIN](None), TRAIN), source.preprocess)
-    facts = {"splits": {TRAIN: writer.count}, "labelled": tensors.LABELS in writer.columns}
+    labelled = tensors.LABELS in writer.columns
+    facts = {"splits": {TRAIN: writer.count}, "labelled": labelled, "augment": list(source.augment)}
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 
