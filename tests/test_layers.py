@@ -21,7 +21,7 @@ LEVELS = (
     "config emulated gate settings mil",
     "model",
     "registry sketch tensors tflite_file",
-    "costs envs",
+    "costs envs estimate",
     "agent",
     "bundle",
     "dispatch",
