@@ -1,0 +1,84 @@
+"""N of each M weights kept, 2 of 4 as NVIDIA's sparse tensor cores multiply them: the others are zero.
+
+The M are consecutive along the axis that is summed over: the inputs of a Linear, the input channels of a convolution
+at each place of its kernel, as its matrix product has them with the channels last (Mishra et al. 2021,
+arXiv:2104.08378). Those of a recurrent layer are its inputs and its hidden state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import torch_net
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques import _sparse
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+REQUIRES = ("torch", "safetensors")
+EXTRA = "torch"
+READS: tuple[str, ...] = ("module",)
+WRITES = "module"
+PROVIDES = ""
+NEEDS: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How many of how many stay, and where."""
+
+    n: int = 2  # kept
+    m: int = 4  # of so many
+    layers: tuple[str, ...] = ()  # patterns of layers; none: all but embeddings
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n < self.m:
+            raise ValueError("n is at least 1 and below m: n of each m weights are kept")
+
+
+def apply(request: Request) -> Artifact:
+    """The net with the m - n smallest of each m weights zero, of equals the first; they stay it in training.
+
+    input: "model". facts: {"sparsity": see `_sparse.told`}. Layers whose inputs are no multiple of m are left as they
+    are; raises InputError where that is all of them, and for layers that there are not.
+    """
+    options: Options = request.options
+    net = torch_net.rebuild(request.model)
+    wanted = _sparse.chosen(_sparse.weights(net), options.layers)
+    left = {weight.layer: why for weight in wanted if (why := _unfit(weight, options.m))}
+    fit = [weight for weight in wanted if weight.layer not in left]
+    if not fit:
+        said = "; ".join(f"{layer}: {why}" for layer, why in left.items())
+        raise InputError(f"prune_nm: no layer can keep {options.n} of each {options.m} weights: {said}")
+    gone = {weight.parameter: pattern(weight.magnitudes, options.n, options.m, _summed(weight)) for weight in fit}
+    return _sparse.zeroed(request, net, gone, left, f"{options.n}:{options.m}")
+
+
+def pattern(magnitudes: Array, n: int, m: int, axis: int) -> Array:
+    """Which elements go: of each m consecutive ones along the axis all but the n largest, of equals the first."""
+    import numpy as np
+
+    groups = np.moveaxis(magnitudes, axis, -1)
+    order = np.argsort(groups.reshape(-1, m), axis=-1, kind="stable")
+    found = np.zeros(order.shape, bool)
+    np.put_along_axis(found, order[:, : m - n], True, axis=-1)
+    return np.moveaxis(found.reshape(groups.shape), -1, axis)
+
+
+def _summed(weight: _sparse.Weight) -> int:
+    """The axis over which a product sums: [out, in, *kernel], of a transposed convolution [in, out, *kernel]."""
+    return 0 if getattr(weight.module, "transposed", False) else 1
+
+
+def _unfit(weight: _sparse.Weight, m: int) -> str:
+    """Why a weight has no groups of m, or ""."""
+    if weight.aside == _sparse.LOOKED_UP:
+        return weight.aside
+    axis = _summed(weight)
+    inputs = weight.tensor.shape[axis] // (weight.module.groups if axis == 0 else 1)
+    return f"it sums over {inputs}, no multiple of {m}" if inputs % m else ""
