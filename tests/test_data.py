@@ -147,6 +147,31 @@ def test_a_factory_without_any_split_says_so(tmp_path: Path, factory: Callable[[
         run(tmp_path, factory(lambda split: None))
 
 
+def test_data_to_train_on_is_a_split_of_its_own_that_nothing_else_reads(
+    tmp_path: Path, factory: Callable[[Fn], str]
+) -> None:
+    asked: list[str] = []
+
+    def items(split: str) -> Any:
+        asked.append(split)
+        return iter([(np.full(3, i, np.float32), i) for i in range(100 if split == "train" else 4)])
+
+    reference = factory(items)
+    run(tmp_path / "data", reference)
+    assert "train" not in asked
+    source = dataclasses.asdict(Source("m", reference, augment=("flip",), samples=2))
+    (tmp_path / "out").mkdir()
+    made = data.training(Request({}, tmp_path / "out", {"source": source}))
+    assert made.facts == {"splits": {"train": 100}, "labelled": True, "augment": ["flip"]}
+    assert tensors.load(made, "train", "input").shape == (100, 3)
+
+
+def test_data_without_a_split_to_train_on_says_none(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    source = dataclasses.asdict(Source("m", factory(lambda split: None if split == "train" else iter([np.ones(1)]))))
+    made = data.training(Request({}, tmp_path, {"source": source}))
+    assert made.facts["splits"] == {"train": 0}
+
+
 @pytest.mark.parametrize(
     ("reference", "says"),
     [

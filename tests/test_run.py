@@ -83,6 +83,26 @@ def test_changed_code_of_a_plug_in_is_the_reason_for_a_re_run(made: Made, techni
     assert walk.stage(stage).why_run == "changed: code of plugin_probe"
 
 
+def test_what_a_stage_keeps_outlives_a_kill_and_goes_when_it_has_its_result(
+    made: Made, technique: Callable[[str], Stage]
+) -> None:
+    body = (
+        "import os, signal\nkept = request.keep / 'checkpoint'\nif not kept.exists():\n"
+        "    (request.keep / 'log').mkdir(parents=True)\n    (request.keep / 'log' / 'events').write_text('a')\n"
+        "    kept.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "print('resumed from', kept.read_text())\n"
+    )
+    walk = made()
+    stage = technique(body + DONE)
+    with pytest.raises(StageFailed, match="SIGKILL"):
+        walk.stage(stage)
+    outcome = walk.stage(stage)
+    assert "resumed from half" in Path(outcome.log).read_text()
+    assert [p.name for p in (walk.store.root / "kept").rglob("*") if p.is_file()] == ["events"]
+    walk.store.collect(0.0)
+    assert not any((walk.store.root / "kept").iterdir())
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "message"),
     [

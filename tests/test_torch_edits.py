@@ -163,5 +163,5 @@ def test_a_technique_that_broke_the_weights_is_told(tmp_path: Path) -> None:
     model = conformance.net("module", tmp_path)
     broken = torch_net.rebuild(model)
     broken[0].weight.data[0, 0, 0, 0] = float("nan")
-    with pytest.raises(StageFailed, match="weight '0.weight' holds 1 NaN and 0 infinite values"):
+    with pytest.raises(StageFailed, match=r"weight '0\.weight' holds 1 NaN and 0 infinite values"):
         torch_net.save(broken, Request({"model": model}, tmp_path), [])
