@@ -59,7 +59,7 @@ class Pace:
 def in_words(seconds: float) -> str:
     """`, 40 s left`; `, 4 min left`; `, 1 h 5 min left`."""
     minutes = round(seconds / 60)
-    if minutes < 2:
+    if seconds < 120:
         return f", {round(seconds)} s left"
     return f", {minutes} min left" if minutes < 60 else f", {minutes // 60} h {minutes % 60} min left"
 
@@ -124,7 +124,7 @@ class Training:
         generator, layouts = np.random.default_rng(seeds), images(self.items.model)
         for step, index in enumerate(shuffled(self.items.count, self.size, generator)):
             inputs, labels = self.items.take(index)
-            yield augmented(inputs, layouts, self.options.augment, generator), labels
+            yield augmented(inputs, layouts, self.options.augment or (), generator), labels
             self._tell(epoch, step + 1)
 
     def call(self, net: Any, inputs: dict[str, Any]) -> dict[str, Any]:

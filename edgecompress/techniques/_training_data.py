@@ -93,7 +93,7 @@ def images(model: Artifact) -> dict[str, str]:
     return {spec.name: spec.layout for spec in model.inputs if len(spec.shape) == 4 and spec.layout in LAYOUTS}
 
 
-def check_augment(augment: tuple[Augment, ...], items: Items) -> None:
+def check_augment(augment: tuple[Augment, ...] | None, items: Items) -> None:
     """Raises InputError where there is no picture to augment, or labels that would have to move with it."""
     if augment and not images(items.model):
         raise InputError(

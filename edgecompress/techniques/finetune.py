@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ class Options:
     rewind: Literal["none", "lr", "weights"] = "none"  # the last `epochs` of the schedule of the dense net's training
     original_epochs: int | None = None  # how many that training had, where something is rewound
     early: str = ""  # rewind = "weights": a .safetensors file of the dense net's weights `epochs` before its end
-    augment: tuple[Augment, ...] = ()  # of pictures: "flip" mirrors, "crop" moves by 4 pixels at most
+    augment: tuple[Augment, ...] | None = None  # flip mirrors, crop moves by 4 pixels at most; None: what the source says
     distill: float = 0.9  # 0: labels alone .. 1: what the unpruned net answers alone
     temperature: float = 4.0  # of the distillation of classes
     loss: Literal["auto", "cross_entropy", "mse"] = "auto"  # auto: by the labels, whole numbers are classes
@@ -88,6 +88,7 @@ def apply(request: Request) -> Artifact:
     """
     import torch
 
+    request = replace(request, options=_settled(request))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what makes cuBLAS deterministic
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = torch_net.rebuild(request.model)
@@ -100,6 +101,13 @@ def apply(request: Request) -> Artifact:
         _train(net, training)
     net = net.to("cpu").eval()
     return torch_net.save(net, request, [], _facts(training))
+
+
+def _settled(request: Request) -> Options:
+    """The options, with the source's own augmentation where they name none."""
+    options: Options = request.options
+    said = tuple(request.inputs["training"].facts.get("augment", ()))
+    return options if options.augment is not None else replace(options, augment=said)
 
 
 def _facts(training: Training) -> dict[str, Any]:
