@@ -39,7 +39,7 @@ def best(found: Mapping[str, Estimate | None]) -> str:
 def why(found: Mapping[str, Estimate | None]) -> str:
     """Why the best is it; empty where estimates rank nothing."""
     winner = found.get(best(found))
-    return f"the fewest cycles, estimated by {winner['source']}" if winner else ""
+    return f"the best by what {winner['source']} estimates" if winner else ""
 
 
 def behind(found: Mapping[str, Estimate | None], name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from edgecompress.stages.report.numbers import (
     COUNTED,
+    CYCLES,
     Number,
     guessed,
     is_bound,
@@ -26,6 +27,10 @@ Change = dict[str, Any]
 ROWS: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
     ("latency", "Latency, median", "lower", ("faster", "slower"), "median_ms"),
     (COUNTED, "Instructions, simulated", "lower", ("fewer", "more"), ""),
+    (CYCLES, "Cycles, estimated", "lower", ("fewer", "more"), ""),
+    ("npu_time", "Inference, estimated", "lower", ("faster", "slower"), ""),
+    ("sram", "SRAM, estimated", "lower", ("less", "more"), ""),
+    ("flash", "Flash, estimated", "lower", ("less", "more"), ""),
     ("throughput", "Throughput", "higher", ("more", "less"), ""),
     ("accuracy", "Accuracy", "higher", ("better", "worse"), ""),
     ("size", "Size", "lower", ("smaller", "larger"), ""),
@@ -50,15 +55,23 @@ def subject(report: Mapping[str, Any]) -> str:
 
 
 def ranked_by(report: Mapping[str, Any]) -> str:
-    """What the variants are ranked by: "latency", or "instructions" where a simulator counted them."""
-    return COUNTED if any(known(v["numbers"][COUNTED]) for v in report["variants"]) else "latency"
+    """What the variants are ranked by: "latency", "instructions" that a simulator counted, or estimated "cycles".
+
+    Cycles only where nothing was measured, and all estimates were made in the same way.
+    """
+    every = [v["numbers"] for v in report["variants"]]
+    if any(known(numbers[COUNTED]) for numbers in every):
+        return COUNTED
+    estimated = {numbers[CYCLES]["source"] for numbers in every if known(numbers.get(CYCLES))}
+    timed = any(known(numbers["latency"]) for numbers in every)
+    return CYCLES if len(estimated) == 1 and not timed else "latency"
 
 
 def baseline(report: Mapping[str, Any]) -> str:
     """The variant to beat: the best reference that was measured, the subject left out; empty when there is none."""
     by = ranked_by(report)
     others = [v for v in report["variants"] if v["reference"] and v["name"] != report["subject"]]
-    measured = [v for v in others if known(v["numbers"][by])]
+    measured = [v for v in others if known(v["numbers"].get(by))]
     fastest = min(measured, key=lambda v: v["numbers"][by]["value"], default=None)
     return fastest["name"] if fastest else ""
 
@@ -73,7 +86,7 @@ def table(report: Mapping[str, Any]) -> list[Row]:
     after, before = find(report, report["subject"]), find(report, report["baseline"])
     if after is None:
         return []
-    rows = [_row(report, metric, before, after) for metric, *_ in ROWS]
+    rows = [_row(report, metric, before, after) for metric, *_ in ROWS if metric in after["numbers"]]
     return [r for r in rows if known(r["after"]) or known(r["before"]) or r["metric"] in ("energy_gross", "accuracy")]
 
 
@@ -83,7 +96,7 @@ def _row(report: Mapping[str, Any], metric: str, before: dict[str, Any] | None, 
         return _accuracy(after)
     if metric == "size":
         before = _same_kind(report, after) or before
-    old = before["numbers"][metric] if before else None
+    old = before["numbers"].get(metric) if before else None
     new = after["numbers"][metric]
     change, why = None, "nothing to compare with"
     if before and old:

@@ -22,6 +22,7 @@ from edgecompress.stages.report.marks import (
 )
 from edgecompress.stages.report.numbers import (
     COUNTED,
+    CYCLES,
     guessed,
     known,
     plain,
@@ -33,12 +34,13 @@ from edgecompress.stages.report.shapes import ecdf, histogram, strip
 from edgecompress.stages.report.vega import Spec, layer, told, unit
 
 TOP = 10  # operators in a panel
-LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions"}
+LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions", CYCLES: "takes fewer cycles"}
 FILLED = {
     "latency": "Filled: shipped. Pale: it lost the race or is the one to beat. Hollow: it failed a check",
     COUNTED: "Dashed and hollow: simulated, and faintly filled: shipped",
+    CYCLES: "Dashed and hollow: estimated, and faintly filled: shipped",
 }
-NOT_RANKED = {"latency": "not raced", COUNTED: "not counted"}
+NOT_RANKED = {"latency": "not raced", COUNTED: "not counted", CYCLES: "not estimated"}
 
 
 def every(report: Report) -> list[Figure]:
@@ -125,7 +127,7 @@ def _higher(shown: Sequence[Mapping[str, Any]]) -> bool:
 
 def _points(report: Report, shown: Sequence[Mapping[str, Any]], by: str) -> tuple[Values, float | None, str]:
     """The points, where the lane of those without a latency begins (None: nowhere), and the x scale."""
-    times = [v["numbers"][by]["value"] for v in shown if known(v["numbers"][by])] or [1.0]
+    times = [v["numbers"][by]["value"] for v in shown if known(v["numbers"].get(by))] or [1.0]
     scale = "log" if max(times) > 4 * min(times) else "linear"
     ratio = max(max(times) / min(times), 1.5)
     edge, lane = max(times) * ratio**0.12, max(times) * ratio**0.25
@@ -135,7 +137,7 @@ def _points(report: Report, shown: Sequence[Mapping[str, Any]], by: str) -> tupl
     for number, point in enumerate(points, 1):
         point["number"] = str(number)
     _dodge(points, scale)
-    return points, edge if any(not known(v["numbers"][by]) for v in shown) else None, scale
+    return points, edge if any(not known(v["numbers"].get(by)) for v in shown) else None, scale
 
 
 def _dodge(points: Values, scale: str) -> None:
@@ -155,7 +157,7 @@ def _dodge(points: Values, scale: str) -> None:
 
 def _point(report: Report, variant: Mapping[str, Any], lane: float, by: str) -> dict[str, Any]:
     n = variant["numbers"]
-    raced = known(n[by])
+    raced = known(n.get(by))
     rank = f"{text(n[by])}{' instructions' if by == COUNTED else ''}" if raced else NOT_RANKED[by]
     opacity = {"shipped": 0.95, "measured": 0.95, "lost": 0.0, "failed": 0.0}.get(variant["verdict"], 0.3)
     words = f"{variant['name']}: {rank}, {text(n['accuracy'])}, {text(n['size'])}"
@@ -166,7 +168,7 @@ def _point(report: Report, variant: Mapping[str, Any], lane: float, by: str) -> 
         "y": n["accuracy"]["value"],
         "bytes": n["size"]["value"] or 0,
         "fill": colour(report, variant["name"]),
-        "opacity": min(opacity, 0.15) if guessed(n[by]) else opacity,
+        "opacity": min(opacity, 0.15) if raced and guessed(n[by]) else opacity,
         "says": f"{words} ({why})",
     }
 
@@ -182,8 +184,8 @@ def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) 
         if scale == "log"
         else [min(xs) - 0.25 * (max(xs) - min(xs) or 1), max(xs) * 1.1]
     )
-    title = {"latency": "latency, ms", COUNTED: "instructions, simulated"}[by]
-    short = {"format": "~s"} if by == COUNTED else {}
+    title = {"latency": "latency, ms", COUNTED: "instructions, simulated", CYCLES: "cycles, estimated"}[by]
+    short = {} if by == "latency" else {"format": "~s"}
     wide = axis(title, values=ticks(domain[0], edge or domain[1], scale), grid=True, **short)
     x = quantity("x", wide, type=scale, domain=domain)
     y = quantity("y", axis("accuracy", grid=True, format=".3~%" if share else "~g"), domain=heights)
@@ -193,7 +195,7 @@ def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) 
         "legend": None,
         "scale": {"type": "linear", "zero": True, "range": [40, 900]},
     }
-    dashed = {"strokeDash": [4, 2]} if by == COUNTED else {}
+    dashed = {} if by == "latency" else {"strokeDash": [4, 2]}
     circles = told(points, {"type": "point", "strokeWidth": 2, **dashed}, "variant", x=x, y=y, size=size, **paint())
     label = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": -1}
     number = {"field": "number", "type": "nominal"}

@@ -6,9 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.stages.report import counts, deltas, figures, pareto, pass_tables, place, power, roofline, tables
+from edgecompress.stages.report import (
+    counts,
+    deltas,
+    estimates,
+    figures,
+    pareto,
+    pass_tables,
+    place,
+    power,
+    roofline,
+    tables,
+)
 from edgecompress.stages.report.marks import Figure, Panel, colour, dash
-from edgecompress.stages.report.numbers import interval, known, provenance, text
+from edgecompress.stages.report.numbers import CYCLES, interval, known, provenance, text
 from edgecompress.stages.report.tables import Table
 from edgecompress.stages.report.tags import Raw, bdi, tag, void
 
@@ -17,6 +28,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 TILES = (
     "latency",
     "instructions",
+    "cycles",
+    "npu_time",
+    "sram",
+    "flash",
     "size",
     "accuracy",
     "peak_rss",
@@ -131,6 +146,7 @@ def _sections(report: Report) -> list[Raw]:
             "Operators",
             rows(tables.operators),
             *_titled(report, tables.fallback),
+            *_titled(report, estimates.left),
             fig("operators"),
             fig("roofline"),
             *_titled(report, roofline.table),
@@ -152,7 +168,9 @@ def _sections(report: Report) -> list[Raw]:
 
 
 def _speed(report: Report, rows: Any, fig: Any) -> Raw:
-    """Latency, or on a simulated device instructions: there nothing is timed."""
+    """Latency; on a simulated device instructions, on one that is not at hand estimates: there nothing is timed."""
+    if deltas.ranked_by(report) == CYCLES:
+        return section("Estimates", rows(estimates.table))
     if deltas.ranked_by(report) != "latency":
         said = [tag("li", bdi(line)) for line in counts.kernels(report)]
         return section("Instructions", rows(counts.table), tag("ul", said, class_="said"), fig("instructions"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.stages.report import counts, pareto, pass_tables, place, power, roofline, tables
+from edgecompress.stages.report import counts, estimates, pareto, pass_tables, place, power, roofline, tables
 from edgecompress.stages.report.tables import Table
 
 SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
@@ -32,6 +32,7 @@ def _tables(report: Mapping[str, Any]) -> list[Table]:
         tables.variants,
         tables.slow,
         counts.table,
+        estimates.table,
         tables.latencies,
         tables.memory,
         tables.energy,
@@ -44,6 +45,7 @@ def _tables(report: Mapping[str, Any]) -> list[Table]:
         tables.outputs,
         tables.checks,
         tables.fallback,
+        estimates.left,
         tables.operators,
         tables.sessions,
     )

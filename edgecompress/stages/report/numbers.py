@@ -13,6 +13,7 @@ from edgecompress.model import Measured
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
 COUNTED = "instructions"  # a simulator's, and yet exact: written in full, never with ≈
+CYCLES = "cycles"  # that a compiler estimates
 DASH = "–"
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.stages.report import deltas
-from edgecompress.stages.report.numbers import DASH, known, plain, provenance, significant, text
+from edgecompress.stages.report.numbers import COUNTED, CYCLES, DASH, known, plain, provenance, significant, text
 
 Report = Mapping[str, Any]
-RANKS = {"latency": "latency", "instructions": "instructions (simulated)"}
+RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
 ENERGY = ("energy_gross", "energy_net", "inferences_per_joule", "power")
 
 
@@ -53,7 +53,7 @@ def variants(report: Report) -> Table:
 def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
     n = variant["numbers"]
     why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
-    return variant["name"], variant["runtime"], text(n[by]), text(n["accuracy"]), text(n["size"]), why
+    return variant["name"], variant["runtime"], text(n.get(by)), text(n["accuracy"]), text(n["size"]), why
 
 
 def sessions(report: Report) -> Table:

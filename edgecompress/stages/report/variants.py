@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.model import Artifact, Request, sha256_of
-from edgecompress.stages.report import counts, place, power
+from edgecompress.stages.report import counts, estimates, place, power
 from edgecompress.stages.report.numbers import COUNTED, Number, missing, number
 from edgecompress.stages.report.sessions import Session, bounds, of_variant, values
 from edgecompress.statistic import ENOUGH
@@ -55,6 +55,7 @@ def one(request: Request, name: str) -> Variant:
         "count": counts.of_variant(inputs.get("count"), name),
         "power_trace": power.trace(inputs.get("energy"), name),
         "agree": place.agreement(inputs.get(f"{name}/agree")),
+        "estimate": estimates.of_variant(artifact),
     }
 
 
@@ -94,6 +95,7 @@ def _numbers(request: Request, name: str, sessions: Sequence[Session], reason: s
         "latency": latency,
         **_percentiles(sessions, why),
         COUNTED: _instructions(request, name, reason),
+        **estimates.numbers(artifact),
         "throughput": _throughput(latency, request.context.batch),
         **{metric: _median(sessions, metric, (key, unit), why) for metric, key, unit in PER_SESSION},
         "accuracy": _accuracy(verdict, reason),

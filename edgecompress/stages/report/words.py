@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgecompress.stages.report import counts, noise, passes, place
+from edgecompress.stages.report import counts, estimates, noise, passes, place
 from edgecompress.stages.report.deltas import find, ranked_by
-from edgecompress.stages.report.numbers import COUNTED, guessed, known, plural, text
+from edgecompress.stages.report.numbers import COUNTED, CYCLES, guessed, known, plural, text
 
 Report = Mapping[str, Any]
 METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has one of them
@@ -40,12 +40,15 @@ def _shipped(report: Report) -> str:
 
 
 def _took(n: Mapping[str, Any]) -> str:
-    return f"{text(n)} instructions per inference (simulated)" if n["unit"] == COUNTED else text(n)
+    said = {COUNTED: " instructions per inference (simulated)", CYCLES: " (estimated)"}
+    return f"{text(n)}{said.get(n['unit'], '')}"
 
 
 def _change(row: Mapping[str, Any]) -> str:
     if row["metric"] == COUNTED:
         return f"{row['says']} instructions than {row['before_of']} (simulated)"
+    if row["metric"] == CYCLES:
+        return f"{row['says']} than {row['before_of']}"
     if row["change"]["called"] == "same":
         return f"as {row['before_of']}: {row['says']}"
     return f"{row['says']} than {row['before_of']}"
@@ -93,7 +96,8 @@ def _warnings(report: Report) -> Iterator[str]:
     if data.get("random"):
         yield "The data is random: accuracy and calibration say nothing about real inputs."
     if why := report["choice"]["unmeasured"]:
-        yield f"Not measured on the target: {why}. No number of another machine ranks the variants: their order does."
+        ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
+        yield f"Not measured on the target: {why}. No number of another machine ranks the variants: {ranks}."
     if why := report["not_measured"]:
         yield f"Energy had to be measured: {why}."
     yield from counts.apart(report)
@@ -148,6 +152,7 @@ def _notes(report: Report) -> Iterator[str]:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
         yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
     yield from _of_the_device(report)
+    yield from estimates.notes(report)
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
     subject = find(report, report["subject"])
