@@ -46,6 +46,9 @@ METRICS = (
     Metric("load_ms", "load", "Load", "lower", FASTER, "load_ms"),
     Metric("first_ms", "first", "First inference", "lower", FASTER, "first_ms", per_run=True),
     Metric("instructions", "instructions", "Instructions, simulated", "lower", ("fewer", "more"), per_run=True),
+    Metric("cycles", "cycles", "Cycles, estimated", "lower", ("fewer", "more"), per_run=True, of_device=False),
+    Metric("sram_bytes", "sram", "SRAM, estimated", "lower", LESS, per_run=True, of_device=False),
+    Metric("flash_bytes", "flash", "Flash, estimated", "lower", LESS, of_device=False),
     Metric("size_bytes", "size", "Size", "lower", ("smaller", "larger"), of_device=False),
     Metric("peak_rss_bytes", "peak_rss", "Peak memory", "lower", LESS, "memory.peak_rss_bytes", per_run=True),
     Metric("energy_gross_mj", "energy_gross", "Energy per inference", "lower", LESS),
@@ -56,7 +59,7 @@ METRICS = (
 BY_NAME = {m.name: m for m in METRICS}
 DROP = "accuracy_drop"  # of --fail-if: how much worse the accuracy is than the baseline's
 EXACT = ("size_bytes", "instructions", "accuracy")  # the same when measured again: the value is its own interval
-RANKING = ("latency_ms", "instructions")  # what decides who is first: the first that somebody has
+RANKING = ("latency_ms", "instructions", "cycles")  # what decides who is first: the first that somebody has
 
 
 @dataclass(frozen=True)
