@@ -47,7 +47,9 @@ class Options:
     rewind: Literal["none", "lr", "weights"] = "none"  # the last `epochs` of the schedule of the dense net's training
     original_epochs: int | None = None  # how many that training had, where something is rewound
     early: str = ""  # rewind = "weights": a .safetensors file of the dense net's weights `epochs` before its end
-    augment: tuple[Augment, ...] | None = None  # flip mirrors, crop moves by 4 pixels at most; None: what the source says
+    augment: tuple[Augment, ...] | None = (
+        None  # flip (mirror), crop (shift by 4 pixels at most); None: as the source says
+    )
     distill: float = 0.9  # 0: labels alone .. 1: what the unpruned net answers alone
     temperature: float = 4.0  # of the distillation of classes
     loss: Literal["auto", "cross_entropy", "mse"] = "auto"  # auto: by the labels, whole numbers are classes

@@ -1,0 +1,690 @@
+"""Training after compression: what is regained, what stays zero, what a kill costs, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgecompress import tensors, torch_net, zoo
+from edgecompress.demo import net as demo
+from edgecompress.errors import EdgeError, InputError, StageFailed
+from edgecompress.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.stages import trace
+from edgecompress.techniques import _training as training
+from edgecompress.techniques import _training_checkpoint as checkpoint
+from edgecompress.techniques import _training_data as data
+from edgecompress.techniques import _training_log as log
+from edgecompress.techniques import _training_losses as losses
+from edgecompress.techniques import _training_rates as rates
+from edgecompress.techniques import finetune
+
+pytestmark = pytest.mark.slow
+
+Arrays = Mapping[str, Any]
+ITEMS, BATCH = 96, 32
+QUICK = {"epochs": 2, "batch_size": BATCH, "lr": 0.01}
+
+# --------------------------------------------------------------------------- nets and data
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def samples(out: Path, splits: Mapping[str, Arrays], layout: str = "") -> Artifact:
+    """Splits on disk; their names without "labels" are the inputs."""
+    for split, arrays in splits.items():
+        tensors.write_split(out / split, arrays)
+    first = next(iter(splits.values()))
+    batch = Dim("batch", 1, 1 << 20)
+    named = {n: a for n, a in first.items() if n != tensors.LABELS}
+    specs = tuple(TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype), layout) for n, a in named.items())
+    facts = {"splits": {split: len(next(iter(arrays.values()))) for split, arrays in splits.items()}}
+    return Artifact(out, "samples", specs, (), facts).write()
+
+
+def changed(dense: Artifact, out: Path, by: float, edits: Sequence[Any] = ()) -> Artifact:
+    """The net with each weight changed by a part of itself, or set to zero where the edits say "zeros"."""
+    import torch
+
+    net = torch_net.rebuild(dense)
+    zeroed = {name for edit in edits for name in edit["parameters"]}
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weight in net.named_parameters():
+            weight.mul_(1 + by * torch.randn_like(weight))
+            if name in zeroed:
+                weight.mul_(torch.rand_like(weight) > 0.5)
+    return torch_net.save(net, Request({"model": dense}, folder(out)), edits)
+
+
+@dataclasses.dataclass
+class Case:
+    """A net, what became of it, and its data."""
+
+    root: Path
+    dense: Artifact
+    model: Artifact
+    samples: Artifact
+    training: Artifact
+    counter: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def request(self, keep: Path | None = None, **options: Any) -> Request:
+        inputs = {"model": self.model, "dense": self.dense, "samples": self.samples, "training": self.training}
+        out = folder(self.root / f"out{next(self.counter)}")
+        return Request(inputs, out, finetune.Options(**{**QUICK, **options}), keep=keep)
+
+    def train(self, keep: Path | None = None, **options: Any) -> Artifact:
+        return finetune.apply(self.request(keep, **options))
+
+
+def zoo_case(root: Path, name: str, labels: str = "classes", by: float = 0.3, edits: Sequence[Any] = ()) -> Case:
+    """A net of the zoo with drawn data; the labels are what the dense net says ("" for none, "real": its outputs)."""
+    import torch
+
+    layout = "NCHW" if name == "residual_cnn" else ""
+    drawn = {split: zoo.draw(zoo.NETS[name], ITEMS, seed) for seed, split in enumerate(("train", "select", "test"))}
+    bare = samples(root / "bare", drawn, layout)
+    dense = trace.load(Request({"samples": bare}, folder(root / "dense"), {"model": f"edgecompress.zoo:{name}"}))
+    net = torch_net.rebuild(dense)
+    for arrays in drawn.values():
+        said = torch_net.outputs(net, dense, {n: torch.from_numpy(a) for n, a in arrays.items()})
+        first = next(iter(said.values()))
+        if labels:
+            arrays[tensors.LABELS] = (first.argmax(-1) if labels == "classes" else first).numpy()
+    chosen = samples(root / "samples", {"select": drawn["select"], "test": drawn["test"]}, layout)
+    train = samples(root / "training", {"train": drawn["train"]}, layout)
+    return Case(root, dense, changed(dense, root / "model", by, edits), chosen, train)
+
+
+@pytest.fixture(scope="module")
+def residual(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return zoo_case(tmp_path_factory.mktemp("residual"), "residual_cnn")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """The embedded demo, its weights changed so far that it knows little."""
+    root = tmp_path_factory.mktemp("digits")
+    splits = {split: split_of_digits(split) for split in ("train", "calibrate", "select", "test")}
+    train = samples(root / "training", {"train": splits.pop("train")}, "NCHW")
+    chosen = samples(root / "samples", splits, "NCHW")
+    dense = trace.load(Request({"samples": chosen}, folder(root / "dense"), {"model": "edgecompress.demo.net:build"}))
+    return Case(root, dense, changed(dense, root / "model", 0.6), chosen, train)
+
+
+@pytest.fixture(scope="module")
+def unlabelled(digits: Case, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """The same without labels to learn from, or to choose by."""
+    root = tmp_path_factory.mktemp("unlabelled")
+    train, select = ({"input": split_of_digits(split)["input"]} for split in ("train", "select"))
+    chosen, learned = samples(root / "s", {"select": select}, "NCHW"), samples(root / "t", {"train": train}, "NCHW")
+    return dataclasses.replace(digits, root=root, samples=chosen, training=learned)
+
+
+def split_of_digits(split: str) -> dict[str, Any]:
+    images, labels = zip(*(demo.data(split) or ()), strict=True)
+    return {
+        "input": ((np.stack(images)[:, None] / 16 - 0.3) / 0.37).astype(np.float32),
+        tensors.LABELS: np.array(labels),
+    }
+
+
+def logits(case: Case, model: Artifact) -> Any:
+    """What a net answers to the test split."""
+    import torch
+
+    inputs = next(tensors.batches(case.samples, "test", tensors.count(case.samples, "test"), model=model))
+    named = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    return next(iter(torch_net.outputs(torch_net.rebuild(model), model, named).values())).numpy()
+
+
+def agreement(case: Case, model: Artifact) -> float:
+    """Share of test items that get the class that the dense net gives them."""
+    return float((logits(case, model).argmax(-1) == logits(case, case.dense).argmax(-1)).mean())
+
+
+def accuracy(case: Case, model: Artifact) -> float:
+    return float((logits(case, model).argmax(-1) == tensors.labels(case.samples, "test")).mean())
+
+
+def weights(model: Artifact) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in torch_net.rebuild(model).state_dict().items()}
+
+
+def assert_equal(a: Artifact, b: Artifact) -> None:
+    """Bit for bit, and in what is told of them."""
+    assert a.sha256 == b.sha256
+    assert a.facts == b.facts
+
+
+# --------------------------------------------------------------------------- what training gives
+
+
+def test_a_damaged_net_regains_its_accuracy_on_the_digits(digits: Case) -> None:
+    trained = digits.train(epochs=2, batch_size=128, lr=0.05)
+    assert accuracy(digits, digits.model) < 0.5
+    assert accuracy(digits, trained) > 0.9
+    assert [e["epoch"] for e in trained.facts["epochs"]] == [1, 2]
+    facts = {k: trained.facts[k] for k in ("samples", "split", "batch_size", "distill", "metric")}
+    assert facts == {"samples": 997, "split": "train", "batch_size": 128, "distill": 0.9, "metric": "top1"}
+    assert trained.facts["epochs"][-1]["select"] > 0.9
+
+
+@pytest.mark.parametrize(("loss", "metric"), [("auto", "distance"), ("cross_entropy", "agreement")])
+def test_without_labels_distillation_alone_lifts_the_agreement_with_the_dense_net(
+    digits: Case, unlabelled: Case, loss: str, metric: str
+) -> None:
+    trained = unlabelled.train(epochs=3, batch_size=128, lr=0.05, loss=loss, distill=0.3)
+    assert agreement(digits, digits.model) < 0.5
+    assert agreement(digits, trained) > 0.85
+    assert (trained.facts["metric"], trained.facts["distill"]) == (metric, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "amp"), [("lstm", "classes", "on"), ("int64", "classes", "off"), ("transformer", "real", "off")]
+)
+def test_sequences_ids_and_real_labels_train(tmp_path: Path, name: str, labels: str, amp: str) -> None:
+    case = zoo_case(tmp_path, name, labels, by=1.0)
+    trained = case.train(epochs=8, optimizer="adamw", lr=0.02, amp=amp)
+    first, *_, last = (epoch["loss"] for epoch in trained.facts["epochs"])
+    assert last < first
+    assert agreement(case, trained) > agreement(case, case.model)
+
+
+def test_every_output_is_held_against_the_dense_nets(tmp_path: Path) -> None:
+    case = zoo_case(tmp_path, "two_ends")
+    made = finetune._training(case.request(), torch_device("cpu")).objective
+    assert made.outputs == ("logits", "code")
+    assert math.isfinite(case.train(epochs=1).facts["epochs"][0]["loss"])
+
+
+def test_without_a_train_split_it_trains_on_calibrate_and_says_so(residual: Case, tmp_path: Path) -> None:
+    arrays = {n: np.asarray(tensors.load(residual.training, "train", n)) for n in ("image", tensors.LABELS)}
+    lent = samples(tmp_path / "lent", {"calibrate": arrays, "select": arrays}, "NCHW")
+    none = dataclasses.replace(residual.training, facts={"splits": {"train": 0}})
+    trained = dataclasses.replace(residual, root=tmp_path, samples=lent, training=none).train(epochs=1)
+    assert trained.facts["split"] == "calibrate"
+
+
+def test_a_net_of_a_fixed_batch_is_trained_with_that_batch(residual: Case, tmp_path: Path) -> None:
+    specs = tuple(dataclasses.replace(s, shape=(10, *s.shape[1:])) for s in residual.model.inputs)
+    fixed = dataclasses.replace(residual.model, inputs=specs)
+    trained = dataclasses.replace(residual, root=tmp_path, model=fixed).train(epochs=1)
+    assert trained.facts["batch_size"] == 10
+    assert 0 <= trained.facts["epochs"][0]["select"] <= 1
+
+
+def torch_device(name: str) -> Any:
+    import torch
+
+    return torch.device(name)
+
+
+# --------------------------------------------------------------------------- what stays
+
+ZEROS = [{"edit": "zeros", "parameters": ["body.0.0.weight", "body.1.second.0.weight"]}]
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return zoo_case(tmp_path_factory.mktemp("sparse"), "residual_cnn", edits=ZEROS)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_what_is_zero_stays_zero(sparse: Case, optimizer: str) -> None:
+    before, after = weights(sparse.model), weights(sparse.train(optimizer=optimizer, lr=0.05))
+    for name in ZEROS[0]["parameters"]:
+        np.testing.assert_array_equal(before[name] == 0, after[name] == 0)
+        assert 0.3 < (before[name] == 0).mean() < 0.7
+        assert not np.array_equal(before[name], after[name])
+
+
+def test_weights_are_rewound_where_they_were_only_set_to_zero(sparse: Case, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    early = {name: np.array(w + np.ones_like(w), w.dtype) for name, w in weights(sparse.dense).items()}
+    save_file(early, tmp_path / "early.safetensors")
+    rewound = {"rewind": "weights", "original_epochs": 4, "early": str(tmp_path / "early.safetensors")}
+    after = weights(sparse.train(epochs=1, lr=1e-30, **rewound))
+    before = weights(sparse.model)
+    for name in ZEROS[0]["parameters"]:
+        np.testing.assert_array_equal(after[name], early[name] * (before[name] != 0))
+    np.testing.assert_array_equal(after["head.weight"], early["head.weight"])
+
+
+def test_weights_are_not_rewound_where_layers_were_narrowed(residual: Case, tmp_path: Path) -> None:
+    copy = folder(tmp_path / "narrowed")
+    for file in residual.model.files():
+        (copy / file.name).write_bytes(file.read_bytes())
+    card = json.loads((copy / torch_net.MODULE).read_text())
+    narrow = {"edit": "resize", "module": "body.0.0", "attributes": {}, "shapes": {}}
+    (copy / torch_net.MODULE).write_text(json.dumps({**card, "edits": [narrow]}))
+    narrowed = dataclasses.replace(residual.model, path=copy)
+    case = dataclasses.replace(residual, root=tmp_path, model=narrowed)
+    with pytest.raises(InputError, match=r"'body\.0\.0' was given other shapes.*rewind = 'lr'"):
+        case.train(rewind="weights", original_epochs=4, early="early.safetensors")
+
+
+def test_threads_and_chances_are_as_before(residual: Case) -> None:
+    import torch
+
+    was = torch.get_num_threads(), torch.random.get_rng_state()
+    residual.train(epochs=1)
+    assert torch.get_num_threads() == was[0]
+    assert torch.equal(torch.random.get_rng_state(), was[1])
+
+
+# --------------------------------------------------------------------------- kill -9
+
+CHILD = """
+import json, sys, time
+from pathlib import Path
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques import _training, finetune
+
+def progress(fraction, what):
+    print(what, flush=True)
+    if what.startswith("epoch 3 of"):
+        time.sleep(600)
+
+asked = json.loads(sys.argv[1])
+inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
+options = finetune.Options(**{**asked["options"], "augment": tuple(asked["options"]["augment"])})
+_training.SPOKEN_S = 0.0
+finetune.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
+"""
+LONG = {**QUICK, "epochs": 4, "augment": ("flip", "crop")}
+
+
+def killed_in_the_third_epoch(request: Request, options: Mapping[str, Any]) -> None:
+    """Runs the request in a process of its own, which is killed there."""
+    inputs = {role: str(artifact.path) for role, artifact in request.inputs.items()}
+    asked = {"inputs": inputs, "out": str(request.out), "keep": str(request.keep), "options": dict(options)}
+    argv = [sys.executable, "-c", CHILD, json.dumps(asked)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        said = list(itertools.takewhile(lambda line: not line.startswith("epoch 3 of"), child.stdout))
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL, said
+
+
+def checkpointed(keep: Path | None) -> int:
+    """Epochs in the checkpoint."""
+    from safetensors import safe_open
+
+    assert keep
+    with contextlib.suppress(FileNotFoundError), safe_open(keep / checkpoint.FILE, "np") as file:
+        return len(json.loads(file.metadata()[checkpoint.CARD])["history"])
+    return 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_killed_and_started_again_it_ends_with_the_same_weights(residual: Case, tmp_path: Path, optimizer: str) -> None:
+    options = {**LONG, "optimizer": optimizer}
+    straight = residual.train(**options)
+    keep = folder(tmp_path / "keep")
+    killed_in_the_third_epoch(residual.request(keep, **options), options)
+    said: list[str] = []
+    again = dataclasses.replace(residual.request(keep, **options), progress=lambda _, what: said.append(what))
+    resumed = finetune.apply(again)
+    assert said[0] == "going on after epoch 2 of 4, from its checkpoint"
+    assert_equal(resumed, straight)
+
+
+def test_a_checkpoint_of_other_shapes_is_told_and_not_used(residual: Case, tmp_path: Path) -> None:
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    keep = folder(tmp_path / "keep")
+    straight = residual.train(keep)
+    with safe_open(keep / checkpoint.FILE, "np") as file:
+        kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    kept["net/head.weight"] = kept["net/head.weight"][:, :5].copy()
+    save_file(kept, keep / checkpoint.FILE, metadata)
+    said: list[str] = []
+    again = dataclasses.replace(residual.request(keep), progress=lambda _, what: said.append(what))
+    assert_equal(finetune.apply(again), straight)
+    assert "beginning anew" in said[0] and "'net/head.weight' is [10, 5], not [10, 16]" in said[0]
+
+
+def test_a_checkpoint_of_other_options_or_of_noise_is_not_used(residual: Case, tmp_path: Path) -> None:
+    keep = folder(tmp_path / "keep")
+    residual.train(keep)
+    kept = (keep / checkpoint.FILE).read_bytes()
+    for content in (kept, kept[: len(kept) // 2]):
+        (keep / checkpoint.FILE).write_bytes(content)
+        assert_equal(residual.train(keep, lr=0.02), residual.train(lr=0.02))
+
+
+# --------------------------------------------------------------------------- the log, the words
+
+
+def test_the_log_is_one_that_tensorboard_reads(residual: Case, tmp_path: Path) -> None:
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
+
+    keep = folder(tmp_path / "keep")
+    trained = residual.train(keep)
+    reader = pywrap_tensorflow.PyRecordReader_New(str(keep / "log" / log.FILE))
+    records = []
+    with contextlib.suppress(pywrap_tensorflow.errors.OutOfRangeError):
+        while True:
+            reader.GetNext()
+            records.append(event_pb2.Event.FromString(reader.record()))
+    assert records[0].file_version == "brain.Event:2"
+    told = [{v.tag: v.simple_value for v in r.summary.value} | {"epoch": r.step} for r in records[1:]]
+    facts = [
+        {"train/loss": e["loss"], "train/lr": e["lr"], "select/top1": e["select"], "epoch": e["epoch"]}
+        for e in trained.facts["epochs"]
+    ]
+    assert [pytest.approx(f, rel=1e-6) for f in facts] == told
+    assert trained.facts["log"] == "TensorBoard"
+
+
+def test_without_tensorboard_the_facts_say_that_there_is_no_log(
+    residual: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "available", lambda: False)
+    trained = residual.train(folder(tmp_path / "keep"), epochs=1)
+    assert trained.facts["log"].startswith("none: tensorboard is not installed")
+    assert [p.name for p in (tmp_path / "keep").iterdir()] == [checkpoint.FILE]
+
+
+def test_each_epoch_is_told_in_words_and_never_goes_back(residual: Case) -> None:
+    said: list[tuple[float, str]] = []
+    request = dataclasses.replace(residual.request(), progress=lambda f, what: said.append((f, what)))
+    finetune.apply(request)
+    ends = [what for _, what in said if "select" in what]
+    assert any(what.startswith("epoch 1 of 2, loss ") and " %, " in what and what.endswith(" left") for what in ends)
+    assert said[-1][0] == 1.0 and said[-1][1].startswith("epoch 2 of 2, loss ")
+    assert [f for f, _ in said] == sorted(f for f, _ in said)
+
+
+def test_the_time_left_is_that_of_the_pace_since_this_process_began() -> None:
+    pace = training.Pace(total=100, found=40, began_s=training.time.monotonic() - 60)
+    assert pace.left(50) == ", 5 min left"  # 60 s for 10 steps, 50 are left
+    assert pace.left(40) == "" == pace.left(100)
+    assert training.in_words(3900) == ", 1 h 5 min left"
+    assert training.in_words(100) == ", 100 s left"
+    assert (pace.due(), pace.due()) == (True, False)
+
+
+# --------------------------------------------------------------------------- the user's loop
+
+LOOPS = """
+import torch
+
+HALT = False
+
+def plain(net, training):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for epoch in range(training.resume(net, optimizer, schedule), training.options.epochs):
+        for inputs, labels in training.batches(epoch):
+            loss = training.loss(net, inputs, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+        training.ended(net, optimizer, schedule)
+        if HALT:
+            raise KeyboardInterrupt
+
+def raises(net, training):
+    raise ValueError("no such\\nthing")
+
+def narrows(net, training):
+    net.head = torch.nn.Linear(16, 3)
+"""
+
+
+@pytest.fixture
+def loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module `tiny_loops` in the working folder."""
+    (tmp_path / "tiny_loops.py").write_text(LOOPS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "tiny_loops", raising=False)
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_loop_of_the_users_own_trains_and_keeps_zeros(sparse: Case) -> None:
+    trained = sparse.train(loop="tiny_loops:plain")
+    assert [e["lr"] for e in trained.facts["epochs"]] == pytest.approx([0.001, 0.0001])
+    before, after = weights(sparse.model), weights(trained)
+    for name in ZEROS[0]["parameters"]:
+        np.testing.assert_array_equal(before[name] == 0, after[name] == 0)
+    assert not np.array_equal(before["head.weight"], after["head.weight"])
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_loop_of_the_users_own_goes_on_from_its_checkpoint(
+    residual: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = folder(tmp_path / "keep")
+    straight = residual.train(loop="tiny_loops:plain")
+    with monkeypatch.context() as halted, pytest.raises(KeyboardInterrupt):
+        halted.setattr(sys.modules["tiny_loops"], "HALT", True)
+        residual.train(keep, loop="tiny_loops:plain")
+    assert checkpointed(keep) == 1
+    assert_equal(residual.train(keep, loop="tiny_loops:plain"), straight)
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        ("tiny_loops:raises", r"tiny_loops:raises raised ValueError: no such .*tiny_loops\.py:2\d"),
+        ("tiny_loops:narrows", "changed the shape of 'head.weight'"),
+        ("tiny_loops:plian", "did you mean 'plain'"),
+    ],
+)
+def test_what_is_wrong_with_a_users_loop_is_said_in_one_line(residual: Case, loop: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        residual.train(loop=loop)
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def test_a_loss_that_diverges_ends_in_one_line(residual: Case) -> None:
+    with pytest.raises(StageFailed, match=r"the loss is (nan|inf) in epoch 1 of 2: it diverged; lower lr \(it was 1e"):
+        residual.train(lr=1e25, schedule="constant")
+
+
+def without(split: str) -> Any:
+    def less(case: Case) -> Case:
+        empty = dataclasses.replace(case.training, facts={"splits": {split: 0}})
+        return dataclasses.replace(case, training=empty)
+
+    return less
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (without("train"), {}, "the splits 'train' and 'calibrate' are empty"),
+        (None, {"loss": "mse"}, r"labels \[32\] do not fit an output \[32, 10\] for the loss mse"),
+        (None, {"rewind": "weights", "original_epochs": 9, "early": "no.safetensors"}, "no.safetensors: no weights"),
+    ],
+)
+def test_data_that_cannot_train_is_refused(residual: Case, change: Any, options: Any, said: str) -> None:
+    case = change(residual) if change else residual
+    with pytest.raises(EdgeError, match=said):
+        case.train(**options)
+
+
+def test_no_labels_and_no_distillation_is_refused(unlabelled: Case) -> None:
+    with pytest.raises(InputError, match="the split 'train' has no labels: give it labels, or set distill above 0"):
+        unlabelled.train(distill=0.0)
+
+
+def test_labels_that_are_no_classes_of_the_net_are_refused(residual: Case, tmp_path: Path) -> None:
+    arrays = {n: np.array(tensors.load(residual.training, "train", n)) for n in ("image", tensors.LABELS)}
+    arrays[tensors.LABELS][3] = 10
+    case = dataclasses.replace(residual, root=tmp_path, training=samples(tmp_path / "t", {"train": arrays}, "NCHW"))
+    with pytest.raises(InputError, match="to 10, the output 'output' has the classes 0 to 9"):
+        case.train()
+
+
+def test_augmenting_what_is_no_picture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no input is said to be a picture; declare its layout \(NCHW or NHWC\)"):
+        zoo_case(tmp_path, "lstm").train(augment=("flip",))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epochs": 0}, "at least 1"),
+        ({"lr": 0.0}, "lr is above 0"),
+        ({"lr": math.nan}, "lr is above 0"),
+        ({"weight_decay": -1.0}, "weight_decay at least 0"),
+        ({"distill": 1.5}, "between 0 and 1"),
+        ({"temperature": 0.0}, "temperature above 0"),
+        ({"milestones": (0.7, 0.5)}, "milestones rise"),
+        ({"rewind": "lr"}, "rewind needs original_epochs"),
+        ({"rewind": "lr", "original_epochs": 19}, "rewind needs original_epochs"),
+        ({"rewind": "weights", "original_epochs": 30}, "early"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        finetune.Options(**options)
+
+
+# --------------------------------------------------------------------------- the losses
+
+
+def test_the_distillation_of_a_hand_worked_example() -> None:
+    import torch
+
+    student, teacher = torch.tensor([[1.0, 2, 3]]), torch.tensor([[3.0, 2, 1]])
+    # p = softmax(1.5, 1, 0.5); log p - log q = (1, 0, -1); KL = p1 - p3; times T^2 = 4
+    expected = 4 * (math.exp(0.5) - math.exp(-0.5)) / (math.exp(0.5) + 1 + math.exp(-0.5))
+    assert expected == pytest.approx(1.2806267)
+    assert float(losses.distillation(student, teacher, 2.0)) == pytest.approx(expected, rel=1e-6)
+    rows = losses.distillation(student.expand(2, 5, 3), teacher.expand(2, 5, 3), 2.0)
+    assert float(rows) == pytest.approx(expected, rel=1e-6)
+
+
+def test_at_high_temperature_the_gradient_is_that_of_matching_logits() -> None:
+    """Hinton, Vinyals & Dean 2015, section 2.1: (z - v) / N per logit of zero-meaned logits, times our T^2."""
+    import torch
+
+    teacher = torch.tensor([[2.0, -1, -1, 0]], dtype=torch.float64)
+    student = torch.tensor([[-1.0, 1, 3, -3]], dtype=torch.float64, requires_grad=True)
+    losses.distillation(student, teacher, 1e4).backward()
+    torch.testing.assert_close(student.grad, (student - teacher).detach() / 4, rtol=1e-3, atol=1e-3)
+
+
+def test_the_weight_lies_between_the_labels_and_the_dense_net() -> None:
+    import torch
+
+    objective = losses.Objective("cross_entropy", 0.25, 1.0, ("y", "z"))
+    answers = {"y": torch.tensor([[0.0, 0]]), "z": torch.tensor([[1.0, 3]])}
+    taught = {"y": torch.tensor([[math.log(3), 0]]), "z": torch.tensor([[1.0, 1]])}
+    kl = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)
+    found = float(objective.loss(answers, taught, torch.tensor([1])))
+    assert found == pytest.approx(0.75 * math.log(2) + 0.25 * (kl + 2), rel=1e-6)
+    assert float(objective.loss(answers, None, torch.tensor([1]))) == pytest.approx(math.log(2))
+
+
+def test_labels_of_sequences_are_one_per_row() -> None:
+    import torch
+
+    objective = losses.Objective("cross_entropy", 0.0, 1.0, ("y",))
+    answers = {"y": torch.tensor([[[5.0, 0], [0, 5]], [[5, 0], [5, 0]]])}
+    right = torch.tensor([[0, 1], [1, 0]])
+    assert objective.scores(answers, None, right).tolist() == [1.0, 0.5]
+    each = [math.log(1 + math.exp(-5))] * 3 + [math.log(1 + math.exp(5))]
+    assert float(objective.loss(answers, None, right)) == pytest.approx(sum(each) / 4, rel=1e-5)
+    with pytest.raises(InputError, match=r"labels \[2\] do not fit an output \[2, 2, 2\]"):
+        objective.loss(answers, None, torch.tensor([0, 1]))
+
+
+# --------------------------------------------------------------------------- the schedules
+
+
+def test_rewinding_trains_the_last_epochs_of_the_schedule() -> None:
+    """ResNet-56 on CIFAR-10 in Renda, Frankle & Carbin 2020, Table 2: 182 epochs, drops at 91 and 136."""
+    options = finetune.Options(
+        epochs=92, lr=0.1, schedule="step", rewind="lr", original_epochs=182, milestones=(91 / 182, 136 / 182)
+    )
+    found = [
+        options.rate * rates.share("step", options.milestones, rates.rewound(e, 92, options.whole_epochs), 182)
+        for e in range(options.epochs)
+    ]
+    assert found == pytest.approx([0.1] + [0.01] * 45 + [0.001] * 46)
+
+
+def test_the_rewound_rates_are_those_that_are_trained_with(residual: Case) -> None:
+    rewound = residual.train(epochs=3, lr=0.01, schedule="step", rewind="lr", original_epochs=4, distill=0.0)
+    assert [e["lr"] for e in rewound.facts["epochs"]] == pytest.approx([0.01, 0.001, 0.0001])
+
+
+def test_a_cosine_of_twenty_steps() -> None:
+    found = [rates.share("cosine", (), step, 20) for step in range(20)]
+    assert found[0] == 1.0  # a warm-up of one step
+    assert found[1:] == pytest.approx([(1 + math.cos(math.pi * i / 19)) / 2 for i in range(19)])
+    forty = [rates.share("cosine", (), step, 40) for step in range(3)]
+    assert forty == [0.5, 1.0, 1.0]
+
+
+@given(kind=st.sampled_from(["cosine", "step", "constant"]), total=st.integers(1, 500), data=st.data())
+def test_a_rate_is_above_zero_and_falls_after_the_warm_up(kind: Any, total: int, data: Any) -> None:
+    found = [rates.share(kind, (0.5, 0.75), step, total) for step in range(total)]
+    assert all(0 < share <= 1 for share in found)
+    falling = found[round(rates.WARM_UP * total) :]
+    assert falling == sorted(falling, reverse=True)
+
+
+# --------------------------------------------------------------------------- the batches
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), side=st.sampled_from([8, 16, 32]))
+def test_an_augmented_picture_is_a_moved_and_mirrored_one(layout: str, seed: int, side: int) -> None:
+    import torch
+
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(6, side, side + 3, 2)).astype(np.float32))
+    given = images.permute(0, 3, 1, 2) if layout == "NCHW" else images
+    made = data.augmented({"x": given}, {"x": layout}, ("flip", "crop"), np.random.default_rng(seed))["x"]
+    made = (made.permute(0, 2, 3, 1) if layout == "NCHW" else made).numpy()
+    pad = min(4, side // 8)
+    for image, found in zip(images.numpy(), made, strict=True):
+        wide = np.pad(image, ((pad, pad), (pad, pad), (0, 0)))
+        shifts = itertools.product(range(2 * pad + 1), repeat=2)
+        ways = [wide[y : y + side, x : x + side + 3] for y, x in shifts]
+        assert any(np.array_equal(found, way) or np.array_equal(found, way[:, ::-1]) for way in ways)
+
+
+def test_an_epoch_takes_each_item_once_and_its_order_follows_from_the_seed() -> None:
+    first, second = (
+        np.concatenate(list(data.shuffled(100, 32, np.random.default_rng([0, epoch])))) for epoch in (0, 1)
+    )
+    assert len(set(first.tolist())) == 96 and set(first.tolist()) < set(range(100))
+    assert first.tolist() != second.tolist()
+    again = np.concatenate(list(data.shuffled(100, 32, np.random.default_rng([0, 0]))))
+    assert first.tolist() == again.tolist()
+
+
+def test_few_items_are_looked_at_from_all_over_a_sorted_split() -> None:
+    assert data.spread(5, 1000).tolist() == [0, 1, 2, 3, 4]
+    assert data.spread(10_001, 1000)[[0, 1, -1]].tolist() == [0, 10, 10_000]
