@@ -279,6 +279,18 @@ def device_build(args: argparse.Namespace) -> int:
     return 0
 
 
+def device_blocks(args: argparse.Namespace) -> int:
+    """Finds the channel block of a device and writes it into its file."""
+    from edgecompress import console, staircase
+
+    screen = console.open(args)
+    with console.Progress(screen, args) as progress:
+        found = staircase.measure(args.device, args.runtime, args.precision, _options(args, progress))
+    file = staircase.write(found)
+    console.say(args, {"file": str(file), **found.facts}, staircase.text(found, file, brief=args.quiet))
+    return 0
+
+
 def doctor(args: argparse.Namespace) -> int:
     """Says what a machine can do."""
     from edgecompress import console, doctor

@@ -398,8 +398,8 @@ def _add_energy(commands: Any) -> None:
 def _add_device(commands: Any) -> None:
     device = commands.add_parser(
         "device",
-        help="get a device: add a board, build an emulated one",
-        description="Gets a device to measure on.",
+        help="get a device: add a board, build an emulated one; learn how wide its kernels are",
+        description="Gets a device to measure on, and learns what its kernels are like.",
     )
     inside = device.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add = _command(
@@ -425,6 +425,21 @@ def _add_device(commands: Any) -> None:
         "device build qemu-arm64",
     )
     build.add_argument("name", choices=("qemu-arm64",), help="what is built; its devices are qemu-cortex-...")
+    _add_blocks(inside)
+
+
+def _add_blocks(commands: Any) -> None:
+    blocks = _command(
+        commands,
+        "blocks",
+        actions.device_blocks,
+        "find how many channels a device's kernels compute at once, and write it into its file",
+        "device blocks\ndevice blocks rpi5 --runtime onnx --precision fp32 --json",
+    )
+    blocks.add_argument("device", nargs="?", default="host", metavar="DEVICE", help="its name or TOML file")
+    blocks.add_argument("--runtime", default="litert", help="whose kernels (default: litert)")
+    blocks.add_argument("--precision", default="int8", help="in which precision, or fp32 (default: int8)")
+    _add_running(blocks)
 
 
 def _add_others(commands: Any) -> None:

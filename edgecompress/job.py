@@ -128,6 +128,7 @@ def context(name: str, device: Device, more: Mapping[str, Any]) -> Context:
             f"threads {threads}, batch {batch}, seed {seed}: the first two are at least 1, the seed at least 0"
         )
     plain = dataclasses.asdict(device)
+    del plain["blocks"]  # they choose widths, and change nothing of what is measured
     if device.unreachable:
         raise Unreachable(f"{name}: {device.unreachable}")
     host = _facts("host", {})

@@ -101,6 +101,9 @@ sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` 
 # gb_per_s = 17.0 # between memory and processor
 # source = "where these numbers are from"
 
+# [blocks] # of channels that its kernels compute at once: `edgecompress device blocks FILE` finds and writes them
+# "litert-int8" = 16 # RUNTIME-PRECISION
+
 # [options] # of the transport and of the sensors
 """
 

@@ -147,7 +147,14 @@ class Device:
     memory_mib: int | None = None
     source: str = ""  # where these figures are from
     unreachable: str = ""  # why nothing can be run there from here, and what to do instead
+    blocks: Mapping[str, int] = field(
+        default_factory=dict
+    )  # "runtime-precision" -> channels that its kernels do at once
     options: Mapping[str, Any] = field(default_factory=dict)  # of the transport and the sensors
+
+    def __post_init__(self) -> None:
+        if bad := [name for name, channels in self.blocks.items() if channels < 1]:
+            raise ValueError(f"blocks: '{bad[0]}' is a number of channels, at least 1")
 
 
 @dataclass(frozen=True)
