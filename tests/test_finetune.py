@@ -73,6 +73,12 @@ def changed(dense: Artifact, out: Path, by: float, edits: Sequence[Any] = ()) ->
     return torch_net.save(net, Request({"model": dense}, folder(out)), edits)
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run beside each other: threads that wait for one another would wait for other tests too."""
+    monkeypatch.setattr(finetune, "_cores", lambda: 1)
+
+
 @dataclasses.dataclass
 class Case:
     """A net, what became of it, and its data."""
@@ -177,10 +183,10 @@ def assert_equal(a: Artifact, b: Artifact) -> None:
 
 
 def test_a_damaged_net_regains_its_accuracy_on_the_digits(digits: Case) -> None:
-    trained = digits.train(epochs=2, batch_size=128, lr=0.05)
+    trained = digits.train(epochs=3, batch_size=128, lr=0.05)
     assert accuracy(digits, digits.model) < 0.5
     assert accuracy(digits, trained) > 0.9
-    assert [e["epoch"] for e in trained.facts["epochs"]] == [1, 2]
+    assert [e["epoch"] for e in trained.facts["epochs"]] == [1, 2, 3]
     facts = {k: trained.facts[k] for k in ("samples", "split", "batch_size", "distill", "metric")}
     assert facts == {"samples": 997, "split": "train", "batch_size": 128, "distill": 0.9, "metric": "top1"}
     assert trained.facts["epochs"][-1]["select"] > 0.9
@@ -307,6 +313,7 @@ asked = json.loads(sys.argv[1])
 inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
 options = finetune.Options(**{**asked["options"], "augment": tuple(asked["options"]["augment"])})
 _training.SPOKEN_S = 0.0
+finetune._cores = lambda: 1
 finetune.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
 """
 LONG = {**QUICK, "epochs": 4, "augment": ("flip", "crop")}
@@ -345,6 +352,29 @@ def test_killed_and_started_again_it_ends_with_the_same_weights(residual: Case, 
     resumed = finetune.apply(again)
     assert said[0] == "going on after epoch 2 of 4, from its checkpoint"
     assert_equal(resumed, straight)
+
+
+def interrupted(request: Request) -> None:
+    """Runs the request up to the end of its first epoch."""
+
+    def stop(fraction: float, what: str) -> None:
+        if "select" in what:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune.apply(dataclasses.replace(request, progress=stop))
+
+
+def test_the_scale_of_16_bit_gradients_is_part_of_a_checkpoint(
+    residual: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetune, "_amp", lambda options, device: "float16")  # as on a GPU
+    keep = folder(tmp_path / "keep")
+    straight = residual.train(lr=0.05)
+    interrupted(residual.request(keep, lr=0.05))
+    assert checkpointed(keep) == 1
+    assert_equal(residual.train(keep, lr=0.05), straight)
+    assert straight.facts["amp"] == "float16"
 
 
 def test_a_checkpoint_of_other_shapes_is_told_and_not_used(residual: Case, tmp_path: Path) -> None:

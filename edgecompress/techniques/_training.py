@@ -348,16 +348,20 @@ def zeros_kept(net: Any, names: Sequence[str]) -> Iterator[Callable[..., None]]:
 
 
 @contextlib.contextmanager
-def computing(threads: int) -> Iterator[None]:
-    """Threads, chances and determinism for training; as they were afterwards."""
+def computing(threads: int, device: Any) -> Iterator[None]:
+    """Threads, chances and, on a GPU, deterministic kernels (where there are some) for training; then as before."""
     import torch
 
-    was = torch.get_num_threads(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    was = torch.get_num_threads()
+    strict, lenient = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.set_num_threads(threads)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    torch.use_deterministic_algorithms(strict or device.type == "cuda", warn_only=True)
     try:
         with torch.random.fork_rng():
             yield
     finally:
-        torch.set_num_threads(was[0])
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = was[1:]
+        torch.set_num_threads(was)
+        torch.use_deterministic_algorithms(strict, warn_only=lenient)

@@ -97,7 +97,7 @@ def apply(request: Request) -> Artifact:
     training = _training(request, device)
     kept = torch_edits.zeros(torch_net.edits(request.model))
     net = _placed(net, device, request.model)
-    with computing(_cores()), zeros_kept(net, kept) as settle:
+    with computing(_cores(), device), zeros_kept(net, kept) as settle:
         _rewind(net, request)
         settle()
         _train(net, training)
