@@ -1,0 +1,219 @@
+"""How much each unit of a group of channels is worth: what scores least goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+from edgecompress.errors import StageFailed
+from edgecompress.techniques._channels import Group, Slot
+
+Tensor = Any  # of torch
+Criterion = Literal["l1", "l2", "bn_scale", "fpgm", "lamp", "taylor", "activation", "random"]
+Scores = dict[str, list[float]]  # group -> a score for each unit
+Batches = Callable[[], Iterator[Any]]  # the calibration data from its start, a batch at a time
+Loss = Callable[[Any, Any], Any]  # a net, a batch -> what its answers cost
+
+TIE = 1e-6  # of the magnitude, beside the share of activations that are not zero
+PLAIN = ("lamp", "activation", "random")  # not divided by the group's mean: they compare groups as they are
+
+
+def by_weights(net: Any, groups: Sequence[Group], criterion: str) -> Scores:
+    """Scores that need no data: "l1", "l2", "bn_scale", "fpgm", "lamp".
+
+    l1, l2: the sum of |w|^p over what makes, carries and reads the unit, the mean over these layers, as
+    Torch-Pruning's GroupMagnitudeImportance has it. bn_scale: of batch norms alone (Liu et al. 2017,
+    arXiv:1708.06519). lamp: l2 by `lamp`. fpgm: the filters that make it by `fpgm`.
+    Raises StageFailed where a score is not finite. A group without a batch norm has no bn_scale: see `scored`.
+    """
+    weights = {n: p.detach() for n, p in net.named_parameters()}
+    scores: dict[str, Callable[[Group], Tensor]] = {
+        "l1": lambda group: _magnitude(weights, _weighty(weights, group), 1),
+        "l2": lambda group: _magnitude(weights, _weighty(weights, group), 2),
+        "lamp": lambda group: lamp(_magnitude(weights, _weighty(weights, group), 2)),
+        "bn_scale": lambda group: _magnitude(weights, _scales(net, group), 1),
+        "fpgm": lambda group: _mean([fpgm(_rows(weights, slot)) for slot in _filters(weights, group)]),
+    }
+    return _checked({group.name: scores[criterion](group) for group in groups}, criterion)
+
+
+def scored(net: Any, group: Group, criterion: str) -> str:
+    """Why the criterion says nothing about a group, or nothing."""
+    weights = dict(net.named_parameters())
+    if criterion == "bn_scale" and not _scales(net, group):
+        return "it has no batch norm with scales (criterion bn_scale)"
+    return "" if _weighty(weights, group) else "it has no weights to score it by"
+
+
+def at_random(groups: Sequence[Group], seed: int) -> Scores:
+    """Numbers that know nothing of the weights: the control."""
+    import torch
+
+    dice = torch.Generator().manual_seed(seed)
+    return {group.name: torch.rand(group.units, generator=dice).tolist() for group in groups}
+
+
+def by_gradient(net: Any, groups: Sequence[Group], batches: Batches, loss: Loss) -> Scores:
+    """First-order Taylor: (sum of gradient x weight)^2 of what makes and carries a unit, the mean over the batches.
+
+    Molchanov et al. 2019, "Importance Estimation for Neural Network Pruning", arXiv:1906.10771, equation 8.
+    """
+    import torch
+
+    total = {group.name: torch.zeros(group.units, dtype=torch.float64) for group in groups}
+    for batch in batches():
+        net.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            loss(net, batch).backward()
+        moved = {n: (p * p.grad).detach() for n, p in net.named_parameters() if p.grad is not None}
+        for group in groups:
+            made = [_rows(moved, slot).sum(1) for slot in group.slots if not slot.reads and slot.tensor in moved]
+            total[group.name] += torch.stack(made).sum(0).double().square()
+    net.zero_grad(set_to_none=True)
+    return _checked(total, "taylor")
+
+
+def by_activation(net: Any, groups: Sequence[Group], batches: Batches, run: Callable[[Any, Any], Any]) -> Scores:
+    """1 - APoZ: the share of a unit's activations that are not zero, where the next layers read them.
+
+    Hu et al. 2016, "Network Trimming", arXiv:1607.03250, equation 1. Where as many are zero (nothing is after a tanh
+    or GELU), the mean magnitude decides. Raises StageFailed for a group whose readers are no layers.
+    """
+    import torch
+
+    seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    with _watched(net, {_owner(slot) for group in groups for slot in group.slots if slot.reads}, seen), torch.no_grad():
+        for batch in batches():
+            run(net, batch)
+    for group in groups:
+        if not any(_owner(slot) in seen for slot in _inputs(group)):
+            raise StageFailed(f"prune_channels: no layer reads {group.name} (criterion activation); choose another one")
+    return _checked({group.name: _alive(net, group, seen) for group in groups}, "activation")
+
+
+@contextmanager
+def _watched(net: Any, layers: set[str], seen: dict[str, list[tuple[Tensor, Tensor]]]) -> Iterator[None]:
+    """Notes of each batch, for each channel that goes into a layer: the share that is not zero, the mean magnitude."""
+    from torch import nn
+
+    def note(name: str, axis: int) -> Callable[..., None]:
+        def hook(module: Any, inputs: Any) -> None:
+            x = inputs[0].movedim(axis, 1)
+            seen.setdefault(name, []).append((1 - apoz(x), x.abs().double().transpose(0, 1).flatten(1).mean(1)))
+
+        return hook
+
+    with ExitStack() as stack:
+        for name in layers:
+            layer = net.get_submodule(name)
+            axis = 1 if isinstance(layer, nn.modules.conv._ConvNd) else -1
+            stack.callback(layer.register_forward_pre_hook(note(name, axis)).remove)
+        yield
+
+
+def _owner(slot: Slot) -> str:
+    return slot.tensor.rpartition(".")[0]
+
+
+def _inputs(group: Group) -> list[Slot]:
+    """The slots that read what goes into a layer, and not a state inside it."""
+    return [s for s in group.slots if s.reads and ("_" not in s.tensor.rpartition(".")[2] or "_l0" in s.tensor)]
+
+
+def _alive(net: Any, group: Group, seen: Mapping[str, Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
+    """The mean over what reads the group."""
+    import torch
+
+    found = []
+    for slot in (s for s in _inputs(group) if _owner(s) in seen):
+        alive, size = (torch.stack(part).mean(0) for part in zip(*seen[_owner(slot)], strict=True))
+        score = alive + TIE * size / size.max().clamp_min(torch.finfo(size.dtype).tiny)
+        width = net.get_parameter(slot.tensor).shape[slot.axis]
+        whole = [
+            [p + k for p in unit for k in range(0, len(score), width)] for unit in slot.places
+        ]  # convolution groups
+        found.append(torch.stack([score[unit].mean() for unit in whole]))
+    return _mean(found)
+
+
+# --------------------------------------------------------------------------- the published formulas
+
+
+def lamp(squares: Tensor) -> Tensor:
+    """Each square over the sum of those that are at least as large [units].
+
+    Lee et al. 2021, "Layer-adaptive Sparsity for the Magnitude-based Pruning", arXiv:2010.07611, equation 1.
+    """
+    order = squares.argsort(stable=True)
+    rest = squares[order].flip(0).cumsum(0).flip(0)
+    found = squares.new_zeros(len(squares))
+    found[order] = (squares[order] / rest).nan_to_num(0.0)
+    return found
+
+
+def fpgm(filters: Tensor) -> Tensor:
+    """The sum of a filter's distances to all others [units, weights] -> [units]: the least is what others stand for.
+
+    He et al. 2019, "Filter Pruning via Geometric Median", arXiv:1811.00250, equation 5.
+    """
+    import torch
+
+    return torch.cdist(filters[None], filters[None], compute_mode="donot_use_mm_for_euclid_dist")[0].sum(1)
+
+
+def apoz(activations: Tensor) -> Tensor:
+    """The share of zeros of each channel [items, channels, ...] -> [channels]; arXiv:1607.03250, equation 1."""
+    return (activations == 0).double().transpose(0, 1).flatten(1).mean(1)
+
+
+# --------------------------------------------------------------------------- what they share
+
+
+def _rows(tensors: Mapping[str, Any], slot: Slot) -> Tensor:
+    """What belongs to each unit in a slot [units, numbers]."""
+    import torch
+
+    moved = tensors[slot.tensor].movedim(slot.axis, 0)
+    return torch.stack([moved[list(places)].flatten() for places in slot.places])
+
+
+def _weighty(weights: Mapping[str, Any], group: Group) -> list[Slot]:
+    """Weights and scales; biases and statistics say little of what a channel does."""
+    return [s for s in group.slots if s.tensor in weights and "bias" not in s.tensor.rpartition(".")[2]]
+
+
+def _filters(weights: Mapping[str, Any], group: Group) -> list[Slot]:
+    made = [s for s in _weighty(weights, group) if not s.reads and weights[s.tensor].ndim > 1]
+    return made or _weighty(weights, group)
+
+
+def _scales(net: Any, group: Group) -> list[Slot]:
+    from torch import nn
+
+    def normed(slot: Slot) -> bool:
+        owner, _, last = slot.tensor.rpartition(".")
+        return last == "weight" and isinstance(net.get_submodule(owner), nn.modules.batchnorm._BatchNorm)
+
+    return [slot for slot in group.slots if normed(slot)]
+
+
+def _magnitude(weights: Mapping[str, Any], slots: Sequence[Slot], p: int) -> Tensor:
+    return _mean([_rows(weights, slot).abs().pow(p).sum(1) for slot in slots])
+
+
+def _mean(parts: Sequence[Any]) -> Tensor:
+    import torch
+
+    return torch.stack([part.double() for part in parts]).mean(0)
+
+
+def _checked(found: Mapping[str, Any], criterion: str) -> Scores:
+    """The scores as numbers, each group's mean 1 where the criterion is not PLAIN; raises StageFailed: not finite."""
+    scores: Scores = {}
+    for name, values in found.items():
+        if not values.isfinite().all():
+            raise StageFailed(f"prune_channels: {criterion} scores of {name} are not finite; choose another criterion")
+        mean = float(values.mean())
+        scores[name] = (values / mean if criterion not in PLAIN and mean else values).tolist()
+    return scores

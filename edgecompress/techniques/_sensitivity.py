@@ -1,0 +1,94 @@
+"""What a narrower net does to the answers: its distance from the dense net's on calibration data, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgecompress import tensors, torch_net
+from edgecompress.model import Artifact, Request
+from edgecompress.techniques._calibration import SPLIT, inputs_of, spread
+
+BATCH = 32  # items at a time, where the net takes any number
+
+Batch = tuple[Mapping[str, Any], Any]  # inputs by name, labels or None
+
+
+class Bench:
+    """Calibration items of a request, and how nets answer them."""
+
+    def __init__(self, request: Request, samples: int | None) -> None:
+        self.request = request
+        self.items = _chunks(request.model, spread(request, samples))
+        self.labels = tensors.labels(request.inputs["samples"], SPLIT)
+        self.dense: list[Mapping[str, Any]] = []
+
+    def batches(self) -> Iterator[Batch]:
+        """The items from the first on."""
+        import torch
+
+        for chosen in self.items:
+            named = {name: torch.from_numpy(array) for name, array in inputs_of(self.request, chosen).items()}
+            yield named, None if self.labels is None else torch.from_numpy(self.labels[chosen])
+
+    def run(self, net: Any, batch: Batch) -> dict[str, Any]:
+        """The outputs for a batch by name, with gradients."""
+        return torch_net.flatten(torch_net.call(net, batch[0]), [spec.name for spec in self.request.model.outputs])
+
+    def loss(self, net: Any, batch: Batch) -> Any:
+        """Cross entropy where there are classes as labels, else the mean square of the outputs."""
+        from torch.nn import functional
+
+        outputs, labels = self.run(net, batch), batch[1]
+        for output in outputs.values():
+            if self._classes(output):
+                return functional.cross_entropy(output.flatten(0, -2), labels.long().flatten())
+        return sum(o.square().mean() for o in outputs.values() if o.is_floating_point())
+
+    def learn(self, dense: Any) -> None:
+        """Keeps what the dense net answers."""
+        import torch
+
+        with torch.inference_mode():
+            self.dense = [self.run(dense, batch) for batch in self.batches()]
+
+    def harm(self, net: Any) -> float:
+        """The distance from the dense net's answers, summed over the outputs, the mean over the items.
+
+        KL(dense || net) in nats where labels are classes; else the squared error over the variance of the output.
+        """
+        import torch
+
+        with torch.inference_mode():
+            pairs = zip(self.batches(), self.dense, strict=True)
+            each = [self._distance(self.run(net, batch), ref) for batch, ref in pairs]
+        sizes = [len(chosen) for chosen in self.items]
+        return sum(d * n for d, n in zip(each, sizes, strict=True)) / sum(sizes)
+
+    def _distance(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> float:
+        from torch.nn import functional
+
+        total = 0.0
+        for name, output in found.items():
+            dense = wanted[name]
+            if self._classes(output):
+                ours, theirs = (functional.log_softmax(x.double(), -1) for x in (output, dense))
+                total += float(functional.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1).mean())
+            elif output.is_floating_point():
+                spread = float(dense.double().var(unbiased=False)) or 1.0
+                total += float((output.double() - dense.double()).square().mean()) / spread
+        return total
+
+    def _classes(self, output: Any) -> bool:
+        """Whether the labels are classes of this output."""
+        if self.labels is None or self.labels.dtype.kind not in "iu" or not output.is_floating_point():
+            return False
+        return output.ndim > 1 and bool(output.shape[-1] > self.labels.max())
+
+
+def _chunks(model: Artifact, batches: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The items in batches of BATCH, unless the net takes its own number only."""
+    if any(isinstance(spec.shape[0], int) for spec in model.inputs if spec.shape):
+        return [list(batch) for batch in batches]
+    items = [item for batch in batches for item in batch]
+    return [items[begin : begin + BATCH] for begin in range(0, len(items), BATCH)]
