@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 REQUIRES = ("zstandard>=0.22",)
-EXTRA = "prune"
+EXTRA = "storage"
 LEVEL = 19  # of zstd: those above need more memory to unpack
 Shape = Sequence[int]
 
