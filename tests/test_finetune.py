@@ -477,6 +477,12 @@ def plain(net, training):
         if HALT:
             raise KeyboardInterrupt
 
+def bare(net, training):
+    for inputs, labels in training.batches(0):
+        assert net.training and labels.shape == (32,) and inputs["image"].shape == (32, 3, 16, 16)
+        training.pace.spoken_s = 0.0
+    net.head.bias.data.zero_()
+
 def raises(net, training):
     raise ValueError("no such\\nthing")
 
@@ -517,10 +523,17 @@ def test_a_loop_of_the_users_own_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.usefixtures("loops")
+def test_a_loop_may_do_without_optimizers_and_checkpoints(residual: Case) -> None:
+    trained = residual.train(loop="tiny_loops:bare")
+    assert trained.facts["epochs"] == []
+    assert not weights(trained)["head.bias"].any()
+
+
+@pytest.mark.usefixtures("loops")
 @pytest.mark.parametrize(
     ("loop", "said"),
     [
-        ("tiny_loops:raises", r"tiny_loops:raises raised ValueError: no such .*tiny_loops\.py:2\d"),
+        ("tiny_loops:raises", r"tiny_loops:raises raised ValueError: no such .*tiny_loops\.py:\d+"),
         ("tiny_loops:narrows", "changed the shape of 'head.weight'"),
         ("tiny_loops:plian", "did you mean 'plain'"),
     ],

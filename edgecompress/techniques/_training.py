@@ -96,8 +96,10 @@ class Training:
     objective: Objective
     size: int  # of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # {"epoch", "lr", "loss", "select"} of each epoch
-    pace: Pace = field(default_factory=lambda: Pace(0))
     last: Any = None  # the loss of the last step, a tensor
+
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.options.epochs * self.steps)
 
     @property
     def options(self) -> Any:
@@ -171,7 +173,6 @@ class Training:
         if done:
             self._say(f"going on after epoch {done} of {self.options.epochs}, from its checkpoint")
         self.pace = Pace(self.options.epochs * self.steps, done * self.steps)
-        net.train()
         return done
 
     def ended(self, net: Any, optimizer: Any, *others: Any, loss: float | None = None) -> None:
@@ -188,7 +189,7 @@ class Training:
 
     def progress(self, fraction: float, what: str) -> None:
         """Tells whoever waits: the part that is done, 0..1, and words."""
-        self.request.progress(fraction, what)
+        self.request.progress(min(fraction, 1.0), what)
 
     @property
     def metric(self) -> str | None:

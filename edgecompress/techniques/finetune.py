@@ -222,14 +222,14 @@ def _cores() -> int:
 
 
 def _train(net: Any, training: Training) -> None:
-    """Runs the loop; raises InputError for what the user's own raised, StageFailed for what ours did."""
+    """Runs the loop in training mode; raises InputError for what the user's own raised, StageFailed for what ours did."""
     import torch
 
     own = training.options.loop
     loop: Loop = usercode.function(own) if own else fit
     shapes = _shapes(net)
     try:
-        loop(net, training)
+        loop(net.train(), training)
     except EdgeError:
         raise
     except torch.OutOfMemoryError as error:
