@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgecompress.techniques import _rank
 from edgecompress.techniques._rank import Shape
 
-LAYER = Shape(64, 32, (3, 5), ((((20, 30), (10, 15))),), bias=True)  # stride 2
+LAYER = Shape(64, 32, (3, 5), (((20, 30), (10, 15), 1),), bias=True)  # stride 2
 spectra = st.lists(st.floats(0, 100), min_size=1, max_size=20).map(lambda s: sorted(s, reverse=True))
 
 
@@ -42,13 +42,13 @@ def test_the_cost_of_each_chain_is_that_counted_by_hand(
 
 
 def test_a_layer_costs_its_kernel_at_every_place_of_every_call() -> None:
-    twice = Shape(3, 8, (3, 3), (((8, 8), (8, 8)), ((4, 4), (4, 4))))
-    assert _rank.macs(twice, _rank.dense(twice)) == (64 + 16) * 9 * 3 * 8
+    often = Shape(3, 8, (3, 3), (((8, 8), (8, 8), 1), ((4, 4), (4, 4), 3)))
+    assert _rank.macs(often, _rank.dense(often)) == (64 + 3 * 16) * 9 * 3 * 8
     assert _rank.parameters(LAYER, _rank.dense(LAYER)) == 64 * 32 * 15 + 32
 
 
 def test_full_ranks_are_those_of_the_unfoldings() -> None:
-    wide = Shape(2, 40, (3, 3), (((8, 8), (8, 8)),))
+    wide = Shape(2, 40, (3, 3), (((8, 8), (8, 8), 1),))
     assert _rank.full(wide, "svd") == (18,)
     assert _rank.full(wide, "tucker") == (2, 18)
     assert _rank.full(wide, "tt") == (2, 6, 18)

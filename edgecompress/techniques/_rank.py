@@ -23,12 +23,12 @@ TINY = 1e-14  # of the largest squared singular value: rounding
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution without groups as its cost has it. A Linear is one of kernel 1 x 1 at as many places as rows."""
+    """A convolution without groups as its cost has it. A Linear is one of kernel 1 x 1 on rows of one place."""
 
     inputs: int
     outputs: int
     kernel: Size
-    calls: tuple[tuple[Size, Size], ...]  # the sizes before and after it, each time that it is called for one item
+    calls: tuple[tuple[Size, Size, int], ...]  # the sizes before and after it, and how often, for one item
     bias: bool = False
 
 
@@ -87,9 +87,20 @@ def full(shape: Shape, method: Method) -> Ranks:
     return ends if method == "tucker" else (ends[0], min(i * h, w * o), ends[1])
 
 
+def clipped(shape: Shape, method: Method, ranks: Ranks) -> Ranks:
+    """The ranks without what adds nothing: between two of them lies a kernel, by which one is the other's at most."""
+    between = [] if method == "cp" else [math.prod(p.kernel(shape)) for p in chain(shape, method, ranks)[1:-1]]
+    found = [*ranks]
+    for i, size in enumerate(between):
+        found[i + 1] = min(found[i + 1], found[i] * size)
+    for i, size in reversed([*enumerate(between)]):
+        found[i] = min(found[i], found[i + 1] * size)
+    return tuple(found)
+
+
 def macs(shape: Shape, pieces: Sequence[Piece]) -> int:
     """Multiply-accumulates of the pieces one after another, for one item: places x kernel x inputs x outputs."""
-    return sum(_macs(shape, pieces, before, after) for before, after in shape.calls)
+    return sum(times * _macs(shape, pieces, before, after) for before, after, times in shape.calls)
 
 
 def _macs(shape: Shape, pieces: Sequence[Piece], before: Size, after: Size) -> int:

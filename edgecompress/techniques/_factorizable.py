@@ -1,0 +1,218 @@
+"""The layers of a net that can be factorized, and the ranks of each by one rule or another."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress import torch_net
+from edgecompress.errors import InputError, did_you_mean
+from edgecompress.model import Request
+from edgecompress.techniques import _factors, _rank
+from edgecompress.techniques._rank import Method, Ranks, Shape, Size
+
+Call = tuple[Size, Size, int]  # as in Shape.calls
+
+
+class Dense(Exception):
+    """Why a layer stays as it is."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that can be factorized: its name, the torch layer, its shape, by which method."""
+
+    name: str
+    module: Any
+    shape: Shape
+    method: Method
+
+    def macs(self, ranks: Ranks | None = None) -> int:
+        """Of the layer, or of what replaces it, for one item."""
+        return _rank.macs(self.shape, _rank.chain(self.shape, self.method, ranks) if ranks else _rank.dense(self.shape))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a net has to factorize, why other layers stay as they are, and the MACs of all: one item's."""
+
+    layers: list[Layer]
+    kept: dict[str, str]
+    macs: int
+
+
+def batch(request: Request) -> int:
+    """Items that the net takes at once: one where it takes any number."""
+    size = request.model.inputs[0].shape[:1]
+    return size[0] if size and isinstance(size[0], int) else 1
+
+
+# --------------------------------------------------------------------------- which layers
+
+
+def scan(net: Any, request: Request, patterns: Sequence[str], method: Method) -> Found:
+    """The layers that can be factorized, in the net's order: Linear and 1 x 1 by SVD, the rest by `method`.
+
+    MACs are of every Linear and convolution. Raises InputError where a pattern names none.
+    """
+    from torch import nn
+    from torch.nn.modules.conv import _ConvNd
+
+    named = {n: m for n, m in net.named_modules() if isinstance(m, (nn.Linear, _ConvNd))}
+    chosen = _chosen([*named], patterns)
+    calls = _calls(net, named, request)
+    found = Found([], {}, sum(macs for each in calls.values() for _, macs in each))
+    for name in chosen:
+        if why := _why_not(net, name, named[name], called=bool(calls[name])):
+            found.kept[name] = why
+            continue
+        shape = _shape(named[name], [call for call, _ in calls[name]])
+        found.layers.append(Layer(name, named[name], shape, "svd" if shape.kernel == (1, 1) else method))
+    return found
+
+
+def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    for pattern in patterns:
+        if names and not fnmatch.filter(names, pattern):
+            raise InputError(f"layers: no Linear or convolution is called '{pattern}'{did_you_mean(pattern, names)}")
+    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _why_not(net: Any, name: str, layer: Any, called: bool) -> str:
+    """Why no others can stand in for a layer, or nothing."""
+    import torch
+    from torch import nn
+
+    if type(layer) not in (nn.Linear, nn.Conv2d):
+        return f"a {type(layer).__name__}: only plain Linear and Conv2d are factorized"
+    if getattr(layer, "groups", 1) > 1:
+        return f"a convolution in {layer.groups} groups: the channels of each are few already"
+    if layer._parameters.get("weight") is None or layer._forward_hooks or layer._forward_pre_hooks:
+        return "hooks compute its weight, or see its calls"
+    if layer.weight.dtype != torch.float32:
+        return f"its weight is {str(layer.weight.dtype).removeprefix('torch.')}, not float32"
+    parameters = net.named_parameters(remove_duplicate=False)
+    if same := [n for n, p in parameters if p is layer.weight and n != f"{name}.weight"]:
+        return f"its weight is {same[0]} too"
+    if isinstance(net.get_submodule(name.rpartition(".")[0]), nn.TransformerEncoderLayer):
+        return "torch's TransformerEncoderLayer reads the weight itself"
+    return "" if called else "the net does not call it: it reads the weight itself, or has no use for it"
+
+
+def _calls(net: Any, named: Mapping[str, Any], request: Request) -> dict[str, list[tuple[Call, int]]]:
+    """Each call of each layer while the net runs on the first items, and its MACs for one item."""
+    items = batch(request)
+    found: dict[str, list[tuple[Call, int]]] = {name: [] for name in named}
+
+    def hook(name: str) -> Any:
+        def seen(layer: Any, args: Any, kwargs: Any, answer: Any) -> None:
+            found[name].append(_call(layer, args[0] if args else kwargs["input"], answer, items))
+
+        return seen
+
+    hooks = [layer.register_forward_hook(hook(name), with_kwargs=True) for name, layer in named.items()]
+    torch_net.outputs(net, request.model, torch_net.example(request.model, request.inputs["samples"], items))
+    for each in hooks:
+        each.remove()
+    return found
+
+
+def _call(layer: Any, given: Any, answer: Any, items: int) -> tuple[Call, int]:
+    from torch import nn
+
+    moved = given if getattr(layer, "transposed", False) else answer
+    macs = moved.numel() * layer.weight.numel() // layer.weight.shape[0] // items
+    if isinstance(layer, nn.Linear):
+        return ((1, 1), (1, 1), max(answer.numel() // layer.out_features // items, 1)), macs
+    before, after = ((*each.shape[-2:],) for each in (given, answer))
+    times = max(answer.numel() // (layer.out_channels * math.prod(after)) // items, 1)
+    return (before, after, times), macs
+
+
+def _shape(layer: Any, calls: Sequence[Call]) -> Shape:
+    outputs, inputs, *kernel = layer.weight.shape
+    height, width = kernel or (1, 1)
+    return Shape(inputs, outputs, (height, width), tuple(calls), layer.bias is not None)
+
+
+def classes(layers: Sequence[Layer]) -> dict[str, list[Layer]]:
+    """Equal layers together, called "NAME +4" for one and four like it: they gain the same."""
+    found: dict[Any, list[Layer]] = {}
+    for layer in layers:
+        found.setdefault((type(layer.module), layer.shape), []).append(layer)
+    return {f"{c[0].name} +{len(c) - 1}" if len(c) > 1 else c[0].name: c for c in found.values()}
+
+
+def factorized(layer: Layer, ranks: Ranks, seed: int) -> list[Any]:
+    """The weights of what replaces it; raises Dense where there are none."""
+    try:
+        return _factors.factorized(_factors.kernel(layer.module), layer.method, ranks, seed)
+    except _factors.Diverged as error:
+        raise Dense(f"the decomposition of rank {_said(ranks)} diverges: {error}") from error
+
+
+# --------------------------------------------------------------------------- which ranks
+
+
+def by_ratio(layer: Layer, ratio: float, align: int) -> Ranks:
+    """The ranks that lose least within that share of the layer's MACs; raises Dense."""
+    budget = min(ratio * layer.macs(), layer.macs() - 1)
+    if layer.method == "cp":
+        largest = _rank.most(_useful(layer, align), lambda rank: layer.macs((rank,)) <= budget)
+        found: Ranks | None = None if largest is None else (largest,)
+    else:
+        spectra = _factors.spectra(_factors.kernel(layer.module), layer.method)
+        found = _rank.within(spectra, layer.macs, budget, align)
+    if not found:
+        raise Dense(f"no rank in steps of {align} takes at most {ratio:.0%} of its MACs")
+    return _rank.clipped(layer.shape, layer.method, found)
+
+
+def by_energy(layer: Layer, share: float, align: int, seed: int) -> Ranks:
+    """The least ranks that keep the share: of each unfolding, or with cp of the whole weight. Raises Dense."""
+    weight = _factors.kernel(layer.module)
+    least = [_rank.energy(spectrum, share) for spectrum in _factors.spectra(weight, layer.method)]
+    if layer.method != "cp":
+        return _cheaper(layer, least, align)
+    ranks = [rank for rank in _useful(layer, align) if rank >= max(least)]  # a component adds 1 to each unfolding
+
+    def falls_short(rank: int) -> bool:
+        return _factors.error(weight, factorized(layer, (rank,), seed)) ** 2 > 1 - share
+
+    if not ranks or falls_short(ranks[-1]):
+        raise Dense(f"no rank that takes fewer MACs than the layer keeps {share:.0%} of the squared weights")
+    below = _rank.most(ranks, falls_short)
+    return (ranks[0 if below is None else ranks.index(below) + 1],)
+
+
+def by_evbmf(layer: Layer, align: int) -> Ranks:
+    """As many as stand out of the noise of each unfolding; with cp the most of them. Raises Dense."""
+    weight = _factors.kernel(layer.module)
+    spectra, unfolded = _factors.spectra(weight, layer.method), _factors.matrix(weight, layer.method)
+    found = [_rank.evbmf(spectrum, *each.shape) for spectrum, each in zip(spectra, unfolded, strict=True)]
+    if not all(found):
+        raise Dense("EVBMF finds nothing but noise in it")
+    return _cheaper(layer, [max(found)] if layer.method == "cp" else found, align)
+
+
+def _useful(layer: Layer, align: int) -> list[int]:
+    """The ranks of cp that take fewer MACs than the layer."""
+    (limit,) = _rank.full(layer.shape, layer.method)
+    return [*range(align, min(limit, (layer.macs() - 1) // layer.macs((1,))) + 1, align)]
+
+
+def _cheaper(layer: Layer, ranks: Sequence[int], align: int) -> Ranks:
+    """The ranks in multiples of `align`, if they take fewer MACs than the layer; raises Dense."""
+    limits = _rank.full(layer.shape, layer.method)
+    wanted = tuple(_rank.aligned(rank, align, limit) for rank, limit in zip(ranks, limits, strict=True))
+    found = _rank.clipped(layer.shape, layer.method, wanted)
+    if layer.macs(found) >= layer.macs():
+        raise Dense(f"of rank {_said(found)} it would take {layer.macs(found):,} MACs instead of {layer.macs():,}")
+    return found
+
+
+def _said(ranks: Ranks) -> str:
+    return " x ".join(map(str, ranks))

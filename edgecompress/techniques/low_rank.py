@@ -1,0 +1,284 @@
+"""Low rank: a Linear or convolution becomes several smaller ones, one after another (SVD, Tucker-2, CP, tensor train).
+
+The weights are TensorLy's decompositions; what is built is plain layers, which every runtime takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgecompress import torch_edits, torch_net
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.model import Artifact, Dim, Goal, Request
+from edgecompress.techniques import _factorizable, _factors, _rank, _widths
+from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._factorizable import Dense, Layer
+from edgecompress.techniques._rank import Ranks
+
+REQUIRES = ("torch", "safetensors", "tensorly>=0.9")
+EXTRA = "low-rank"
+READS: tuple[str, ...] = ("module",)
+WRITES = "module"
+PROVIDES = ""
+NEEDS: tuple[str, ...] = ("samples",)
+
+RATIO = 0.5  # of a layer's MACs, where no rule is asked for
+SHARES = (50, 25, 12)  # percent of a layer's MACs that are measured on the device
+ITEMS = 32  # of the calibration data, on which two nets are compared
+GOALS = ("latency_ratio", "latency_ms", "speedup")
+
+Table = dict[str, dict[int, tuple[float, float]]]  # class -> percent of its MACs -> (latency saved, harm)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How convolutions are factorized, and by which one rule the ranks are chosen. Linear and 1 x 1: always by SVD."""
+
+    method: Literal["tucker", "cp", "tt"] = "tucker"
+    energy: float | None = None  # share of the squared singular values kept; with cp, of the squared weights
+    evbmf: bool = False  # as many as stand out of the noise
+    ratio: float | None = None  # share of its MACs that may stay in each layer; 0.5 where no rule is given
+    latency_ratio: float | None = None  # share of the dense net's measured latency that may stay
+    latency_ms: float | None = None  # measured latency at most
+    speedup: float | None = None  # dense latency over the latency, at least
+    layers: tuple[str, ...] = ("*",)  # names, as shell patterns
+    align: int | None = None  # ranks are multiples of it; None: the kernel's channel block on the device
+    saved: Mapping[str, float] | None = None  # of the search: what each cell saved of the dense latency
+    keep: float | None = None  # of the search: the share of the latency that may stay, by `saved`
+
+    def __post_init__(self) -> None:
+        for name, limit in (("energy", 1), ("ratio", 1), ("latency_ratio", 1), ("keep", 1), ("latency_ms", math.inf)):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= limit:
+                raise ValueError(f"{name} is above 0" + (f", at most {limit}" if limit == 1 else ""))
+        if self.speedup is not None and self.speedup < 1:
+            raise ValueError("speedup is at least 1")
+        if self.align is not None and self.align < 1:
+            raise ValueError("align is at least 1")
+        if (self.saved is None) != (self.keep is None):
+            raise ValueError("saved and keep go together")
+        if len(rules := self.rules()) > 1:
+            raise ValueError(f"ranks are chosen by one rule; {' and '.join(rules)} are given")
+
+    def rules(self) -> list[str]:
+        """Those that are given."""
+        numbers = ("energy", "ratio", *GOALS, "keep")
+        return [name for name in numbers if getattr(self, name) is not None] + ["evbmf"] * self.evbmf
+
+
+def goal(options: Options) -> Goal | None:
+    """What is to be measured, if the ranks are to be found by that."""
+    if options.latency_ms is not None:
+        return Goal("latency_ms", options.latency_ms)
+    if options.speedup is not None:
+        return Goal("ratio", 1 / options.speedup)
+    return None if options.latency_ratio is None else Goal("ratio", options.latency_ratio)
+
+
+def cells(request: Request) -> Artifact:
+    """facts: {"cells": {label: {"layers": names, "ratio": share}}, "kept": {layer: why not}}; or "lost".
+
+    A cell is a class of equal layers ("layer2.0.conv1 +4": it and four like it) at one of SHARES of their MACs.
+    """
+    options: Options = request.options
+    found = _factorizable.scan(torch_net.rebuild(request.model), request, options.layers, options.method)
+    made: dict[str, dict[str, Any]] = {}
+    for name, layers in _factorizable.classes(found.layers).items():
+        before: dict[str, Ranks] = {}
+        for share in SHARES:
+            ranks = {layer.name: ranks for layer, ranks in _at(layers, share / 100, options)}
+            if ranks and ranks != before:
+                made[_label(name, share)] = {"layers": [*ranks], "ratio": share / 100}
+            before = ranks
+    facts = {"cells": made, "kept": found.kept, **({} if made else {"lost": _nothing(found.kept)})}
+    return Artifact(request.out, "cells", request.model.inputs, request.model.outputs, facts).write()
+
+
+def apply(request: Request) -> Artifact:
+    """The net with the layers of low rank; inputs: "model", "samples" (calibrate, where a search asks).
+
+    facts: {"layers": [{"name", "method", "shape", "ranks", "macs": [before, after], "parameters": [before, after],
+    "error": of the weight, relative}], "kept": {name: why}, "macs" and "parameters": {"before", "after"}}: MACs of
+    one item in all Linear and convolutions, parameters of the net. By the table of a search also "groups":
+    [{"name", "kept": percent of its MACs}]. Raises InputError where a pattern of `layers` names none.
+    """
+    options: Options = request.options
+    if goal(options) is not None:
+        raise InputError(f"{options.rules()[0]} is met by the search of a deploy; give ratio, energy or evbmf instead")
+    net = torch_net.rebuild(request.model)
+    found = _factorizable.scan(net, request, options.layers, options.method)
+    before = _size(net)
+    facts: dict[str, Any] = {"layers": [], "kept": found.kept}
+    shares = None if options.saved is None else _shares(net, found.layers, request, facts)
+    edits = []
+    for number, layer in enumerate(found.layers):
+        request.progress(number / len(found.layers), layer.name)
+        try:
+            edit, told = _replaced(net, layer, _ranks(layer, request, shares), request.context.seed)
+        except Dense as why:
+            found.kept[layer.name] = str(why)
+            continue
+        edits.append(edit)
+        facts["layers"].append(told)
+    if not edits:
+        facts.setdefault("lost", _nothing(found.kept))
+    spared = sum(dense - left for dense, left in (told["macs"] for told in facts["layers"]))
+    facts["macs"] = {"before": found.macs, "after": found.macs - spared}
+    facts["parameters"] = {"before": before, "after": _size(net)}
+    _check_runs(net, request)
+    return torch_net.save(net, request, edits, facts)
+
+
+def _nothing(kept: Mapping[str, str]) -> str:
+    said = "; ".join(f"{name}: {why}" for name, why in [*kept.items()][:3])
+    return f"nothing to factorize: {said or 'no Linear and no convolution'}"
+
+
+def _size(net: Any) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def _ranks(layer: Layer, request: Request, shares: Mapping[str, float] | None) -> Ranks:
+    """By the rule of the options, or by the share of its MACs that the search's table leaves it; raises Dense."""
+    options: Options = request.options
+    align = options.align or 1
+    if shares is not None:
+        if layer.name not in shares:
+            raise Dense("by what was measured it gains nothing, or need not be faster")
+        return _factorizable.by_ratio(layer, shares[layer.name], align)
+    if options.energy is not None:
+        return _factorizable.by_energy(layer, options.energy, align, request.context.seed)
+    if options.evbmf:
+        return _factorizable.by_evbmf(layer, align)
+    return _factorizable.by_ratio(layer, options.ratio or RATIO, align)
+
+
+# --------------------------------------------------------------------------- by what was measured
+
+
+def _label(name: str, share: int) -> str:
+    return f"{name}@{share}%"
+
+
+def _at(layers: Sequence[Layer], ratio: float, options: Options) -> Iterator[tuple[Layer, Ranks]]:
+    """The ranks of those layers that can be as small as that."""
+    for layer in layers:
+        with contextlib.suppress(Dense):
+            yield layer, _factorizable.by_ratio(layer, ratio, options.align or 1)
+
+
+def _shares(net: Any, layers: Sequence[Layer], request: Request, facts: dict[str, Any]) -> dict[str, float]:
+    """The share of its MACs for each layer that is to be factorized: the least harm for the latency to be saved.
+
+    Tells "groups" in the facts, or that what may stay is out of reach, which is "lost".
+    """
+    classes = _factorizable.classes(layers)
+    table = _table(net, classes, request)
+    widths = {name: [*points] for name, points in table.items()}
+    steps = [step for name, points in table.items() for step in _widths.by_harm(name, widths[name], points)]
+
+    def left(taken: Mapping[str, int]) -> float:
+        return 1 - sum(table[name][share][0] for name, share in taken.items())
+
+    try:
+        chosen = _widths.allocate(widths, steps, left, request.options.keep)
+    except _widths.OutOfReach as error:
+        facts["lost"] = (
+            f"low rank leaves at least {error.least:.3f} of the latency, {request.options.keep:.3f} may stay"
+        )
+        return {}
+    facts["groups"] = [{"name": name, "kept": share} for name, share in chosen.items()]
+    return {layer.name: share / 100 for name, share in chosen.items() if share < 100 for layer in classes[name]}
+
+
+def _table(net: Any, classes: Mapping[str, Sequence[Layer]], request: Request) -> Table:
+    """For each class and each percentage of its MACs: the latency saved, where it saves any, and the harm.
+
+    Harm is the squared distance that the outputs move on calibration data, relative to their squared norm.
+    """
+    items = [*_items(request)]
+    before = [torch_net.outputs(net, request.model, item) for item in items]
+    found: Table = {name: {100: (0.0, 0.0)} for name in classes}
+    for name, share in itertools.product(classes, SHARES):
+        gain = request.options.saved.get(_label(name, share), 0.0)
+        if gain > 0:
+            request.progress(0.0, f"{name} at {share}% of its MACs")
+            with _approximated(classes[name], share / 100, request):
+                after = [torch_net.outputs(net, request.model, item) for item in items]
+            found[name][share] = (gain, _distance(before, after))
+    return found
+
+
+def _items(request: Request) -> Iterator[dict[str, Any]]:
+    """Calibration items as the net takes them: all at once where it takes any number."""
+    import torch
+
+    batches = spread(request, ITEMS)
+    if isinstance(request.model.inputs[0].shape[0], Dim):
+        batches = [[item for batch in batches for item in batch]]
+    for batch in batches:
+        yield {name: torch.from_numpy(array) for name, array in inputs_of(request, batch).items()}
+
+
+@contextlib.contextmanager
+def _approximated(layers: Sequence[Layer], ratio: float, request: Request) -> Iterator[None]:
+    """Meanwhile the layers have the weights that what replaces them amounts to."""
+    import torch
+
+    before = [layer.module.weight.detach().clone() for layer in layers]
+    with torch.no_grad(), contextlib.suppress(Dense):
+        for layer, ranks in _at(layers, ratio, request.options):
+            kernel = _factors.composed(_factorizable.factorized(layer, ranks, request.context.seed))
+            layer.module.weight.copy_(torch.from_numpy(kernel).reshape(layer.module.weight.shape))
+    yield
+    with torch.no_grad():
+        for layer, weight in zip(layers, before, strict=True):
+            layer.module.weight.copy_(weight)
+
+
+def _distance(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> float:
+    """The squared distance between real outputs, relative to the squared norm of those before."""
+    pairs = [(a[name], b[name]) for a, b in zip(before, after, strict=True) for name in a]
+    real = [(a.double(), b.double()) for a, b in pairs if a.is_floating_point()]
+    moved, norm = sum(float((b - a).square().sum()) for a, b in real), sum(float(a.square().sum()) for a, _ in real)
+    return moved / max(norm, 1e-30)
+
+
+# --------------------------------------------------------------------------- what replaces a layer
+
+
+def _replaced(net: Any, layer: Layer, ranks: Ranks, seed: int) -> tuple[torch_edits.Edit, dict[str, Any]]:
+    """Replaces the layer in the net; returns the edit and what the facts tell of it. Raises Dense."""
+    shape, weights = layer.shape, _factorizable.factorized(layer, ranks, seed)
+    dense, pieces = _rank.dense(shape), _rank.chain(shape, layer.method, ranks)
+    edit = {"edit": "replace", "module": layer.name, "by": _factors.layers(layer.module, shape, pieces)}
+    torch_edits.apply(net, [edit])
+    _factors.fill(net.get_submodule(layer.name), layer.module, weights)
+    told = {
+        "name": layer.name,
+        "method": layer.method,
+        "shape": [*layer.module.weight.shape],
+        "ranks": [*ranks],
+        "macs": [_rank.macs(shape, each) for each in (dense, pieces)],
+        "parameters": [_rank.parameters(shape, each) for each in (dense, pieces)],
+        "error": _factors.error(_factors.kernel(layer.module), weights),
+    }
+    return edit, told
+
+
+def _check_runs(net: Any, request: Request) -> None:
+    """Raises StageFailed where the net reads something of a layer that is no longer there."""
+    items = torch_net.example(request.model, request.inputs["samples"], _factorizable.batch(request))
+    try:
+        torch_net.outputs(net, request.model, items)
+    except Exception as error:
+        said = f"{type(error).__name__}: {str(error)[:200]}"
+        raise StageFailed(
+            f"the net of low rank does not run ({said}): its code reads a layer that was replaced; "
+            "name the layers that may be with the option layers"
+        ) from error
