@@ -222,7 +222,7 @@ def _cores() -> int:
 
 
 def _train(net: Any, training: Training) -> None:
-    """Runs the loop in training mode; raises InputError for what the user's own raised, StageFailed for what ours did."""
+    """Runs the loop in training mode; raises InputError for what the user's own raised, StageFailed for ours."""
     import torch
 
     own = training.options.loop
