@@ -196,7 +196,7 @@ class Run:
             "call": stage.call,
             "inputs": {role: str(a.path) for role, a in inputs.items()},
             "out": str(scratch / "artifact"),
-            "keep": str(self.store.kept(scratch.name)),
+            "keep": str(self.store.keep(scratch.name)),
             "options": _plain(stage.options),
             "context": _plain(known),
             "user_code": stage.user_code,

@@ -145,15 +145,20 @@ class Store:
         (folder / "artifact").mkdir(parents=True)
         return folder
 
-    def kept(self, key: str) -> Path:
-        """Where the stage of that key may keep what outlives it when it is killed: checkpoints."""
-        return self.root / "kept" / key
+    def keep(self, key: str) -> Path:
+        """A folder where the stage of that key may keep what outlives it when it is killed: checkpoints."""
+        folder = self.root / "kept" / key
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def release(self, key: str) -> None:
         """The stage has its result: what it kept goes, but for its log."""
-        for path in self.kept(key).glob("*"):
+        folder = self.root / "kept" / key
+        for path in folder.iterdir():
             if path.name != KEPT_LOG:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with contextlib.suppress(OSError):  # where there is a log it stays
+            folder.rmdir()
 
     def commit(self, scratch: Path, parts: Parts, receipt: dict[str, Any]) -> Entry:
         """Moves a finished scratch folder into place with one rename, and returns the entry."""
