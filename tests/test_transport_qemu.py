@@ -54,11 +54,18 @@ def test_valgrind_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(("name", "cpu", "dot"), [("a53", "Cortex-A53", False), ("a76", "Cortex-A76", True)])
-def test_facts_are_those_of_the_core_and_none_of_this_machine(name: str, cpu: str, dot: bool) -> None:
-    facts = qemu.connect(device(f"qemu-cortex-{name}")).facts()
+@pytest.mark.parametrize(
+    ("name", "cpu", "features"),
+    [
+        ("cortex-a53", "Cortex-A53", set()),
+        ("cortex-a76", "Cortex-A76", {"asimddp", "asimdhp"}),
+        ("neoverse-v1", "Neoverse-V1", {"asimddp", "asimdhp", "sve", "i8mm", "bf16"}),
+    ],
+)
+def test_facts_are_those_of_the_core_and_none_of_this_machine(name: str, cpu: str, features: set[str]) -> None:
+    facts = qemu.connect(device(f"qemu-{name}")).facts()
     assert (facts["cpu"], facts["platform"], facts["cores"]) == (cpu, "linux-aarch64", cpus.CORES)
-    assert ("asimddp" in facts["features"]) is dot
+    assert set(facts["features"]) == {"asimd", *features}
     assert facts["memory_bytes"] is facts["governor"] is facts["now"]["cpu_mhz"] is None
     assert facts["virtual"].startswith("QEMU ") and facts["emulator"]["onnxruntime"] == build.WHEELS["onnxruntime"]
 
@@ -71,6 +78,19 @@ def test_a_program_sees_the_core_and_an_environment_of_its_own(tmp_path: Path, m
     assert shell.run([shell.facts()["python"], "-c", code], 60, log) == 0
     said = log.read_text()
     assert said.startswith("aarch64") and said.count("0xd08") == cpus.CORES and "PYTHONHOME" not in said
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", [path.stem for path in sorted((catalog.ROOT / "devices").glob("qemu-*.toml"))])
+def test_the_vectors_of_a_core_are_as_long_as_its_device_says(name: str, tmp_path: Path) -> None:
+    shell, log, asked = (
+        qemu.connect(device(name)),
+        tmp_path / "log",
+        "import ctypes; print(ctypes.CDLL(None).prctl(51))",
+    )
+    assert shell.run([shell.facts()["python"], "-c", asked], 60, log) == 0  # PR_SVE_GET_VL
+    told = int(log.read_text())
+    assert (8 * (told & 0xFFFF) if told > 0 else 128) == catalog.device(name).value.vector_bits
 
 
 @pytest.mark.qemu

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 CORES = 4
 _ARMV8 = "fp asimd aes pmull sha1 sha2 crc32"
 _ARMV82 = f"{_ARMV8} atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+_V1 = (
+    f"{_ARMV82} jscvt fcma sha3 sm3 sm4 sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs paca pacg dcpodp "
+    "svei8mm svebf16 i8mm bf16 dgh rng"
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Cpu:
     l2_kib: int
     l2_cores: int  # that share one
     khz: tuple[int, int]  # lowest and highest
+    emulates: str = ""  # the -cpu, where QEMU knows none of that name
 
 
 CPUS = {
@@ -31,6 +36,9 @@ CPUS = {
     "cortex-a72": Cpu("0xd08", "0x0", 3, f"{_ARMV8} cpuid", 1024, 4, (600_000, 1_500_000)),
     "cortex-a76": Cpu("0xd0b", "0x4", 1, _ARMV82, 512, 1, (1_500_000, 2_400_000)),
     "neoverse-n1": Cpu("0xd0c", "0x4", 1, _ARMV82, 1024, 1, (2_500_000, 2_500_000)),
+    # AWS Graviton3 (github.com/aws/aws-graviton-getting-started). It is QEMU's "max", which has SVE2 and more, without
+    # SME: libraries that ask the kernel instead of reading /proc/cpuinfo are told of what V1 lacks.
+    "neoverse-v1": Cpu("0xd40", "0x1", 1, _V1, 1024, 1, (2_600_000, 2_600_000), "max,sme=off,sve256=on"),
 }
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgecompress.emulated import cpus
+
 NAME = "qemu-arm64"
 PLACE = "EDGECOMPRESS_EMULATED"  # where it is, instead of the user's cache folder
 COUNTS = "EDGECOMPRESS_COUNTS"  # tells the plugin, and the sensor, which file the snapshots are in
@@ -39,7 +41,8 @@ class Emulator:
         libraries = f"{library}:{self.place / 'host/usr/lib/x86_64-linux-gnu'}"
         loader = [str(library / "ld-linux-x86-64.so.2"), "--library-path", libraries]
         plugin = str(self.place / "plugin/count.so").replace(",", ",,")
-        qemu = [str(self.place / "host/usr/bin/qemu-aarch64"), "-seed", "0", "-cpu", cpu, "-L", str(self.root(cpu))]
+        core = cpus.CPUS[cpu].emulates or cpu
+        qemu = [str(self.place / "host/usr/bin/qemu-aarch64"), "-seed", "0", "-cpu", core, "-L", str(self.root(cpu))]
         alone = [_tool("setpriv"), "--pdeathsig", "KILL", _tool("setarch"), "-R"]
         return [*alone, *loader, *qemu, "-plugin", plugin, self._program(cpu, argv[0]), *argv[1:]]
 
