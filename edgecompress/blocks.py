@@ -19,7 +19,7 @@ BLOCKS = (8, 16, 32)
 FINEST, WIDEST = 4, 64  # of the widths: below the one no block shows, at the other all of them are one
 LEFT = 0.6  # of the slope, at most, may be left within blocks; of a block too large by one step 0.81 is
 FLAT = 0.1  # of the time of the widest: where all widths differ by less, none of them saves anything
-MAX_AGE_S = 30 * 86400.0
+MAX_AGE_S = 90 * 86400.0  # a processor's kernels change with the runtime's version, which is part of the key
 ESTIMATE_S = 60.0
 TABLE = "blocks"  # in a device's file
 

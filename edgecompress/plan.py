@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress import config, envs, registry, routes
+from edgecompress import blocks, config, envs, registry, routes
 from edgecompress.catalog import check_file, is_factory
 from edgecompress.count import Count
 from edgecompress.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound, did_you_mean
@@ -23,7 +23,6 @@ ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0
 AGREE_S = 12.0
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
-BLOCK_AGE_S = 90 * 86400.0  # a processor's kernels change with the runtime's version, which is part of the key
 ROLES = {"samples": "data", "dense": "source", "training": "training"}  # what a technique needs -> who makes it
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
@@ -269,16 +268,7 @@ def _aligned(job: Job, variant: Variant, step: Stage, stages: Steps) -> Stage:
 
 def block(job: Job, name: str, runtime: str, precision: str) -> Stage:
     """The stage that finds how many channels the device's kernels take at once."""
-    return Stage(
-        name,
-        "stages.block:run",
-        {},
-        {"runtime": runtime, "precision": precision},
-        context=RUN_CONTEXT,
-        plugins=(f"runtimes.{runtime}", *device_plugins(job)),
-        max_age_s=BLOCK_AGE_S,
-        estimate_s=90.0,
-    )
+    return dataclasses.replace(blocks.stage(runtime, precision, job.device.value), name=name)
 
 
 def device_plugins(job: Job) -> tuple[str, ...]:
