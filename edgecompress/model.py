@@ -181,6 +181,12 @@ class Request:
         """The input called "model"."""
         return self.inputs["model"]
 
+    @property
+    def align(self) -> int:
+        """Channels that the device's kernels take at once: the option `align`, else what was measured, else 1."""
+        block = self.inputs.get("block")
+        return int(self.options.align or (block.facts["block"] if block else 1))
+
 
 @dataclass(frozen=True)
 class Stage:

@@ -91,7 +91,7 @@ def cells(request: Request) -> Artifact:
     for name, layers in _factorizable.classes(found.layers).items():
         before: dict[str, Ranks] = {}
         for share in SHARES:
-            ranks = {layer.name: ranks for layer, ranks in _at(layers, share / 100, options)}
+            ranks = {layer.name: ranks for layer, ranks in _at(layers, share / 100, request.align)}
             if ranks and ranks != before:
                 made[_label(name, share)] = {"layers": [*ranks], "ratio": share / 100}
             before = ranks
@@ -145,8 +145,7 @@ def _size(net: Any) -> int:
 
 def _ranks(layer: Layer, request: Request, shares: Mapping[str, float] | None) -> Ranks:
     """By the rule of the options, or by the share of its MACs that the search's table leaves it; raises Dense."""
-    options: Options = request.options
-    align = options.align or 1
+    options, align = request.options, request.align
     if shares is not None:
         if layer.name not in shares:
             raise Dense("by what was measured it gains nothing, or need not be faster")
@@ -165,11 +164,11 @@ def _label(name: str, share: int) -> str:
     return f"{name}@{share}%"
 
 
-def _at(layers: Sequence[Layer], ratio: float, options: Options) -> Iterator[tuple[Layer, Ranks]]:
+def _at(layers: Sequence[Layer], ratio: float, align: int) -> Iterator[tuple[Layer, Ranks]]:
     """The ranks of those layers that can be as small as that."""
     for layer in layers:
         with contextlib.suppress(Dense):
-            yield layer, _factorizable.by_ratio(layer, ratio, options.align or 1)
+            yield layer, _factorizable.by_ratio(layer, ratio, align)
 
 
 def _shares(net: Any, layers: Sequence[Layer], request: Request, facts: dict[str, Any]) -> dict[str, float]:
@@ -232,7 +231,7 @@ def _approximated(layers: Sequence[Layer], ratio: float, request: Request) -> It
 
     before = [layer.module.weight.detach().clone() for layer in layers]
     with torch.no_grad(), contextlib.suppress(Dense):
-        for layer, ranks in _at(layers, ratio, request.options):
+        for layer, ranks in _at(layers, ratio, request.align):
             kernel = _factors.composed(_factorizable.factorized(layer, ranks, request.context.seed))
             layer.module.weight.copy_(torch.from_numpy(kernel).reshape(layer.module.weight.shape))
     yield

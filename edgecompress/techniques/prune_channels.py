@@ -29,7 +29,8 @@ STRENGTHS = ("ratio", "macs", "latency_ratio", "latency_ms", "speedup", "widths"
 GOALS = STRENGTHS[2:5]
 RATIO = 0.5  # where no strength is given
 EXAMPLES = 4  # items that groups are tried with
-TRIED = 8  # widths of a group whose harm is measured, 0 and the full one apart
+TRIED = 5  # widths of a group whose harm is measured, 0 and the full one apart
+ROUNDS = 4  # in which widths are chosen by harm
 CELLS = 3  # widths of a class of groups whose saving is measured
 
 
@@ -47,7 +48,7 @@ class Options:
     )  # channels kept by layer, patterns allowed; 0: its block goes
     criterion: Criterion = "l2"  # which channels of a layer go first
     scope: Literal["sensitivity", "global", "isomorphic", "local"] = "sensitivity"  # which layers lose most
-    align: int | None = None  # channels kept are multiples of it; None: what suits the device, else 1
+    align: int | None = None  # channels kept are multiples of it; None: the device's channel block
     whole_blocks: bool = True  # a residual block may go whole
     samples: int = 256  # calibration items at most: for sensitivity, and the criteria taylor and activation
     skip: tuple[str, ...] = ()  # layers that stay as they are, as patterns ("layer1.*")
@@ -157,6 +158,7 @@ class _Work:
         found = _groups.find(self.net, lambda net: list(torch_net.flatten(torch_net.call(net, some)).values()))
         request.progress(0.1, "scoring channels")
         self.refused = dict(found.refused)
+        self._counts: dict[Any, int] = {}
         self.groups = [group for group in found.groups if not self._left_out(group)]
         self.choices = {group.name: self._choices(group) for group in self.groups}
         if not any(len(widths) > 1 for widths in self.choices.values()):
@@ -176,7 +178,7 @@ class _Work:
         return bool(why)
 
     def _choices(self, group: Group) -> tuple[int, ...]:
-        block = math.lcm(self.options.align or 1, group.per_unit)
+        block = math.lcm(self.request.align, group.per_unit)
         return _widths.choices(group.channels, block, group.leads and self.options.whole_blocks)
 
     def group(self, name: str) -> Group:
@@ -210,7 +212,7 @@ class _Work:
             "refused": self.refused,
             "macs": {name: self.macs(net) for name, net in nets.items()},
             "parameters": {name: sum(p.numel() for p in net.parameters()) for name, net in nets.items()},
-            "align": self.options.align,
+            "align": self.request.align,
             "criterion": self.options.criterion,
             "scope": self.options.scope,
         }
@@ -244,14 +246,14 @@ class _Work:
         return [group.block for group in self.groups if group.leads and not widths[group.name]]
 
     def harms(self, choices: Mapping[str, Sequence[int]]) -> dict[str, dict[int, float]]:
-        """Of each group alone, at some of its widths: the distance of the answers from the dense net's."""
-        self.bench.learn(self.dense)
-        whole = self.bench.harm(self.net)
-        found = {name: {widths[0]: whole} for name, widths in choices.items()}
-        tried = [(n, w) for n, widths in choices.items() for w in _widths.samples(widths, TRIED)[1:]]
-        for done, (name, width) in enumerate(tried):
-            self.request.progress(0.1 + 0.8 * done / len(tried), f"{name} at {width} channels")
-            found[name][width] = self.bench.harm(self.narrow({name: width}))
+        """Of each group, all as wide as they can be but one: the distance of the answers from the dense net's."""
+        if not self.bench.dense:
+            self.bench.learn(self.dense)
+        full = {name: widths[0] for name, widths in choices.items()}
+        whole = self.bench.harm(self.narrow(full))
+        found = {name: {width: whole} for name, width in full.items()}
+        for name, width in ((n, w) for n, widths in choices.items() for w in _widths.samples(widths, TRIED)[1:]):
+            found[name][width] = self.bench.harm(self.narrow({**full, name: width}))
             if not math.isfinite(found[name][width]):
                 raise StageFailed(f"prune_channels: with {width} channels of {name} the net answers no numbers")
         return found
@@ -299,8 +301,11 @@ class _Work:
 
     def _macs(self, widths: Mapping[str, int]) -> int:
         """The same of the net with some channels of those widths: it does not matter which."""
-        kept = {name: range(width // self.group(name).per_unit) for name, width in widths.items()}
-        return self.macs(narrowed(self.net, self.groups, kept))
+        key = tuple(self._settled(widths).items())
+        if key not in self._counts:
+            kept = {name: range(width // self.group(name).per_unit) for name, width in key}
+            self._counts[key] = self.macs(narrowed(self.net, self.groups, kept))
+        return self._counts[key]
 
     def _by_latency(self, keep: float) -> tuple[dict[str, int], dict[str, Any]]:
         """Widths that leave `keep` of the latency, by what the cells saved."""
@@ -328,35 +333,42 @@ class _Work:
     def _within(
         self, choices: Mapping[str, Sequence[int]], cost: _widths.Cost, budget: float
     ) -> tuple[dict[str, int], dict[str, Any]]:
-        """The widths of least harm whose cost is within the budget, by the scope."""
-        steps, facts = self._steps(choices, cost)
+        """The widths whose cost is within the budget, by the scope."""
         try:
-            return _widths.allocate(choices, steps, cost, budget), facts
+            if self.options.scope == "sensitivity":
+                return self._least_harm(choices, cost, budget)
+            steps = [step for name in choices for step in self._steps(name, choices[name])]
+            return _widths.allocate(choices, steps, cost, budget), {}
         except _widths.OutOfReach as error:
             what = "keep" if self.options.keep is not None else next(iter(self.options.given), "ratio")
             why = f"{what} is out of reach: the narrowest widths leave {error.least:.3g}, not {budget:.3g}"
             raise (StageFailed if what == "keep" else InputError)(f"prune_channels: {why}") from error
 
-    def _steps(
-        self, choices: Mapping[str, Sequence[int]], cost: _widths.Cost
-    ) -> tuple[list[_widths.Step], dict[str, Any]]:
-        scope, facts = self.options.scope, dict[str, Any]()
-        each: dict[str, list[_widths.Step]]
-        if scope == "sensitivity":
-            harms = self.harms(choices)
-            full = {name: widths[0] for name, widths in choices.items()}
-            whole = cost(full)
-            points = {n: {w: (whole - cost({**full, n: w}), h) for w, h in harm.items()} for n, harm in harms.items()}
-            each = {name: _widths.by_harm(name, choices[name], points[name]) for name in choices}
-            facts["sensitivity"] = {name: [[w, h] for w, h in harm.items()] for name, harm in harms.items()}
-        elif scope == "local":
-            each = {name: _widths.by_share(name, widths) for name, widths in choices.items()}
-        else:
-            scores = self.scores if scope == "global" else self._ranked()
-            each = {name: _widths.by_score(name, widths, scores[name]) for name, widths in choices.items()}
-        return [step for steps in each.values() for step in steps], facts
+    def _steps(self, name: str, widths: Sequence[int]) -> list[_widths.Step]:
+        if self.options.scope == "local":
+            return _widths.by_share(name, widths)
+        scores = self.scores if self.options.scope == "global" else self.ranks
+        return _widths.by_score(name, widths, scores[name])
 
-    def _ranked(self) -> Scores:
+    def _least_harm(
+        self, choices: Mapping[str, Sequence[int]], cost: _widths.Cost, budget: float
+    ) -> tuple[dict[str, int], dict[str, Any]]:
+        """In ROUNDS: what each group harms is measured anew where others have become narrow."""
+        widths = {name: each[0] for name, each in choices.items()}
+        first: dict[str, dict[int, float]] = {}
+        begin = cost(widths)
+        for part in range(1, ROUNDS + 1):
+            self.request.progress(0.1 + 0.8 * (part - 1) / ROUNDS, f"measuring what each layer minds ({part} of {ROUNDS})")
+            left = {name: [w for w in each if w <= widths[name]] for name, each in choices.items()}
+            harms = self.harms(left)
+            first = first or harms
+            steps = [step for name in left for step in _widths.by_harm(name, left[name], _points(widths, harms, name, cost))]
+            widths = _widths.allocate(left, steps, cost, begin * (budget / begin) ** (part / ROUNDS))
+            print(part, cost(widths), self.bench.harm(self.narrow(widths)))
+        return widths, {"sensitivity": {name: [[w, h] for w, h in harm.items()] for name, harm in first.items()}}
+
+    @cached_property
+    def ranks(self) -> Scores:
         """Scores as ranks among isomorphic groups: Fang et al. 2024, "Isomorphic Pruning", arXiv:2407.04616."""
         shapes = {group.shape for group in self.groups}
         pools = [{g.name: self.scores[g.name] for g in self.groups if g.shape == shape} for shape in shapes]
@@ -366,6 +378,14 @@ class _Work:
 def best(scores: Sequence[float], count: int) -> list[int]:
     """The units with the highest scores, in their own order; of equals the first."""
     return sorted(sorted(range(len(scores)), key=lambda unit: -scores[unit])[:count])
+
+
+def _points(
+    widths: Mapping[str, int], harms: Mapping[str, Mapping[int, float]], name: str, cost: _widths.Cost
+) -> dict[int, tuple[float, float]]:
+    """What each width of a group that was tried saves of the cost, all others staying, and what it harms."""
+    whole = cost(widths)
+    return {w: (whole - cost({**widths, name: w}), harm) for w, harm in harms[name].items()}
 
 
 def _fitting(group: Group, width: int) -> int:
