@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import bench_inputs
 import pytest
+import sshd
 
 from edgecompress import agent, calibrate, catalog, dispatch, registry
 from edgecompress.calibrate import Micro
@@ -148,3 +150,16 @@ def test_nets_of_a_real_runtime_take_turns(tmp_path):
     assert {label: len(times) for label, times in found["medians_ms"].items()} == dict.fromkeys(WIDTHS, ROUNDS)
     assert all(ms > 0 for times in found["medians_ms"].values() for ms in times)
     assert "onnxruntime" in found["environment"]["runtimes"]["onnx"]["versions"]
+
+
+@pytest.mark.slow
+@pytest.mark.sshd
+def test_on_a_board_they_take_turns_too_and_one_that_crashes_costs_only_itself(tmp_path):
+    found = nets(tmp_path, good=0.5, other=0.0)
+    card = Artifact.read(found["other"].path)
+    (card.path / "model.null").write_text("no net at all")
+    asked = {**found, "other": card.write()}
+    with sshd.serving() as running:
+        told = turns.facts(request(tmp_path, asked, running.device(python=sys.executable)))
+    assert len(told["medians_ms"]["good"]) == ROUNDS and told["medians_ms"].keys() == {"good"}
+    assert "not a null net" in told["crashed"]["other"]
