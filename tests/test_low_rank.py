@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgecompress import conformance, tensors, torch_net, zoo
+from edgecompress import tensors, torch_net, zoo
 from edgecompress.demo import net as demo
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Dim, Goal, Request, TensorSpec
@@ -357,10 +357,6 @@ def test_every_net_of_the_zoo_is_factorized_or_says_why_not(name: str, tmp_path:
     assert made.facts["layers"]
     (tmp_path / "program").mkdir()
     trace.run(Request({**inputs, "model": made}, tmp_path / "program", {"dynamic": zoo.NETS[name].dynamic}))
-
-
-def test_the_conformance_suite_passes(tmp_path: Path) -> None:
-    conformance.check_technique("low_rank", tmp_path)
 
 
 # --------------------------------------------------------------------------- by what is measured

@@ -94,6 +94,16 @@ def test_within_a_budget_the_ranks_are_those_that_lose_least(layer: list[list[fl
         assert lost(found) == pytest.approx(min(map(lost, fitting)), abs=1e-6)
 
 
+@given(st.lists(st.integers(1, 300), unique=True, max_size=40).map(sorted), st.integers(0, 310))
+def test_the_first_that_is_enough_and_the_most_that_fits_are_neighbours(choices: list[int], limit: int) -> None:
+    asked: list[int] = []
+    first = _rank.first(choices, lambda choice: asked.append(choice) or choice > limit)
+    assert first == next((c for c in choices if c > limit), None)
+    assert _rank.most(choices, lambda choice: choice <= limit) == max((c for c in choices if c <= limit), default=None)
+    if first is not None:  # nothing far beyond it is tried
+        assert max(map(choices.index, asked)) <= 2 * choices.index(first) + 1
+
+
 # --------------------------------------------------------------------------- EVBMF
 
 

@@ -179,13 +179,10 @@ def by_energy(layer: Layer, share: float, align: int, seed: int) -> Ranks:
         return _cheaper(layer, least, align)
     ranks = [rank for rank in _useful(layer, align) if rank >= max(least)]  # a component adds 1 to each unfolding
 
-    def falls_short(rank: int) -> bool:
-        return _factors.error(weight, factorized(layer, (rank,), seed)) ** 2 > 1 - share
-
-    if not ranks or falls_short(ranks[-1]):
+    found = _rank.first(ranks, lambda rank: _factors.error(weight, factorized(layer, (rank,), seed)) ** 2 <= 1 - share)
+    if found is None:
         raise Dense(f"no rank that takes fewer MACs than the layer keeps {share:.0%} of the squared weights")
-    below = _rank.most(ranks, falls_short)
-    return (ranks[0 if below is None else ranks.index(below) + 1],)
+    return (found,)
 
 
 def by_evbmf(layer: Layer, align: int) -> Ranks:

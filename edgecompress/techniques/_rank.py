@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -173,11 +174,19 @@ def _thinned(choices: Sequence[int]) -> Sequence[int]:
 
 def most(choices: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     """The largest of ascending choices that fits, where each that is smaller than a fitting one fits too; or None."""
-    low, high = 0, len(choices)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if fits(choices[middle]) else (low, middle)
-    return choices[low - 1] if low else None
+    fitting = bisect_left(choices, True, key=lambda choice: not fits(choice))
+    return choices[fitting - 1] if fitting else None
+
+
+def first(choices: Sequence[int], enough: Callable[[int], bool]) -> int | None:
+    """The least of ascending choices that is enough, or None: in doubling steps, as the large ones take long."""
+    low, step = 0, 1
+    while low < len(choices):
+        probe = min(low + step, len(choices)) - 1
+        if enough(choices[probe]):
+            return choices[bisect_left(range(probe), True, low, key=lambda i: enough(choices[i]))]
+        low, step = probe + 1, 2 * step
+    return None
 
 
 # --------------------------------------------------------------------------- ranks by EVBMF
