@@ -203,7 +203,7 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
         "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table, **unmeasured},
-        "fits": {name: {"reason": c.reason, **c.table} for name, c in walk.choices.items()},
+        "fits": {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in walk.choices.items()},
         "made": {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,

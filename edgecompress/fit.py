@@ -200,6 +200,7 @@ class Fit:
         return {
             "goal": dataclasses.asdict(self.goal),
             "ratio": self._ratio(outcomes),
+            "least": BAND * self._ratio(outcomes),
             "status": facts["status"],
             "simulated": self.simulated,
             "runtime": self.runtime,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.model import Artifact, Request
-from edgecompress.stages.report import deltas, evidence, pareto, passes, place, roofline, variants, words
+from edgecompress.stages.report import deltas, evidence, fits, gains, pareto, passes, place, roofline, variants, words
 from edgecompress.stages.report.numbers import cleaned
 
 SCHEMA = "edgecompress/stages/report/1"
@@ -36,6 +36,7 @@ def report(request: Request) -> Report:
         "stages": list(options.get("outcomes") or ()),
         "passes": passes.table(inputs),
         "variants": variants.table(request),
+        "fits": fits.of_options(options),
     }
     roofs = passes.answers(found, "roofline")
     for v in found["variants"]:
@@ -51,6 +52,7 @@ def _concluded(found: Report) -> Report:
     slow = evidence.sentences(found["variants"])
     found["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in found["variants"]]
     found["pareto"] = pareto.of_report(found)
+    found["gains"] = gains.of_report(found)
     found["notes"] = words.notes(found)
     found["summary"] = words.summary(found)
     clean: Report = cleaned(found)

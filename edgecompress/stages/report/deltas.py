@@ -107,6 +107,20 @@ def _row(report: Mapping[str, Any], metric: str, before: dict[str, Any] | None, 
     return {**row, "change": change, "says": words[0], "short": words[1]}
 
 
+def between(metric: str, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change | None, str]:
+    """The change of one quantity from a variant to another, or why the two are not compared."""
+    _, _, better, _, key = next(r for r in ROWS if r[0] == metric)
+    if not known(before["numbers"].get(metric)) or not known(after["numbers"].get(metric)):
+        return None, "one of the two was not measured"
+    change, why = _change(metric, better, (before, after), key)
+    return change, "" if change else why or "no round measured both"
+
+
+def words(metric: str) -> tuple[str, str]:
+    """What a quantity is called that became better, and worse: ("faster", "slower")."""
+    return next(said for name, _, _, said, _ in ROWS if name == metric)
+
+
 def _same_kind(report: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any] | None:
     """The reference in the subject's own format: sizes of two formats say nothing of compression."""
     kind = (after["artifact"] or {}).get("kind")

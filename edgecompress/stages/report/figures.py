@@ -6,7 +6,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from edgecompress.stages.report import counts, deltas, pareto, pass_figures, power, roofline, vega
+from edgecompress.stages.report import (
+    compression,
+    counts,
+    deltas,
+    fits,
+    gains,
+    pareto,
+    pass_figures,
+    power,
+    roofline,
+    training,
+    vega,
+)
 from edgecompress.stages.report.marks import (
     Figure,
     Panel,
@@ -47,8 +59,9 @@ def every(report: Report) -> list[Figure]:
     """All figures, in the order of the page."""
     own: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators)
     others = (counts.figure, roofline.figure, power.energy, power.traces)
+    smaller = (compression.figure, gains.figure, fits.figure, training.figure)
     return [
-        *(make(report) for make in (*own, *others)),
+        *(make(report) for make in (*own, *smaller, *others)),
         pareto.figure(report, report["pareto"]),
         *pass_figures.every(report),
     ]

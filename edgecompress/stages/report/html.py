@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.stages.report import (
+    compression,
     counts,
     deltas,
     estimates,
     figures,
+    fits,
+    gains,
     pareto,
     pass_tables,
     place,
     power,
     roofline,
     tables,
+    training,
 )
 from edgecompress.stages.report.marks import Figure, Panel, colour, dash
 from edgecompress.stages.report.numbers import CYCLES, interval, known, provenance, text
@@ -140,6 +144,7 @@ def _sections(report: Report) -> list[Raw]:
     return [
         section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
         section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
+        *_smaller(report, fig),
         _speed(report, rows, fig),
         *_passes(report, fig),
         section(
@@ -165,6 +170,28 @@ def _sections(report: Report) -> list[Raw]:
         tag("div", _data(report), _environment(report), class_="columns"),
         section("How it was made", *_making(report, rows)),
     ]
+
+
+def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
+    """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
+    parts = (compression.channels, compression.low_rank, compression.sparsity, compression.left)
+    if report["gains"]:
+        said = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
+        words = tag("div", said, _more("In numbers", as_table(report, gains.table(report))))
+        yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
+    for title, table, drawn, more in (
+        ("What was compressed", compression.table, ("compressed",), parts),
+        ("How the strength was found", fits.table, ("fits",), (fits.trials, fits.saved)),
+        ("Training", training.table, ("training",), (training.epochs,)),
+    ):
+        if table(report).rows:
+            near = _titled(report, fits.neighbours) if table is fits.table else []
+            folded = [part for make in more for part in _folded(report, make)]
+            yield section(title, as_table(report, table(report)), *near, fig(*drawn), *folded)
+
+
+def _called(gain: Mapping[str, Any]) -> str:
+    return {True: "better", False: "warning"}.get(gain["gained"], "")
 
 
 def _speed(report: Report, rows: Any, fig: Any) -> Raw:
@@ -315,7 +342,7 @@ def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
     name = [_swatch(report, panel.variant), " ", tag("b", bdi(panel.variant)), " "] if panel.variant else []
     return tag(
         "div",
-        tag("p", *name, tag("span", panel.heading), class_="heading"),
+        tag("p", *name, tag("span", bdi(panel.heading)), class_="heading"),
         svg,
         class_="panel",
         data_variant=panel.variant,

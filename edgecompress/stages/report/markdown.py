@@ -6,7 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.stages.report import counts, estimates, pareto, pass_tables, place, power, roofline, tables
+from edgecompress.stages.report import (
+    compression,
+    counts,
+    estimates,
+    fits,
+    gains,
+    pareto,
+    pass_tables,
+    place,
+    power,
+    roofline,
+    tables,
+    training,
+)
 from edgecompress.stages.report.tables import Table
 
 SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
@@ -39,6 +52,20 @@ def _tables(report: Mapping[str, Any]) -> list[Table]:
         power.table,
         tables.sensors,
     )
+    smaller = (
+        gains.table,
+        compression.table,
+        compression.channels,
+        compression.low_rank,
+        compression.sparsity,
+        compression.left,
+        fits.table,
+        fits.neighbours,
+        fits.trials,
+        fits.saved,
+        training.table,
+        training.epochs,
+    )
     proof = (
         place.agreed,
         tables.metrics,
@@ -61,7 +88,7 @@ def _tables(report: Mapping[str, Any]) -> list[Table]:
     rest = (tables.configuration, tables.stages, tables.files)
     facts = (tables.pairs("Data", report["data"] or {}), place.table(report), place.runtimes(report))
     return [
-        *(make(report) for make in (*own, *looks, *proof)),
+        *(make(report) for make in (*own, *smaller, *looks, *proof)),
         *_together(report),
         *facts,
         *(make(report) for make in rest),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 _NUMBER = r"[−\d.,]*\d"
 _UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ]|[kMG]|°C|MHz|GB/s|GFLOP/s)(?!\w)"
 _INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
-_TOGETHER = re.compile(rf"{_INTERVAL}|(?:[≈≥≤] )?{_NUMBER} {_UNIT}|≈ (?=\d)")
+_TOGETHER = re.compile(rf"{_INTERVAL}|(?:[≈≥≤] )?{_NUMBER} {_UNIT}|≈ (?=\d)|(?<=[\d%kMG]) → (?=\d)")
 
 
 class Raw(str):

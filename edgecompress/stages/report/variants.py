@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.model import Artifact, Request, sha256_of
-from edgecompress.stages.report import counts, estimates, place, power
+from edgecompress.stages.report import compression, counts, estimates, place, power, training
 from edgecompress.stages.report.numbers import COUNTED, Number, missing, number
 from edgecompress.stages.report.sessions import Session, bounds, of_variant, values
 from edgecompress.statistic import ENOUGH
@@ -56,6 +56,8 @@ def one(request: Request, name: str) -> Variant:
         "power_trace": power.trace(inputs.get("energy"), name),
         "agree": place.agreement(inputs.get(f"{name}/agree")),
         "estimate": estimates.of_variant(artifact),
+        "compressed": compression.of_variant(request.options, name),
+        "training": training.of_variant(request.options, name),
     }
 
 

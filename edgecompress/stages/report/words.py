@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgecompress.stages.report import counts, estimates, noise, passes, place
+from edgecompress.stages.report import counts, estimates, gains, noise, passes, place, training
 from edgecompress.stages.report.deltas import find, ranked_by
 from edgecompress.stages.report.numbers import COUNTED, CYCLES, guessed, known, plural, text
 
@@ -30,7 +30,8 @@ def _shipped(report: Report) -> str:
     rows = {row["metric"]: row for row in report["deltas"]}
     by = ranked_by(report)
     said = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
-    said += [_change(rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
+    changes = [_change(rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
+    said += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
     if known(rows["accuracy"]["after"]):
         said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
     one = "; one session, so no change is called" if _one_session(report) else ""
@@ -102,6 +103,7 @@ def _warnings(report: Report) -> Iterator[str]:
         yield f"Energy had to be measured: {why}."
     yield from counts.apart(report)
     yield from _throttled(report)
+    yield from gains.warnings(report)
     for variant in report["variants"]:
         yield from _warnings_of(variant, report["subject"])
 
@@ -148,6 +150,7 @@ def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
 def _notes(report: Report) -> Iterator[str]:
     if (report["data"] or {}).get("split_by_seed"):
         yield "Not every split was given: data was split by seed into calibrate, select and test."
+    yield from training.notes(report)
     if (virtual := report["environment"].get("virtual")) and not report["simulated"]:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
         yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
