@@ -67,8 +67,15 @@ class Fit:
 
     def bound(self) -> str:
         """The most it can cost, in words."""
-        what = f"instructions by {self.simulated}" if self.simulated else "latency"
-        return f"one trial per class of layers, then at most {TRIALS}, for {_said(self.goal)} by {what}"
+        return f"a trial per class of layers, then at most {TRIALS} until {self._asked()} is met"
+
+    def _asked(self) -> str:
+        goal = self.goal
+        return f"{goal.value:.3g} of {self._whole()}" if goal.quantity == "ratio" else f"{goal.value:g} ms"
+
+    def _whole(self) -> str:
+        """What a ratio is of."""
+        return f"the dense net's {f'instructions by {self.simulated}' if self.simulated else 'latency'}"
 
     def estimate_s(self) -> float:
         """Seconds it may take at most, roughly."""
@@ -185,14 +192,14 @@ class Fit:
         built = [t for t in trials if t.ratio is not None]
         fast = [t for t in built if _value(t) <= ratio]
         if not fast:
-            why = f"nothing reaches {_said(self.goal)}: " + (_nearest(built) or outcomes[trials[-1].stage].reason)
+            why = f"nothing reaches {self._asked()}: " + (_nearest(built) or outcomes[trials[-1].stage].reason)
             return Choice("", why, table)
         best = max(fast, key=_value)
         if _value(best) >= BAND * ratio:
-            return Choice(best.stage, f"{_value(best):.3f} of the dense latency, asked for {ratio:.3g}", table)
+            return Choice(best.stage, f"{_value(best):.3f} of {self._whole()}, asked for {ratio:.3g}", table)
         above = min((t for t in built if _value(t) > ratio), key=_value, default=None)
         beside = f", the next wider one {_value(above):.3f}" if above else ""
-        why = f"no width lies between: {_value(best):.3f} of the dense latency{beside}, asked for {ratio:.3g}"
+        why = f"no width lies between: {_value(best):.3f} of {self._whole()}{beside}, asked for {ratio:.3g}"
         return Choice(best.stage, why, table)
 
     def _told(self, outcomes: Outcomes, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -256,11 +263,7 @@ def _value(trial: Trial) -> float:
 
 def _nearest(built: Sequence[Trial]) -> str:
     best = min(built, key=_value, default=None)
-    return f"the nearest measures {_value(best):.3f} of the dense latency" if best else ""
-
-
-def _said(goal: Goal) -> str:
-    return f"{goal.value:.3g} of the dense latency" if goal.quantity == "ratio" else f"{goal.value:g} ms"
+    return f"the nearest measures {_value(best):.3f}" if best else ""
 
 
 def _widths(outcome: Outcome) -> dict[str, Any]:
