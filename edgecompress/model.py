@@ -304,7 +304,8 @@ class Technique(Protocol):
     NEEDS, besides the model: "samples" (calibrate, select, test), "dense" (the source itself, before any compression),
     "training" (samples of the split "train", of which there may be none).
 
-    It may have `TRAINS = True`: it changes weights, and never how fast the net is; `expand(options)`: the steps, as
+    It may have `TRAINS = True`: it changes weights, and never how fast the net is; `ZEROS = True`: it leaves zeros, and
+    what they save as bytes is told (it REQUIRES zstandard then); `expand(options)`: the steps, as
     (technique, options), that one step of a recipe stands for, or None; and, where its strength may be found by
     measuring, `goal(options) -> Goal | None` and `cells(request)`, as edgecompress.fit asks for them.
     """

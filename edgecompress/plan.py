@@ -23,6 +23,7 @@ ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0
 AGREE_S = 12.0
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
+STORED = ("onnx", "tflite")  # formats whose weights are read: what zeros save in them is told
 ROLES = {"samples": "data", "dense": "source", "training": "training"}  # what a technique needs -> who makes it
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
@@ -41,7 +42,7 @@ class Route:
     verdict: str
     also: Mapping[str, str]  # another runtime of the same format -> the stage that verifies it there
     agrees: str = ""  # the stage that holds its answers on the device against those here
-    made: tuple[str, ...] = ()  # the stages of its techniques, in order
+    made: tuple[str, ...] = ()  # the stages of its techniques, in order, and of what its zeros save
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,24 @@ def _chosen(job: Job) -> list[Variant]:
 
 
 def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> Route:
-    """Adds the stages of one variant; those before its first technique are shared with the others."""
+    """Adds the stages of one variant, but for those that judge it."""
+    at, made = _chain(job, variant, calls, stages)
+    runtime = variant.runtime or job.target.value.runtime
+    others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
+    also = {other: f"{variant.name}/verify-{other}" for other in others}
+    agrees = "" if job.context.device["here"] else f"{variant.name}/agree"
+    sparse = any(getattr(registry.call(call)[0], "ZEROS", False) for call, _ in calls)
+    if sparse and registry.load("runtimes", runtime).FORMAT in STORED:
+        made.append(f"{variant.name}/storage")
+        stages[made[-1]] = Stage(made[-1], "stages.stored:run", {"model": at}, estimate_s=4.0)
+    return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees, tuple(made))
+
+
+def _chain(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> tuple[str, list[str]]:
+    """Adds the stages to a variant's artifact; returns the last, and those of its techniques.
+
+    Those before its first technique are shared with the others.
+    """
     at, own, made = "source", False, list[str]()
     for index, (call, options) in enumerate(calls):
         own = own or call.endswith(":apply") or bool(options)
@@ -214,11 +232,7 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> 
             stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
         made += [name] if call.endswith(":apply") else []
         at = name
-    runtime = variant.runtime or job.target.value.runtime
-    others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
-    also = {other: f"{variant.name}/verify-{other}" for other in others}
-    agrees = "" if job.context.device["here"] else f"{variant.name}/agree"
-    return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees, tuple(made))
+    return at, made
 
 
 def _goal(stage: Stage) -> Goal | None:
@@ -313,8 +327,8 @@ def _with_variants(stage: Stage | Fit, stages: Steps, ends: Sequence[Route]) -> 
 
 
 def _all_needs(end: Route, stages: Steps) -> set[str]:
-    judging = [end.verdict, *end.also.values(), *([end.agrees] if end.agrees else [])]
-    return set().union(*(_needs(name, stages) for name in judging))
+    ends = [end.verdict, *end.also.values(), *end.made, *([end.agrees] if end.agrees else [])]
+    return set().union(*(_needs(name, stages) for name in ends))
 
 
 def _needs(name: str, stages: Steps) -> set[str]:

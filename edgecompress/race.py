@@ -39,7 +39,7 @@ class Entrant:
     simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
     estimated: str = ""  # who estimates its cycles where nothing is measured
     agrees: str = ""  # the stage that holds its answers on the device against those here
-    made: tuple[str, ...] = ()  # the stages of its techniques, in order
+    made: tuple[str, ...] = ()  # the stages of its techniques, in order, and of what its zeros save
 
     def judged(self, outcomes: Outcomes) -> Outcome | None:
         """The outcome that decides whether it may ship: the first that is not well."""

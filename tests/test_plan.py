@@ -10,7 +10,9 @@ import pytest
 
 from edgecompress import plan, registry, routes
 from edgecompress.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
+from edgecompress.fit import Fit
 from edgecompress.job import Job, job
+from edgecompress.model import Goal, Stage
 
 
 @pytest.fixture
@@ -156,3 +158,81 @@ def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tm
     assert made.race.left_out["litert-fp32"].startswith("no path from onnx to tflite")
     with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from onnx to pte"):
         plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
+
+
+# --------------------------------------------------------------------------- compression before the format
+
+PRUNED = """
+[[variant]]
+name = "pruned"
+compress = [{strength}, {{ use = "finetune", epochs = 1 }}, {{ use = "int8" }}]
+
+[[variant]]
+name = "fp32"
+reference = true
+"""
+
+
+def compressing(folder: Path, strength: str, **more: object) -> plan.Plan:
+    file = folder / "target.toml"
+    head = 'description = "d"\nruntime = "litert"\nplatforms = ["*-x86_64", "*-amd64"]\n'
+    file.write_text(head + PRUNED.format(strength=strength))
+    return plan.deploy(demo(str(file), **more))
+
+
+def test_a_strength_to_be_measured_is_a_search_in_the_place_of_its_stage(tmp_path: Path) -> None:
+    made = compressing(tmp_path, '{ use = "prune_channels", latency_ratio = 0.6, align = 8 }')
+    found = next(s for s in made.stages if isinstance(s, Fit))
+    assert (found.name, found.goal, found.variants) == ("pruned/prune_channels", Goal("ratio", 0.6), ("pruned",))
+    assert [s.call for s in found.rest] == [
+        "stages.trace:run",
+        "runtimes.litert:export",
+        "techniques.litert_int8:apply",
+    ]
+    assert next(s for s in made.stages if s.name == "pruned/finetune").inputs["model"] == found.name
+    assert "until 0.6 of the dense net's latency is met" in found.bound()
+
+
+def test_training_has_data_of_its_own_and_days_of_time(tmp_path: Path) -> None:
+    made = compressing(tmp_path, '{ use = "prune_channels", macs = 0.5, align = 8 }')
+    stages = {s.name: s for s in made.stages if isinstance(s, Stage)}
+    inputs = {"model": "pruned/prune_channels", "samples": "data", "dense": "source", "training": "training"}
+    assert stages["pruned/finetune"].inputs == inputs
+    assert stages["pruned/finetune"].timeout_s > 86400 and stages["pruned/finetune"].user_code
+
+
+def test_the_channel_block_is_the_devices_or_measured(tmp_path: Path) -> None:
+    strength = '{ use = "prune_channels", macs = 0.5 }'
+    measured = {s.name: s for s in compressing(tmp_path, strength).stages}
+    assert measured["pruned/prune_channels"].inputs["block"] == "block/litert-int8"
+    device = tmp_path / "mine.toml"
+    device.write_text('description = "mine"\n[blocks]\n"litert-int8" = 32\n')
+    known = {s.name: s for s in compressing(tmp_path, strength, device=str(device)).stages}
+    stage = known["pruned/prune_channels"]
+    assert isinstance(stage, Stage) and stage.options["align"] == 32 and "block/litert-int8" not in known
+
+
+def test_what_cannot_be_measured_here_is_said_before_anything_runs(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.toml"
+    body = PRUNED.format(strength='{ use = "prune_channels", latency_ratio = 0.6, align = 8 }')
+    elsewhere.write_text('description = "d"\nruntime = "litert"\nplatforms = ["nowhere-*"]\n' + body)
+    with pytest.raises(ConfigError, match=r"latency_ratio is found by measuring, but this machine is .*; give macs or"):
+        plan.deploy(demo(str(elsewhere)))
+
+
+def test_several_steps_are_pruned_and_trained_in_turns(tmp_path: Path) -> None:
+    strength = '{ use = "prune_channels", macs = 0.25, align = 8, steps = 2, between = { epochs = 3 } }'
+    made = {s.name: s for s in compressing(tmp_path, strength).stages if isinstance(s, Stage)}
+    names = [n for n in made if n.startswith("pruned/")][:4]
+    assert names == ["pruned/prune_channels", "pruned/finetune", "pruned/prune_channels-2", "pruned/finetune-2"]
+    assert [made[names[0]].options["macs"], made[names[2]].options["macs"]] == [0.5, 0.25]
+    assert [made[names[1]].options["epochs"], made[names[3]].options["epochs"]] == [3, 1]
+
+
+def test_what_zeros_save_as_bytes_is_told_of_sparse_variants_alone(tmp_path: Path) -> None:
+    made = compressing(tmp_path, '{ use = "prune_unstructured" }')
+    stored = [s for s in made.stages if s.name.endswith("/storage")]
+    assert [(s.name, s.inputs, s.variants) for s in stored] == [
+        ("pruned/storage", {"model": "pruned/litert_int8"}, ("pruned",))
+    ]
+    assert next(e for e in made.race.entrants if e.name == "pruned").made[-1] == "pruned/storage"

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-REQUIRES = ("torch", "safetensors")
-EXTRA = "torch"
+REQUIRES = ("torch", "safetensors", "zstandard>=0.22")
+EXTRA = "storage"
 READS: tuple[str, ...] = ("module",)
 WRITES = "module"
 PROVIDES = ""
+ZEROS = True
 NEEDS: tuple[str, ...] = ()
 
 
