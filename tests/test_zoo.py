@@ -30,6 +30,7 @@ PROMISED = {  # what is known to work upstream: no cell of these may be expected
     "onnx": set(PRECISIONS),
     "openvino": set(PRECISIONS),
     "litert": set(PRECISIONS),
+    "ethos_u": set(PRECISIONS),
     "executorch": set(PRECISIONS),
     "coreml": {"fp32"},
     "torchinductor": {"fp32"},
