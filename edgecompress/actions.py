@@ -279,13 +279,20 @@ def device_build(args: argparse.Namespace) -> int:
     return 0
 
 
+def _device_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """--set values of a device, with or without the word that they begin with where there is more than a device."""
+    laid = _settings(texts, "options.host=user@board")
+    return {key.removeprefix("device."): value for key, value in laid.items()}
+
+
 def device_blocks(args: argparse.Namespace) -> int:
     """Finds the channel block of a device and writes it into its file."""
-    from edgecompress import console, staircase
+    from edgecompress import catalog, console, staircase
 
     screen = console.open(args)
     with console.Progress(screen, args) as progress:
-        found = staircase.measure(args.device, args.runtime, args.precision, _options(args, progress))
+        device = catalog.device(args.device, _device_settings(args.set))
+        found = staircase.measure(device, args.runtime, args.precision, _options(args, progress))
     file = staircase.write(found)
     console.say(args, {"file": str(file), **found.facts}, staircase.text(found, file, brief=args.quiet))
     return 0

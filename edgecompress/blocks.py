@@ -98,9 +98,11 @@ def stage(runtime: str, precision: str, device: Device) -> Stage:
     module, transport = registry.load("runtimes", runtime), registry.load("transports", device.transport)
     carried, where = getattr(transport, "RUNTIMES", None), f"the channel block of {key(runtime, precision)}"
     if stands_in := getattr(module, "SIMULATED", ""):
-        raise NoPath(where, f"{stands_in} stands in for runtime {runtime} here: its speed says nothing; give align")
+        raise NoPath(
+            where, f"{stands_in} stands in for runtime {runtime} here: its speed says nothing; give `align` instead"
+        )
     if carried is not None and runtime not in carried:
-        raise NoPath(where, f"{transport.SIMULATED} does not carry runtime {runtime}; give align")
+        raise NoPath(where, f"{transport.SIMULATED} does not carry runtime {runtime}; give `align` instead")
     there = (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
     return Stage(
         STAGE,

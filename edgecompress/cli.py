@@ -439,6 +439,9 @@ def _add_blocks(commands: Any) -> None:
     blocks.add_argument("device", nargs="?", default="host", metavar="DEVICE", help="its name or TOML file")
     blocks.add_argument("--runtime", default="litert", help="whose kernels (default: litert)")
     blocks.add_argument("--precision", default="int8", help="in which precision, or fp32 (default: int8)")
+    blocks.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="lay a value over the device's: options.port"
+    )
     _add_running(blocks)
 
 

@@ -29,9 +29,8 @@ class Staircase:
     made: float  # seconds since 1970
 
 
-def measure(device: str, runtime: str, precision: str, options: api.Options) -> Staircase:
+def measure(place: Found[Device], runtime: str, precision: str, options: api.Options) -> Staircase:
     """The staircase of a device, measured or found in the store; raises EdgeError."""
-    place = catalog.device(device)
     stage = blocks.stage(runtime, precision, place.value)
     known, scope = context(place.name, place.value, {}), f"blocks>{place.path}"
     walk = Run(

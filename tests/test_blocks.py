@@ -253,6 +253,14 @@ def test_brevity_says_only_how_it_ended():
     assert told == 'devices/host.toml: [blocks] "litert-int8" = 16'
 
 
+def test_a_device_that_is_not_reached_is_the_users_to_set(capsys):
+    assert main(["device", "blocks", "rpi5", "--runtime", "onnx", "--precision", "fp32"]) == 2
+    assert "--set device.options.host=user@board" in capsys.readouterr().err
+    nowhere = ["--set", "device.options.host=me@board.invalid", "--set", "options.config=/nowhere"]
+    assert main(["device", "blocks", "rpi5", "--runtime", "onnx", "--precision", "fp32", *nowhere]) == 2
+    assert "config /nowhere: no such file" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_command_builds_times_and_writes_and_finds_it_in_the_store_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
