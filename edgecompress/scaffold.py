@@ -61,6 +61,7 @@ description = {description}
 # name = {name} # what reports call it; left out: the model's own name
 # samples = 512 # at most this many items per split
 # labels = ["cat", "dog"] # names of the classes
+# augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT"
 
 # [dynamic.x] # a dimension of input x that may change: axis = "name:smallest..largest"
