@@ -66,8 +66,8 @@ def _row(variant: Mapping[str, Any], beside: Mapping[str, Any] | None) -> tuple[
 
 
 def _cell(own: Number, other: Number | None) -> str:
-    """`≈ 320,000 (0.51×)`: with its share of the reference's, where both have the same source."""
-    said = text(own).removesuffix(f" {CYCLES}")
+    """`≈ 320 k (0.51×)`: with its share of the reference's, where both have the same source."""
+    said = text(own)
     if not known(own) or other is None or not other["value"] or own["source"] != other["source"]:
         return said
     return f"{said} ({significant(own['value'] / other['value'], 2)}×)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -110,7 +111,7 @@ def saved(report: Report) -> Table:
 
 def trials(report: Report) -> Table:
     """Each trial: what it was asked to leave, what it left."""
-    head = ("variant", "trial", "asked to leave", "measured", "parts narrowed", "note")
+    head = ("variant", "trial", "asked to leave", "measured", "left of the parts", "note")
     found = [(f, i, t) for f in report["fits"] for i, t in enumerate(f["trials"], 1)]
     return Table("Trials", head, tuple(_trial(f, i, t) for f, i, t in found))
 
@@ -118,7 +119,13 @@ def trials(report: Report) -> Table:
 def _trial(found: Found, place: int, trial: Mapping[str, Any]) -> tuple[str, ...]:
     note = ", ".join(filter(None, ("chosen" if trial["chosen"] else "", trial["reason"])))
     ends = _share(trial["keep"]), _share(trial["ratio"])
-    return found["variant"], str(place), *ends, str(len(trial["kept"])) if trial["kept"] else DASH, note
+    return found["variant"], str(place), *ends, _widths(trial["kept"]), note
+
+
+def _widths(kept: Mapping[str, int]) -> str:
+    """`2 of 0, 9 of 16, 4 of 32`: how many parts are left with which width (by low rank: with what part of MACs)."""
+    counted = Counter(kept.values())
+    return ", ".join(f"{counted[width]} of {width}" for width in sorted(counted)) or DASH
 
 
 def neighbours(report: Report) -> Table:

@@ -132,7 +132,7 @@ def _standing(gain: Gain) -> str:
     """`measured`, `simulated`, `estimated by Vela 5.2.0`."""
     if gain["status"] == "measured" and gain["change"]["called"] == "none":
         return "measured, one session: no change is called"
-    by = f" by {gain['source'].split(',')[0]}" if gain["status"] == "estimated" else ""
+    by = f" by {gain['source'].split(':')[0]}" if gain["status"] == "estimated" else ""
     return f"{gain['status']}{by}"
 
 
@@ -164,7 +164,7 @@ def warnings(report: Report) -> Iterator[str]:
 
 def table(report: Report) -> Table:
     """What was taken out of each, and what the device gained by it."""
-    head = ("variant", "by", "MACs", "zero weights", "beside", "bought", "asked for")
+    head = ("variant", "by", "MACs", "zero weights", "beside", "bought", "asked for: found")
     return Table("What it bought", head, tuple(_row(g) for g in report["gains"]))
 
 

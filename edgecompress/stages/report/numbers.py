@@ -62,7 +62,7 @@ _STEPS: dict[str, tuple[tuple[float, float, str], ...]] = {  # unit -> (from, di
     "s": ((1e-1, 1.0, "s"), (0, 1e-3, "ms")),
     "fraction": ((0, 0.01, "%"),),
     "1/J": ((0, 1.0, "/J"),),
-    COUNTED: ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0, 1.0, "")),
+    **dict.fromkeys((COUNTED, CYCLES), ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0, 1.0, ""))),
 }
 _DIGITS = {"bytes": 3, "ms": 4, "/s": 4, "fraction": 3}
 

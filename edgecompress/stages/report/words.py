@@ -41,7 +41,7 @@ def _shipped(report: Report) -> str:
 
 
 def _took(n: Mapping[str, Any]) -> str:
-    said = {COUNTED: " instructions per inference (simulated)", CYCLES: " (estimated)"}
+    said = {COUNTED: " instructions per inference (simulated)", CYCLES: " cycles (estimated)"}
     return f"{text(n)}{said.get(n['unit'], '')}"
 
 
