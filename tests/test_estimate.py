@@ -94,7 +94,7 @@ def test_estimates_rank_nothing_where_one_is_missing_or_made_otherwise(other: di
 
 def test_who_estimated_is_named_with_all_settings() -> None:
     made_by = estimate.made_by(estimated(1))
-    assert made_by == "Vela 5.2.0, ethos-u55-128, High, Shared_Sram, Performance"
+    assert made_by == "Vela 5.2.0: ethos-u55-128, High, Shared_Sram, Performance"
 
 
 # --------------------------------------------------------------------------- the report
@@ -134,7 +134,7 @@ def test_every_estimate_is_marked_estimated_and_names_who_made_it(report: dict[s
     for metric in ("cycles", "npu_time", "sram", "flash"):
         n = numbers(report, "pruned")[metric]
         assert n["status"] == "estimated"
-        assert n["source"].startswith("Vela 5.2.0, ethos-u55-128")
+        assert n["source"].startswith("Vela 5.2.0: ethos-u55-128")
         missing = numbers(report, "fp32")[metric]
         assert (missing["status"], missing["value"], missing["reason"]) == ("unavailable", None, ALL_LEFT)
 
@@ -155,7 +155,7 @@ def test_the_pruned_variant_stands_beside_the_dense_one_with_a_guess_of_a_change
     assert rows["cycles"]["says"] == "≈ 2.0× fewer"
     assert rows["flash"]["says"] == "≈ 2.0× less"
     assert rows["cycles"]["change"]["called"] == "none"
-    assert "pruned ships: ≈ 130,000 cycles (estimated), ≈ 2.0× fewer than int8" in report["summary"]["sentence"]
+    assert "pruned ships: ≈ 130 k cycles (estimated), ≈ 2.0× fewer than int8" in report["summary"]["sentence"]
     assert report["summary"]["sentence"].endswith("not measured on the target.")
 
 
@@ -175,7 +175,7 @@ def shown(report: dict[str, Any]) -> str:
 @pytest.mark.parametrize("face", [markdown.page, html.page, shown])
 def test_every_face_shows_the_estimates_and_their_share_of_the_dense_ones(face: Any, report: dict[str, Any]) -> None:
     page = face(report).replace("\u00a0", " ")
-    for said in ("at 500 MHz", "≈ 130,000 (0.50×)", "≈ 0.25 ms (0.50×)", "≈ 12 KiB", "20 + 1", "0 + 9"):
+    for said in ("at 500 MHz", "≈ 130 k (0.50×)", "≈ 0.25 ms (0.50×)", "≈ 12 KiB", "20 + 1", "0 + 9"):
         assert said in page
 
 
