@@ -19,8 +19,8 @@ def of(outcome: Outcome | None) -> Estimate | None:
 
 
 def made_by(estimate: Estimate) -> str:
-    """`Vela 5.2.0, ethos-u55-128, ...`: who estimated, and for what."""
-    return ", ".join(str(estimate[key]) for key in SETTINGS)
+    """`Vela 5.2.0: ethos-u55-128, ...`: who estimated, and for what."""
+    return f"{estimate['source']}: {', '.join(str(estimate[key]) for key in SETTINGS[1:])}"
 
 
 def best(found: Mapping[str, Estimate | None]) -> str:
