@@ -29,10 +29,10 @@ NEEDS: tuple[str, ...] = ("samples",)
 
 RATIO = 0.5  # of a layer's MACs, where no rule is asked for
 SHARES = (50, 25, 12)  # percent of a layer's MACs that are measured on the device
-ITEMS = 32  # of the calibration data, on which two nets are compared
+ITEMS = 16  # of the calibration data, on which two nets are compared
 GOALS = ("latency_ratio", "latency_ms", "speedup")
 
-Table = dict[str, dict[int, tuple[float, float]]]  # class -> percent of its MACs -> (latency saved, harm)
+Table = dict[str, dict[int, tuple[float, float]]]  # layer -> percent of its MACs -> (latency saved, harm)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def apply(request: Request) -> Artifact:
     shares = None if options.saved is None else _shares(net, found.layers, request, facts)
     edits = []
     for number, layer in enumerate(found.layers):
-        request.progress(number / len(found.layers), layer.name)
+        request.progress(0.7 + 0.3 * number / len(found.layers), layer.name)
         try:
             edit, told = _replaced(net, layer, _ranks(layer, request, shares), request.context.seed)
         except Dense as why:
@@ -176,8 +176,7 @@ def _shares(net: Any, layers: Sequence[Layer], request: Request, facts: dict[str
 
     Tells "groups" in the facts, or that what may stay is out of reach, which is "lost".
     """
-    classes = _factorizable.classes(layers)
-    table = _table(net, classes, request)
+    table = _table(net, layers, request)
     widths = {name: [*points] for name, points in table.items()}
     steps = [step for name, points in table.items() for step in _widths.by_harm(name, widths[name], points)]
 
@@ -192,24 +191,27 @@ def _shares(net: Any, layers: Sequence[Layer], request: Request, facts: dict[str
         )
         return {}
     facts["groups"] = [{"name": name, "kept": share} for name, share in chosen.items()]
-    return {layer.name: share / 100 for name, share in chosen.items() if share < 100 for layer in classes[name]}
+    return {name: share / 100 for name, share in chosen.items() if share < 100}
 
 
-def _table(net: Any, classes: Mapping[str, Sequence[Layer]], request: Request) -> Table:
-    """For each class and each percentage of its MACs: the latency saved, where it saves any, and the harm.
+def _table(net: Any, layers: Sequence[Layer], request: Request) -> Table:
+    """For each layer and each percentage of its MACs: the latency saved, where it saves any, and the harm.
 
-    Harm is the squared distance that the outputs move on calibration data, relative to their squared norm.
+    A layer saves its part of what its class saves. Harm is the squared distance that the outputs move on calibration
+    data, relative to their squared norm.
     """
     items = [*_items(request)]
     before = [torch_net.outputs(net, request.model, item) for item in items]
-    found: Table = {name: {100: (0.0, 0.0)} for name in classes}
-    for name, share in itertools.product(classes, SHARES):
+    found: Table = {layer.name: {100: (0.0, 0.0)} for layer in layers}
+    classes = _factorizable.classes(layers)
+    for number, (name, share) in enumerate(cases := [*itertools.product(classes, SHARES)]):
+        request.progress(0.7 * number / len(cases), f"what {name} at {share}% of its MACs moves")
         gain = request.options.saved.get(_label(name, share), 0.0)
-        if gain > 0:
-            request.progress(0.0, f"{name} at {share}% of its MACs")
-            with _approximated(classes[name], share / 100, request):
+        smaller = [*_at(classes[name], share / 100, request.align)] if gain > 0 else []
+        for layer, ranks in smaller:
+            with contextlib.suppress(Dense), _approximated(layer, ranks, request.context.seed):
                 after = [torch_net.outputs(net, request.model, item) for item in items]
-            found[name][share] = (gain, _distance(before, after))
+                found[layer.name][share] = (gain / len(smaller), _distance(before, after))
     return found
 
 
@@ -225,19 +227,17 @@ def _items(request: Request) -> Iterator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _approximated(layers: Sequence[Layer], ratio: float, request: Request) -> Iterator[None]:
-    """Meanwhile the layers have the weights that what replaces them amounts to."""
+def _approximated(layer: Layer, ranks: Ranks, seed: int) -> Iterator[None]:
+    """Meanwhile the layer has the weight that what replaces it amounts to; raises Dense."""
     import torch
 
-    before = [layer.module.weight.detach().clone() for layer in layers]
-    with torch.no_grad(), contextlib.suppress(Dense):
-        for layer, ranks in _at(layers, ratio, request.align):
-            kernel = _factors.composed(_factorizable.factorized(layer, ranks, request.context.seed))
-            layer.module.weight.copy_(torch.from_numpy(kernel).reshape(layer.module.weight.shape))
+    weight = layer.module.weight
+    before, kernel = weight.detach().clone(), _factors.composed(_factorizable.factorized(layer, ranks, seed))
+    with torch.no_grad():
+        weight.copy_(torch.from_numpy(kernel).reshape(weight.shape))
     yield
     with torch.no_grad():
-        for layer, weight in zip(layers, before, strict=True):
-            layer.module.weight.copy_(weight)
+        weight.copy_(before)
 
 
 def _distance(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> float:
