@@ -21,10 +21,11 @@ def count(net: Any, run: Callable[[Any], Any]) -> int:
     aten = torch.ops.aten
     more = {aten.mv: vector, aten._scaled_dot_product_flash_attention_for_cpu: attention}
     counter = FlopCounterMode(display=False, custom_mapping=more)
+    plain = not any(isinstance(module, torch.nn.RNNBase) for module in net.modules())
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # fused kernels hide their products
     try:
-        with torch.backends.mkldnn.flags(enabled=False), torch.no_grad(), counter:
+        with torch.backends.mkldnn.flags(enabled=plain), torch.no_grad(), counter:
             run(net)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

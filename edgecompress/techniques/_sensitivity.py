@@ -1,7 +1,12 @@
-"""What a narrower net does to the answers: its distance from the dense net's on calibration data, without labels."""
+"""What a narrower net does to the answers: its distance from the dense net's on calibration data, without labels.
+
+Batch norms count anew before: with the dense net's statistics the distance says little of what training will recover
+(Li et al. 2020, "EagleEye", arXiv:2007.02491).
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,13 +57,40 @@ class Bench:
         with torch.inference_mode():
             self.dense = [self.run(dense, batch) for batch in self.batches()]
 
+    def settle(self, net: Any) -> bool:
+        """Batch norms take the mean and variance of these items; whether there are any that did.
+
+        They stay as they are where a batch has a single number per channel: that has no variance.
+        """
+        import torch
+
+        norms = [m for m in net.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+        norms = [norm for norm in norms if norm.track_running_stats]
+        kept = [(norm, norm.momentum, copy.deepcopy(norm.state_dict())) for norm in norms]
+        try:
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.train().momentum = None  # the mean over the batches
+            with torch.no_grad():
+                for batch in self.batches():
+                    self.run(net, batch)
+        except ValueError:
+            for norm, _, state in kept:
+                norm.load_state_dict(state)
+            return False
+        finally:
+            for norm, momentum, _ in kept:
+                norm.eval().momentum = momentum
+        return bool(norms)
+
     def harm(self, net: Any) -> float:
-        """The distance from the dense net's answers, summed over the outputs, the mean over the items.
+        """How far a settled net's answers are from the dense net's: summed over the outputs, the mean over the items.
 
         KL(dense || net) in nats where labels are classes; else the squared error over the variance of the output.
         """
         import torch
 
+        self.settle(net)
         with torch.inference_mode():
             pairs = zip(self.batches(), self.dense, strict=True)
             each = [self._distance(self.run(net, batch), ref) for batch, ref in pairs]

@@ -29,8 +29,7 @@ STRENGTHS = ("ratio", "macs", "latency_ratio", "latency_ms", "speedup", "widths"
 GOALS = STRENGTHS[2:5]
 RATIO = 0.5  # where no strength is given
 EXAMPLES = 4  # items that groups are tried with
-TRIED = 5  # widths of a group whose harm is measured, 0 and the full one apart
-ROUNDS = 4  # in which widths are chosen by harm
+TRIED = 6  # widths of a group whose harm is measured, 0 and the full one apart
 CELLS = 3  # widths of a class of groups whose saving is measured
 
 
@@ -50,7 +49,8 @@ class Options:
     scope: Literal["sensitivity", "global", "isomorphic", "local"] = "sensitivity"  # which layers lose most
     align: int | None = None  # channels kept are multiples of it; None: the device's channel block
     whole_blocks: bool = True  # a residual block may go whole
-    samples: int = 256  # calibration items at most: for sensitivity, and the criteria taylor and activation
+    samples: int = 256  # calibration items at most: for sensitivity, batch norms, the criteria taylor and activation
+    settle: bool = True  # batch norms take their statistics anew, from the calibration items
     skip: tuple[str, ...] = ()  # layers that stay as they are, as patterns ("layer1.*")
     steps: int = 1  # prune in so many steps, trained between them
     between: Mapping[str, Any] = field(default_factory=dict)  # options of `finetune` between the steps
@@ -121,9 +121,10 @@ def apply(request: Request) -> Artifact:
     work = _Work(request)
     widths, facts = work.widths()
     narrow = work.narrow(widths)
+    settled = request.options.settle and work.bench.settle(narrow)
     edits = torch_edits.resized(work.net, narrow)
     edits += [{"edit": "replace", "module": m, "by": [["Identity", {}]]} for m in work.gone(widths)]
-    return torch_net.save(narrow, request, edits, {**work.facts(narrow, widths), **facts})
+    return torch_net.save(narrow, request, edits, {**work.facts(narrow, widths), **facts, "settled": settled})
 
 
 def cells(request: Request) -> Artifact:
@@ -246,14 +247,14 @@ class _Work:
         return [group.block for group in self.groups if group.leads and not widths[group.name]]
 
     def harms(self, choices: Mapping[str, Sequence[int]]) -> dict[str, dict[int, float]]:
-        """Of each group, all as wide as they can be but one: the distance of the answers from the dense net's."""
-        if not self.bench.dense:
-            self.bench.learn(self.dense)
-        full = {name: widths[0] for name, widths in choices.items()}
-        whole = self.bench.harm(self.narrow(full))
-        found = {name: {width: whole} for name, width in full.items()}
-        for name, width in ((n, w) for n, widths in choices.items() for w in _widths.samples(widths, TRIED)[1:]):
-            found[name][width] = self.bench.harm(self.narrow({**full, name: width}))
+        """Of each group alone, at some of its widths: the distance of the answers from the dense net's."""
+        self.bench.learn(self.dense)
+        whole = self.bench.harm(self.narrow({}))
+        found = {name: {widths[0]: whole} for name, widths in choices.items()}
+        tried = [(n, w) for n, widths in choices.items() for w in _widths.samples(widths, TRIED)[1:]]
+        for done, (name, width) in enumerate(tried):
+            self.request.progress(0.1 + 0.8 * done / len(tried), f"{name} at {width} channels")
+            found[name][width] = self.bench.harm(self.narrow({name: width}))
             if not math.isfinite(found[name][width]):
                 raise StageFailed(f"prune_channels: with {width} channels of {name} the net answers no numbers")
         return found
@@ -353,19 +354,13 @@ class _Work:
     def _least_harm(
         self, choices: Mapping[str, Sequence[int]], cost: _widths.Cost, budget: float
     ) -> tuple[dict[str, int], dict[str, Any]]:
-        """In ROUNDS: what each group harms is measured anew where others have become narrow."""
-        widths = {name: each[0] for name, each in choices.items()}
-        first: dict[str, dict[int, float]] = {}
-        begin = cost(widths)
-        for part in range(1, ROUNDS + 1):
-            self.request.progress(0.1 + 0.8 * (part - 1) / ROUNDS, f"measuring what each layer minds ({part} of {ROUNDS})")
-            left = {name: [w for w in each if w <= widths[name]] for name, each in choices.items()}
-            harms = self.harms(left)
-            first = first or harms
-            steps = [step for name in left for step in _widths.by_harm(name, left[name], _points(widths, harms, name, cost))]
-            widths = _widths.allocate(left, steps, cost, begin * (budget / begin) ** (part / ROUNDS))
-            print(part, cost(widths), self.bench.harm(self.narrow(widths)))
-        return widths, {"sensitivity": {name: [[w, h] for w, h in harm.items()] for name, harm in first.items()}}
+        """Those of least harm; "sensitivity" is what each width of a group alone does."""
+        full = {name: widths[0] for name, widths in choices.items()}
+        whole, harms = cost(full), self.harms(choices)
+        points = {n: {w: (whole - cost({**full, n: w}), h) for w, h in harm.items()} for n, harm in harms.items()}
+        steps = [step for name in choices for step in _widths.by_harm(name, choices[name], points[name])]
+        facts = {"sensitivity": {name: [[w, h] for w, h in harm.items()] for name, harm in harms.items()}}
+        return _widths.allocate(choices, steps, cost, budget), facts
 
     @cached_property
     def ranks(self) -> Scores:
@@ -378,14 +373,6 @@ class _Work:
 def best(scores: Sequence[float], count: int) -> list[int]:
     """The units with the highest scores, in their own order; of equals the first."""
     return sorted(sorted(range(len(scores)), key=lambda unit: -scores[unit])[:count])
-
-
-def _points(
-    widths: Mapping[str, int], harms: Mapping[str, Mapping[int, float]], name: str, cost: _widths.Cost
-) -> dict[int, tuple[float, float]]:
-    """What each width of a group that was tried saves of the cost, all others staying, and what it harms."""
-    whole = cost(widths)
-    return {w: (whole - cost({**widths, name: w}), harm) for w, harm in harms[name].items()}
 
 
 def _fitting(group: Group, width: int) -> int:
