@@ -46,6 +46,14 @@ class Job:
         return not patterns or any(fnmatch(platform, pattern) for pattern in patterns)
 
     @property
+    def unmeasured(self) -> str:
+        """Why nothing is measured, or ""."""
+        if self.at_hand:
+            return ""
+        runs_on = " or ".join(self.target.value.platforms)
+        return f"this machine is {self.context.device['platform']}, the target runs on {runs_on}"
+
+    @property
     def path(self) -> list[str]:
         """Where the user's own modules are found: beside the source's TOML, then the working folder."""
         beside = [str(self.source.path.resolve().parent)] if self.source.path.suffix == ".toml" else []

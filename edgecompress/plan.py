@@ -7,29 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress import blocks, config, envs, registry, routes
+from edgecompress import chain, config, envs, registry, routes
 from edgecompress.catalog import check_file, is_factory
+from edgecompress.chain import Steps
 from edgecompress.count import Count
-from edgecompress.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound, did_you_mean
-from edgecompress.fit import GOALS, Fit, seconds
+from edgecompress.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
+from edgecompress.fit import Fit, seconds
 from edgecompress.job import Job
-from edgecompress.model import Goal, Stage
+from edgecompress.model import Stage
 from edgecompress.race import Entrant, Race
-from edgecompress.routes import TRACE, Call
+from edgecompress.routes import Call
 from edgecompress.settings import Device, Limits, Source, Variant
 from edgecompress.stages import shipped, trace
 
-ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "run": 6.0, "export": 8.0, "apply": 15.0, "verify": 3.0}
+ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "verify": 3.0}
 AGREE_S = 12.0
-TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
-STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
 STORED = ("onnx", "tflite")  # formats whose weights are read: what zeros save in them is told
-ROLES = {"samples": "data", "dense": "source", "training": "training"}  # what a technique needs -> who makes it
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
-
-
-Steps = dict[str, Stage | Fit]
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,7 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
     torch = kind in ("module", "program")
     _check_data(source, torch)
     random = source.data == "random"
-    plain = dataclasses.replace(source, name="", description="", licence="", augment=())  # these change no data
+    plain = dataclasses.replace(chain.without_words(source), augment=())
     data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}
     data_inputs = {"source": "source"} if random else {}
     load_inputs = {"samples": "data"} if torch else {}
@@ -181,13 +176,6 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
     yield Stage("excerpt", "stages.excerpt:run", excerpt, {"items": shipped.ITEMS}, estimate_s=1.0)
 
 
-def _training(job: Job) -> Stage:
-    """The data to train on: all of the split "train", which nothing else reads."""
-    plain = dataclasses.replace(job.source.value, name="", description="", licence="")
-    options = {"source": dataclasses.asdict(plain)}
-    return Stage("training", "stages.data:training", {}, options, user_code=True, estimate_s=20.0)
-
-
 def _chosen(job: Job) -> list[Variant]:
     variants = {v.name: v for v in job.target.value.variant}
     for name in job.only:
@@ -201,7 +189,7 @@ def _chosen(job: Job) -> list[Variant]:
 
 def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> Route:
     """Adds the stages of one variant, but for those that judge it."""
-    at, made = _chain(job, variant, calls, stages)
+    at, made = chain.add(job, variant, calls, stages)
     runtime = variant.runtime or job.target.value.runtime
     others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
     also = {other: f"{variant.name}/verify-{other}" for other in others}
@@ -213,111 +201,11 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> 
     return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees, tuple(made))
 
 
-def _chain(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> tuple[str, list[str]]:
-    """Adds the stages to a variant's artifact; returns the last, and those of its techniques.
-
-    Those before its first technique are shared with the others.
-    """
-    at, own, made = "source", False, list[str]()
-    for index, (call, options) in enumerate(calls):
-        own = own or call.endswith(":apply") or bool(options)
-        name = f"{variant.name}/{_short(call)}" if own else _short(call)
-        if own and name in stages:  # the same technique once more
-            name = f"{name}-{sum(s.startswith(name) for s in stages) + 1}"
-        if "training" in getattr(registry.call(call)[0], "NEEDS", ()):
-            stages.setdefault("training", _training(job))
-        if name not in stages:
-            step = _aligned(job, variant, _step(job, name, (call, options), at), stages)
-            goal = _goal(step)
-            stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
-        made += [name] if call.endswith(":apply") else []
-        at = name
-    return at, made
-
-
-def _goal(stage: Stage) -> Goal | None:
-    """What the technique of a stage is to measure, where it is asked for that."""
-    module = registry.call(stage.call)[0]
-    named = hasattr(module, "goal") and stage.call.endswith(":apply")
-    return module.goal(config.build(module.Options, stage.options, stage.name)) if named else None
-
-
-def _fit(job: Job, variant: Variant, asked: tuple[Stage, Goal], rest: Sequence[Call]) -> Fit:
-    """The search in the place of a technique's stage; raises ConfigError where there is nothing to measure on."""
-    step, goal = asked
-    simulated = str(getattr(registry.load("transports", job.device.value.transport), "SIMULATED", ""))
-    why = _unmeasured(job) or (f"{simulated} counts instructions" if simulated and goal.quantity != "ratio" else "")
-    if why:
-        raise ConfigError(
-            f"{job.target.path}: {step.name}: {_asked_for(step)} is found by measuring, but {why}; give macs or ratio"
-        )
-    chain = [(call, options) for call, options in rest if not getattr(registry.call(call)[0], "TRAINS", False)]
-    runtime = variant.runtime or job.target.value.runtime
-    stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "") for i, call in enumerate(chain, 1))
-    return Fit(step, goal, stages, runtime, job.profile.value, simulated, device_plugins(job))
-
-
-def _asked_for(step: Stage) -> str:
-    return " and ".join(name for name in GOALS if step.options.get(name) is not None)
-
-
-def _aligned(job: Job, variant: Variant, step: Stage, stages: Steps) -> Stage:
-    """A stage whose technique aligns channels to the device's block: the device file's, else what is measured."""
-    options = getattr(registry.call(step.call)[0], "Options", None)
-    if "align" not in getattr(options, "__dataclass_fields__", ()) or step.options.get("align") is not None:
-        return step
-    runtime, precision = variant.runtime or job.target.value.runtime, routes.precision(variant)
-    known = job.device.value.blocks.get(f"{runtime}-{precision}")
-    if known:
-        return dataclasses.replace(step, options={**step.options, "align": known})
-    if why := _unmeasured(job):
-        raise ConfigError(
-            f"{job.target.path}: {step.name}: the channel block of {runtime} {precision} on {job.device.name} is not "
-            f"known and cannot be measured: {why}; give align, or [blocks] in the device's file"
-        )
-    name = f"block/{runtime}-{precision}"
-    stages.setdefault(name, block(job, name, runtime, precision))
-    return dataclasses.replace(step, inputs={**step.inputs, "block": name})
-
-
-def block(job: Job, name: str, runtime: str, precision: str) -> Stage:
-    """The stage that finds how many channels the device's kernels take at once."""
-    return dataclasses.replace(blocks.stage(runtime, precision, job.device.value), name=name)
-
-
-def device_plugins(job: Job) -> tuple[str, ...]:
-    """The plug-ins of the device: with other code of them it is measured again."""
-    device = job.device.value
-    return (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
-
-
 def _untried(runtime: str) -> str:
     """Why a runtime that is not required is not tried here, or ""."""
     module = registry.load("runtimes", runtime)
     lacking = ", ".join(envs.missing(module))
     return f"not tried: {lacking} is not installed; run: {envs.install_command(module)}" if lacking else ""
-
-
-def _short(call: str) -> str:
-    where, function = call.split(":")
-    plugin = where.split(".")[-1]
-    return f"export-{plugin}" if function == "export" else plugin
-
-
-def _step(job: Job, name: str, call: Call, at: str) -> Stage:
-    reference, options = call
-    traces, module = reference == TRACE, registry.call(reference)[0]
-    needs = ("samples",) if traces else getattr(module, "NEEDS", ())
-    trains = getattr(module, "TRAINS", False)
-    return Stage(
-        name,
-        reference,
-        {"model": at, **{role: ROLES[role] for role in needs}},
-        {"dynamic": job.source.value.dynamic} if traces else options,
-        user_code=traces or "module" in getattr(module, "READS", ()),
-        estimate_s=TRAIN_S if trains else ESTIMATE_S[reference.split(":")[1]],
-        timeout_s=TRAIN_TIMEOUT_S if trains else STEP_TIMEOUT_S,
-    )
 
 
 def _with_variants(stage: Stage | Fit, stages: Steps, ends: Sequence[Route]) -> Stage | Fit:
@@ -384,11 +272,11 @@ def ranking(job: Job, entrants: tuple[Entrant, ...]) -> Race | Count:
     """How the variants are ranked on the job's device: by time, or by instructions where it is simulated."""
     _check_passes(job)
     device, profile = job.device.value, job.profile.value
-    plugins = device_plugins(job)
+    plugins = chain.device_plugins(job)
     if simulated := getattr(registry.load("transports", device.transport), "SIMULATED", ""):
         return Count(entrants, profile, simulated, plugins=plugins)
     energy = only_estimates(device)
-    return Race(entrants, profile, estimated_energy=energy, unmeasured=_unmeasured(job), plugins=plugins)
+    return Race(entrants, profile, estimated_energy=energy, unmeasured=job.unmeasured, plugins=plugins)
 
 
 def _check_passes(job: Job) -> None:
@@ -414,14 +302,6 @@ def _entrant(job: Job, end: Route) -> Entrant:
         agrees=end.agrees,
         made=end.made,
     )
-
-
-def _unmeasured(job: Job) -> str:
-    """Why nothing is measured, or ""."""
-    if job.at_hand:
-        return ""
-    runs_on = " or ".join(job.target.value.platforms)
-    return f"this machine is {job.context.device['platform']}, the target runs on {runs_on}"
 
 
 def only_estimates(device: Device) -> bool:

@@ -39,6 +39,7 @@ LEVELS = (
     "job turns worker",
     "calibrate routes",
     "blocks",
+    "chain",
     "block",
     "plan",
     "run doctor history scaffold",
