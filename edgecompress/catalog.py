@@ -154,17 +154,19 @@ def _lay_variant(table: dict[str, Any], name: str, keys: list[str], value: Any, 
 
 
 def _lay_step(variant: dict[str, Any], place: str, keys: list[str], value: Any) -> str:
-    """A key of the variant itself, or else an option of the one compression step it has."""
+    """A key of the variant itself, or else an option of its compression step: of several, the one that `use` names."""
     if keys[0] in {f.name for f in dataclasses.fields(Variant)}:
         return f"{place}.{_lay(variant, keys, value, place)}"
-    steps = variant.get("compress", [])
-    if len(steps) != 1:
+    uses = [str(step.get("use", "")) for step in variant.get("compress", [])]
+    named = len(keys) > 1 and keys[0] in uses
+    if not named and len(uses) != 1:
         raise ConfigError(
-            f"--set: variant '{variant['name']}' has {len(steps)} compression steps: which one has '{keys[0]}'? "
-            "Write it in the target's file"
+            f"--set: variant '{variant['name']}' has {len(uses)} compression steps: which one has '{keys[0]}'? "
+            f"Write variant.{variant['name']}.STEP.{keys[0]}, STEP one of {', '.join(uses)}"
         )
-    steps[0][keys[0]] = value
-    return f"{place}.compress[0].{keys[0]}"
+    index = uses.index(keys[0]) if named else 0
+    inner = _lay(variant["compress"][index], keys[1:] if named else keys, value, place)
+    return f"{place}.compress[{index}].{inner}"
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:

@@ -95,6 +95,19 @@ def test_a_setting_over_a_variant_reaches_the_option_of_its_step(target: str) ->
     assert origins["limits.cosine"] == (None, "default")
 
 
+def test_a_setting_names_the_step_where_a_variant_has_several(tmp_path: Path) -> None:
+    steps = '[{ use = "prune", macs = 0.5 }, { use = "finetune" }]'
+    (tmp_path / "t.toml").write_text(
+        TARGET.partition("[[variant]]")[0] + f'[[variant]]\nname = "a"\ncompress = {steps}\n'
+    )
+    found = catalog.target(str(tmp_path / "t.toml"), {"variant.a.finetune.epochs": 3})
+    assert found.value.variant[0].compress[1] == {"use": "finetune", "epochs": 3}
+    with pytest.raises(
+        ConfigError, match=r"which one has 'epochs'\? Write variant\.a\.STEP\.epochs, STEP one of prune, fine"
+    ):
+        catalog.target(str(tmp_path / "t.toml"), {"variant.a.epochs": 3})
+
+
 def test_a_setting_for_an_unknown_variant_is_refused_with_a_suggestion(target: str) -> None:
     with pytest.raises(ConfigError, match=r"--set variant\.b: no such variant in .*t\.toml; known: a"):
         catalog.target(target, {"variant.b.ratio": 0.7})
