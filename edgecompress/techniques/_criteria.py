@@ -148,7 +148,7 @@ def lamp(squares: Tensor) -> Tensor:
     order = squares.argsort(stable=True)
     rest = squares[order].flip(0).cumsum(0).flip(0)
     found = squares.new_zeros(len(squares))
-    found[order] = (squares[order] / rest).nan_to_num(0.0)
+    found[order] = (squares[order] / rest).where(rest != 0, 0.0)
     return found
 
 

@@ -42,9 +42,7 @@ class Options:
     latency_ratio: float | None = None  # share of the dense net's measured latency that may stay
     latency_ms: float | None = None  # at most, measured
     speedup: float | None = None  # over the dense net, measured
-    widths: Mapping[str, int] = field(
-        default_factory=dict
-    )  # channels kept by layer, patterns allowed; 0: its block goes
+    widths: Mapping[str, int] = field(default_factory=dict)  # channels kept by layer or pattern; 0: its block goes
     criterion: Criterion = "l2"  # which channels of a layer go first
     scope: Literal["sensitivity", "global", "isomorphic", "local"] = "sensitivity"  # which layers lose most
     align: int | None = None  # channels kept are multiples of it; None: the device's channel block
@@ -64,10 +62,14 @@ class Options:
             value = getattr(self, name)
             if value is not None and not 0 < value < 1 and (name, value) != ("keep", 1):
                 raise ValueError(f"{name} is between 0 and 1")
-        if not (self.latency_ms is None or self.latency_ms > 0) or not (self.speedup is None or self.speedup > 1):
-            raise ValueError("latency_ms is above 0, speedup above 1")
-        if (self.align or 1) < 1 or self.samples < 1 or self.steps < 1 or any(w < 0 for w in self.widths.values()):
-            raise ValueError("align, samples and steps are at least 1, widths at least 0")
+        for name, least in (("latency_ms", 0), ("speedup", 1)):
+            value = getattr(self, name)
+            if value is not None and not least < value < math.inf:
+                raise ValueError(f"{name} is above {least}")
+        if min(1 if self.align is None else self.align, self.samples, self.steps) < 1:
+            raise ValueError("align, samples and steps are at least 1")
+        if any(width < 0 for width in self.widths.values()):
+            raise ValueError("widths are at least 0")
         if self.steps > 1 and not {*self.given} <= {"ratio", "macs"}:
             raise ValueError("several steps need a ratio or macs")
         if self.between and self.steps == 1:
@@ -92,13 +94,13 @@ def expand(options: Options) -> list[tuple[str, dict[str, Any]]] | None:
     if options.steps == 1:
         return None
     name = next(iter(options.given), "ratio")
-    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if getattr(options, f.name)}
-    rest = {key: value for key, value in given.items() if key not in ("steps", "between", name)}
+    other = (name, "steps", "between")
+    plain = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name not in other}
+    rest = {key: value for key, value in plain.items() if value != getattr(Options(), key)}
     found: list[tuple[str, dict[str, Any]]] = []
     for step in range(1, options.steps + 1):
-        strength = _strength(options, step / options.steps)
-        found += [("prune_channels", {**rest, "whole_blocks": options.whole_blocks, name: strength})]
-        found += [("finetune", dict(options.between))]
+        strength = {name: _strength(options, step / options.steps)}
+        found += [("prune_channels", {**rest, **strength}), ("finetune", dict(options.between))]
     return found[:-1]
 
 
@@ -288,8 +290,9 @@ class _Work:
         for pattern, width in self.options.widths.items():
             groups = [g for g in self.groups if any(fnmatch(layer, pattern) for layer in g.layers)]
             if not groups:
-                why = next((f"{n}: {w}" for n, w in self.refused.items() if fnmatch(n, pattern)), "")
-                raise InputError(f"widths: {pattern}: " + (why or f"no such layer{did_you_mean(pattern, known)}"))
+                unknown = f"{pattern}: no such layer{did_you_mean(pattern, known)}"
+                refused = (f"{name}: {why}" for name, why in self.refused.items() if fnmatch(name, pattern))
+                raise InputError(f"widths: {next(refused, unknown)}")
             found |= {group.name: _fitting(group, width) for group in groups}
         return found
 
@@ -388,7 +391,7 @@ def _fitting(group: Group, width: int) -> int:
 def _why(refused: Mapping[str, str], choices: Mapping[str, Sequence[int]]) -> str:
     """Why nothing is left to prune."""
     if choices:
-        return f"no layer has more channels than align ({max(map(max, choices.values()))} at most)"
+        return f"the channels of no layer ({max(map(max, choices.values()))} at most) are more than align"
     first = [f"{name}: {why}" for name, why in refused.items()][:3]
     return "; ".join(first) or "the net has no layers that make channels"
 
