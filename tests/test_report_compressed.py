@@ -191,12 +191,15 @@ def test_zeros_that_gain_nothing_are_a_warning_in_every_face(report: Report) -> 
         assert "no speed-up here, litert computes zeros like any number" in face
 
 
-def test_one_session_calls_nothing(tmp_path: Path) -> None:
-    found = built(report_compressed.request(tmp_path, sessions=1, runs=40))
-    said = gain(found, "pruned-int8")
-    assert said["gained"] is True and "(measured, one session: no change is called)" in said["says"]
+@pytest.mark.parametrize(("sessions", "said"), [(1, "1 session"), (3, "3 sessions")])
+def test_too_few_sessions_call_nothing(tmp_path: Path, sessions: int, said: str) -> None:
+    found = built(report_compressed.request(tmp_path, sessions=sessions, runs=40))
+    pruned = gain(found, "pruned-int8")
+    assert pruned["gained"] is None and "1.7" in pruned["says"] and "× faster" in pruned["says"]
+    assert pruned["says"].endswith(f"than int8 (measured in {said}: too few to call a change).")
     assert gain(found, "sparse-int8")["gained"] is False
     assert "unpruned" not in found["summary"]["sentence"]
+    assert not any("pruned-int8" in warning for warning in notes(found, "warning"))
 
 
 def counted(folder: Path) -> Artifact:

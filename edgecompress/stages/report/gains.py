@@ -10,7 +10,7 @@ from edgecompress.stages.report import deltas
 from edgecompress.stages.report.compression import fewer, percent, said, zeros
 from edgecompress.stages.report.fits import asked_and_found
 from edgecompress.stages.report.marks import Figure, Panel, Report, Values, also, axis, labels, paint, quantity
-from edgecompress.stages.report.numbers import COUNTED, CYCLES, DASH, guessed, significant, times
+from edgecompress.stages.report.numbers import COUNTED, CYCLES, DASH, guessed, plural, significant, times
 from edgecompress.stages.report.tables import Table
 from edgecompress.stages.report.vega import Spec, layer, told, unit
 from edgecompress.statistic import CHANGE
@@ -50,10 +50,13 @@ def _gain(report: Report, variant: dict[str, Any], by: str) -> Gain:
     return {**gain, "says": f"{gain['variant']}: {_taken(gain)}, {_bought(gain, variant['runtime'])}."}
 
 
-def _gained(change: Mapping[str, Any]) -> bool:
-    """With one session nothing is called: then the change itself has to be more than one that may be called."""
-    called, factor = change["called"], float(change["factor"])
-    return called == "better" or (called == "none" and factor > 1 + CHANGE)
+def _gained(change: Mapping[str, Any]) -> bool | None:
+    """Whether less is taken; None where it looks so, but too few sessions ran to call it a change."""
+    less = float(change["factor"]) > 1 + CHANGE
+    if change["called"] == "better" or change.get("guessed"):
+        return less
+    apart = change["low"] is None or change["low"] > 1
+    return None if less and apart else False
 
 
 # ------------------------------------------------------------------ the twin
@@ -116,22 +119,28 @@ def _bought(gain: Gain, runtime: str) -> str:
         beside = f"not compared with {gain['twin']}" if gain["twin"] else "not compared"
         return f"{beside}: {gain['reason']}"
     factor = f"{_factor(gain)} ({_standing(gain)})"
-    return factor if gain["gained"] else f"{factor}: no speed-up here, {_why(gain, runtime)}"
+    return f"{factor}: no speed-up here, {_why(gain, runtime)}" if gain["gained"] is False else factor
 
 
 def _factor(gain: Gain) -> str:
     """`1.76× faster [1.70, 1.82] than int8`, `1.00× [0.99, 1.01] the speed of int8`."""
     change = gain["change"]
-    if change["called"] == "same":
+    if gain["gained"] is False and change["called"] == "same":
         ends = f" [{significant(change['low'], 3)}, {significant(change['high'], 3)}]" if change["low"] else ""
         return f"{times(change['factor'])}{ends} the speed of {gain['twin']}"
-    return f"{deltas.say(change, deltas.words(gain['metric']))}{NOUN[gain['metric']]} than {gain['twin']}"
+    return f"{_change(gain)} than {gain['twin']}"
+
+
+def _change(gain: Gain) -> str:
+    """`1.76× faster [1.70, 1.82]`, also where it is only told that too few sessions ran to call it."""
+    change = {**gain["change"], "called": "none"} if gain["gained"] is None else gain["change"]
+    return f"{deltas.say(change, deltas.words(gain['metric']))}{NOUN[gain['metric']]}"
 
 
 def _standing(gain: Gain) -> str:
     """`measured`, `simulated`, `estimated by Vela 5.2.0`."""
-    if gain["status"] == "measured" and gain["change"]["called"] == "none":
-        return "measured, one session: no change is called"
+    if gain["gained"] is None:
+        return f"{gain['status']} in {plural(gain['change']['n'], 'session')}: too few to call a change"
     by = f" by {gain['source'].split(':')[0]}" if gain["status"] == "estimated" else ""
     return f"{gain['status']}{by}"
 
@@ -148,7 +157,7 @@ def _why(gain: Gain, runtime: str) -> str:
 def clause(report: Report, name: str) -> str:
     """Of the verdict's sentence: what compression gained the variant over its twin; empty where nothing was called."""
     gain = next((g for g in report["gains"] if g["variant"] == name), None)
-    if not gain or not gain["gained"] or gain["twin"] == report["baseline"] or gain["change"]["called"] != "better":
+    if not gain or not gain["gained"] or gain["twin"] == report["baseline"] or gain["change"].get("guessed"):
         return ""
     word = "full-rank" if gain["techniques"] == ["low_rank"] else "unpruned"
     return f"{deltas.say(gain['change'], deltas.words(gain['metric']))} than the {word} {gain['twin']}"
@@ -178,8 +187,7 @@ def _row(gain: Gain) -> tuple[str, ...]:
 def _cell(gain: Gain) -> str:
     if not gain["change"]:
         return f"{DASH} {gain['reason']}"
-    factor = deltas.say(gain["change"], deltas.words(gain["metric"]))
-    return f"{'' if gain['gained'] else 'nothing: '}{factor}{NOUN[gain['metric']]}, {_standing(gain)}"
+    return f"{'nothing: ' if gain['gained'] is False else ''}{_change(gain)}, {_standing(gain)}"
 
 
 def figure(report: Report) -> Figure:
