@@ -170,6 +170,7 @@ def test_resnet20_is_pruned_inside_its_blocks_and_its_stream_is_refused() -> Non
     groups, refused = found(net, run)
     assert set(groups) == {f"layer{i}.{j}.conv1" for i in (1, 2, 3) for j in (0, 1, 2)}
     assert "does not compute" in refused["conv1"]
+    assert refused["layer3.2.conv2"] == "it goes with conv1"
     assert {g.block for g in groups.values() if g.leads} == {
         f"layer{i}.{j}" for i, j in ((1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2))
     }
@@ -234,6 +235,22 @@ def test_heads_that_are_a_constant_of_the_forward_are_refused_by_name() -> None:
 def encoder() -> nn.Module:
     layer = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True)
     return nn.Sequential(nn.Linear(6, 12), layer, nn.Linear(12, 3))
+
+
+def group_normed() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 12, 3), nn.GroupNorm(4, 12), nn.ReLU(), nn.Conv2d(12, 2, 1))
+
+
+def test_a_norm_of_groups_loses_as_many_channels_in_each() -> None:
+    groups, _ = found(group_normed(), runner(IMAGE))
+    assert (groups["0"].units, groups["0"].per_unit, groups["0"].norms) == (3, 4, ("1",))
+    narrow = narrowed(group_normed(), groups.values(), {"0": [1]})
+    assert narrow[1].num_channels == narrow[1].num_groups == 4
+
+
+def test_a_net_that_answers_without_gradients_has_no_groups() -> None:
+    groups, refused = found(Fn(lambda net, x: net.a(x).detach(), a=nn.Linear(6, 8)), runner(STEPS))
+    assert not groups and not refused
 
 
 def test_an_encoder_loses_whole_heads_with_its_stream() -> None:

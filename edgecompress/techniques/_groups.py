@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from edgecompress.errors import StageFailed
 from edgecompress.techniques._channels import Group, Size, Slot, narrowed, without
 
 Run = Callable[[Any], Sequence[Any]]  # a net -> its outputs for the example, as tensors
@@ -42,11 +43,12 @@ def find(net: Any, run: Run) -> Found:
     groups, refused = [], dict[str, str]()
     with _plain():
         graph = _Graph(net, run)
-        for root in graph.roots():
+        for root, others in graph.roots():
             try:
                 groups.append(_tried(net, graph.group(root), run))
             except Refusal as why:
-                refused[graph.names[root]] = str(why)
+                refused |= {graph.names[root]: str(why)}
+                refused |= {graph.names[layer]: f"it goes with {graph.names[root]}" for layer in others}
         return Found(tuple(_in_blocks(groups, residual_blocks(net, run))), refused)
 
 
@@ -71,7 +73,6 @@ class _Graph:
 
     def __init__(self, net: Any, run: Run) -> None:
         import torch
-        import torch_pruning as tp
 
         self.copy = copy.deepcopy(net).requires_grad_(True)
         self.names = {module: name for name, module in self.copy.named_modules()}
@@ -80,26 +81,21 @@ class _Graph:
         customized |= {torch.nn.MultiheadAttention: _one_width()}
         self.answers: dict[Any, tuple[int, ...]] = {}  # the shape of what a layer answers
         with torch.enable_grad(), _opaque(self.copy), _noted(self.copy, self.answers):
-            self.graph = tp.DependencyGraph().build_dependency(
-                self.copy,
-                example_inputs=None,
-                forward_fn=lambda model, _: [out for out in run(model) if out.grad_fn is not None],
-                customized_pruners=customized,
-                verbose=False,
-            )
+            self.graph = _followed(self.copy, run, customized)
         self.parameters: dict[Any, str] = dict(self.graph._param_to_name)
         _let_any_axis_be_joined(self.graph)
 
-    def roots(self) -> Iterator[Any]:
-        """The layers that make channels, each group once: by the first of its layers."""
+    def roots(self) -> Iterator[tuple[Any, list[Any]]]:
+        """The layers that make channels: the first of each group, and those that go with it."""
         from torch import nn
 
         makes = (nn.modules.conv._ConvNd, nn.Linear, nn.Embedding, nn.RNNBase)
         seen: set[Any] = set()
         for module in [m for m in self.copy.modules() if m in self.graph.module2node]:
             if isinstance(module, makes) and module not in seen:
-                seen |= {module, *self._makers(module)}
-                yield module
+                others = [m for m in self._makers(module) if isinstance(m, makes) and m not in {module, *seen}]
+                seen |= {module, *others}
+                yield module, others
 
     def _makers(self, root: Any) -> list[Any]:
         try:
@@ -118,7 +114,6 @@ class _Graph:
 
     def group(self, root: Any) -> Group:
         """The group of a layer's outputs, not tried yet; raises Refusal."""
-        import torch
         import torch_pruning as tp
 
         draft = _Draft(int(self.graph.get_pruner_of_module(root).get_out_channels(root)))
@@ -131,22 +126,34 @@ class _Graph:
             if name is not None:
                 makes = self.graph.is_out_channel_pruning_fn(item.dep.handler)
                 draft.add(name, layer, (_places(name, item), makes, item.dep.target.pruning_dim))
-                looks.append(
-                    f"{tuple(layer.shape) if isinstance(layer, torch.nn.Parameter) else layer}{self.answers.get(layer)}"
-                )
+                looks.append(str((layer, self.answers[layer]) if layer in self.answers else tuple(layer.shape)))
         if both := self.shared & {slot.tensor for slot in draft.slots}:
             raise Refusal(f"{min(both)} is shared by two layers")
         return replace(draft.group(self.names[root]), kind="\n".join(looks))
 
 
+def _followed(net: Any, run: Run, customized: Mapping[Any, Any]) -> Any:
+    import torch_pruning as tp
+
+    try:
+        return tp.DependencyGraph().build_dependency(
+            net,
+            example_inputs=None,
+            forward_fn=lambda model, _: [out for out in run(model) if out.grad_fn is not None],
+            customized_pruners=dict(customized),
+            verbose=False,
+        )
+    except Exception as error:  # it raises whatever its index arithmetic comes to
+        raise StageFailed(f"prune_channels: Torch-Pruning cannot follow the net: {said(error)}") from error
+
+
 @contextmanager
 def _noted(net: Any, answers: dict[Any, tuple[int, ...]]) -> Iterator[None]:
     """Notes the shape of what each layer answers."""
-    import torch
 
     def note(module: Any, _: Any, out: Any) -> None:
-        if isinstance(out, torch.Tensor):
-            answers[module] = tuple(out.shape)
+        first = out[0] if isinstance(out, tuple) else out  # of a recurrent layer's output and state
+        answers[module] = tuple(getattr(first, "shape", ()))
 
     with ExitStack() as stack:
         for module in net.modules():
@@ -216,14 +223,20 @@ def _opaque(net: Any) -> Iterator[None]:
             raise NotImplementedError
 
     def recurrent(layer: Any, x: Any, state: Any = None) -> Any:
+        if not isinstance(x, torch.Tensor):  # packed: the graph does not follow it
+            return type(layer).forward(layer, x, state)
         first, *rest = Whole.apply(lambda x: _flat(type(layer).forward(layer, x, state)), layer.weight_ih_l0, x)
         return first, rest[0] if len(rest) == 1 else tuple(rest)
 
-    def attention(layer: Any, query: Any, key: Any, value: Any, **options: Any) -> Any:
-        def run(*tensors: Any) -> Any:
-            return type(layer).forward(layer, *tensors, **options)[0].clone()
+    def attention(layer: Any, query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
+        weights: list[Any] = []
 
-        return Whole.apply(run, layer.out_proj.weight, query, key, value), None
+        def run(*tensors: Any) -> Any:
+            seen, weight = type(layer).forward(layer, *tensors, *more, **options)
+            weights.append(weight)
+            return seen.clone()
+
+        return Whole.apply(run, layer.out_proj.weight, query, key, value), weights[0]
 
     kinds = ((torch.nn.RNNBase, recurrent), (torch.nn.MultiheadAttention, attention))
     layers = [(m, stand_in) for m in net.modules() for kind, stand_in in kinds if isinstance(m, kind)]
@@ -380,7 +393,7 @@ class _Draft:
             self.parts = math.lcm(self.parts, getattr(layer, "num_groups", 1))
         table = isinstance(layer, nn.Embedding)
         self._all(name, layer, "weight bias running_mean running_var", (int(table), places, False))
-        self._size(name, size)
+        self._size(name, size, _times(places))
         self.makers += [name] * table
 
     def group(self, name: str) -> Group:
@@ -459,13 +472,13 @@ def _proved(net: Any, group: Group, run: Run) -> Group:
     with torch.no_grad():
         try:
             found = run(narrowed(net, [group], {group.name: stays}))
+            wanted, dense = run(without(net, group, goes)), run(net)
         except Exception as error:  # of the user's own forward
             raise Refusal(f"narrowed, the net raises {said(error)}") from error
-        wanted, dense = run(without(net, group, goes)), run(net)
     for a, b, c in zip(found, wanted, dense, strict=True):
         if a.shape != b.shape:
             raise Refusal(f"narrowed, an output is {list(a.shape)} and not {list(b.shape)}")
-        if not _rms(a - b) <= EXACT * _rms(c - b) + NOISE * _rms(b):
+        if not _rms(a, b) <= EXACT * _rms(c, b) + NOISE * _rms(b):
             raise Refusal("narrowed, the net does not compute what it computes when nothing reads these channels")
     return group
 
@@ -478,8 +491,9 @@ def _without_norms(net: Any, norms: Sequence[str]) -> Any:
     return twin
 
 
-def _rms(x: Any) -> float:
-    return float(x.double().square().mean().sqrt())
+def _rms(x: Any, y: Any = None) -> float:
+    """Of a tensor, or of the difference of two."""
+    return float((x.double() - (0 if y is None else y.double())).square().mean().sqrt())
 
 
 def said(error: BaseException) -> str:
