@@ -33,6 +33,7 @@ WINDOW_S = 0.3  # of a sensor's trial
 ZOO_ITEMS = 32  # in each split: enough to calibrate with
 ZOO_S = 900.0  # that a runtime may take for its cells of the zoo
 ZOO_DB = {"fp32": 100.0, "int8": 20.0}  # the least SQNR against torch, by precision: of the zoo's small random nets
+ZOO_STRENGTH = {"prune_channels": {"ratio": 0.5, "align": 4}, "low_rank": {"ratio": 0.5}}  # options, where not default
 
 # --------------------------------------------------------------------------- techniques
 
@@ -237,8 +238,10 @@ class Cell:
 
 
 def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Cell]:
-    """Each cell ("lstm fp32": a net and a precision) in processes of their own: a crash costs only the cell it was in.
+    """Each cell in processes of their own: a crash costs only the cell it was in.
 
+    A cell is a net and a precision, "lstm fp32"; what follows are techniques on a "module" that the net goes through
+    first, "lstm fp32 low_rank": what comes out then is the source, and what torch answers with that is the truth.
     `folder` keeps what was made on the way: runtimes that share a road share it too.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -269,22 +272,22 @@ def main() -> int:
 
 def _survived(runtime: str, cell: str, folder: Path) -> Cell:
     """One cell; whatever it raises as one line, its traceback in the log."""
-    name, precision = cell.split()
     try:
-        return zoo_cell(runtime, name, precision, folder)
+        return zoo_cell(runtime, cell, folder)
     except Exception as error:  # the boundary: of converters and runtimes
         traceback.print_exc()
         said = " ".join(str(error).split())[:300]
         return Cell(said if isinstance(error, (EdgeError, AssertionError)) else f"{type(error).__name__}: {said}")
 
 
-def zoo_cell(runtime: str, name: str, precision: str, folder: Path) -> Cell:
+def zoo_cell(runtime: str, cell: str, folder: Path) -> Cell:
     """A net of the zoo on the planner's own road to a runtime, run by it in each of the net's batches, against torch.
 
-    It runs in this process and raises what the planner, the converter or the runtime raises.
+    It runs in this process and raises what a technique, the planner, the converter or the runtime raises.
     """
+    name, precision, *techniques = cell.split()
     calls = zoo_road(runtime, precision)
-    source = _zoo_source(name, folder / name)
+    source = zoo_source(name, techniques, folder)
     found: list[Cell] = []
     model = None
     for batch in zoo.NETS[name].batches:
@@ -304,7 +307,7 @@ def zoo_road(runtime: str, precision: str) -> list[routes.Call]:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """A net of the zoo, what goes in and what torch answers; `folder` keeps what is made of it."""
 
     folder: Path
@@ -314,7 +317,15 @@ class _Source:
     golden: Artifact
 
 
-def _zoo_source(name: str, folder: Path) -> _Source:
+def zoo_source(name: str, techniques: Sequence[str], folder: Path) -> Source:
+    """A net of the zoo after some techniques on a "module"; raises what they raise."""
+    source = dense = _zoo_source(name, folder / name)
+    for technique in techniques:
+        source = _compressed(source, dense.model, technique)
+    return source
+
+
+def _zoo_source(name: str, folder: Path) -> Source:
     net = zoo.NETS[name]
     for seed, split in enumerate(SPLITS):
         tensors.write_split(folder / "samples" / split, zoo.draw(net, ZOO_ITEMS, seed))
@@ -324,12 +335,26 @@ def _zoo_source(name: str, folder: Path) -> _Source:
     data = Artifact(folder / "samples", "samples", specs, (), facts).write()
     options = {"model": f"{zoo.__name__}:{name}", "dynamic": net.dynamic}
     model = _once("stages.trace:load", Request({"samples": data}, folder / "module", options))
+    return Source(folder, net, model, data, _golden(model, data, folder))
+
+
+def _compressed(source: Source, dense: Artifact, technique: str) -> Source:
+    """The source after a technique; where that has nothing to do it is an AssertionError."""
+    module, folder = registry.load("techniques", technique), source.folder / technique
+    options = config.build(module.Options, ZOO_STRENGTH.get(technique, {}), technique)
+    inputs = {"model": source.model, "samples": source.samples, "dense": dense}
+    model = _once(f"techniques.{technique}:apply", Request(inputs, folder / "module", options))
+    assert not model.facts.get("lost"), f"technique {technique}: {model.facts['lost']}"
+    golden = _golden(model, source.samples, folder)
+    return dataclasses.replace(source, folder=folder, model=model, golden=golden)
+
+
+def _golden(model: Artifact, samples: Artifact, folder: Path) -> Artifact:
     asked = {"splits": ["test"], "metric": "none"}
-    golden = _once("stages.golden:run", Request({"model": model, "samples": data}, folder / "golden", asked))
-    return _Source(folder, net, model, data, golden)
+    return _once("stages.golden:run", Request({"model": model, "samples": samples}, folder / "golden", asked))
 
 
-def _travelled(source: _Source, calls: Sequence[routes.Call], batch: int) -> Artifact:
+def _travelled(source: Source, calls: Sequence[routes.Call], batch: int) -> Artifact:
     """The net after the planner's calls."""
     model, out = source.model, source.folder / f"batch-{batch}"
     for call, given in calls:
