@@ -17,6 +17,8 @@ WRITES = "openvino"
 PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
+PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
+
 
 @dataclass(frozen=True)
 class Options:
@@ -36,14 +38,16 @@ class Options:
 
 
 def apply(request: Request) -> Artifact:
-    """The OpenVINO model quantized to int8; inputs: "model", "samples" (the calibrate split); facts: {"samples": used}.
+    """The OpenVINO model quantized to int8; inputs: "model", "samples" (the calibrate split).
 
+    facts: {"samples": used, "float": [products of matrices that stay so, as OpenVINO computes them wrongly in int8]}.
     Raises StageFailed with NNCF's reason.
     """
     nncf, openvino = _nncf()
     options: Options = request.options
     batches = spread(request, options.samples)
     net = openvino.Core().read_model(request.model.file(".xml"))
+    kept = [node.get_friendly_name() for node in net.get_ordered_ops() if _runs_into_another(node)]
     request.progress(0.1, "calibrating")
     try:
         quantized = nncf.quantize(
@@ -54,12 +58,12 @@ def apply(request: Request) -> Artifact:
             subset_size=len(batches),
             fast_bias_correction=options.bias_correction != "full",
             advanced_parameters=_advanced(nncf, options),
-            ignored_scope=nncf.IgnoredScope(patterns=list(options.skip)) if options.skip else None,
+            ignored_scope=nncf.IgnoredScope(names=kept, patterns=list(options.skip)),
         )
     except Exception as error:  # NNCF's errors have no base of their own
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         raise StageFailed(f"nncf_int8: {type(error).__name__}: {said[:300]}") from error
-    facts = {"samples": len({item for batch in batches for item in batch})}
+    facts = {"samples": len({item for batch in batches for item in batch}), "float": kept}
     openvino_ir.save(quantized, request.out)
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
@@ -76,6 +80,21 @@ def _nncf() -> tuple[Any, Any]:
 
     nncf.set_log_level(logging.ERROR)
     return nncf, openvino
+
+
+def _runs_into_another(node: Any) -> bool:
+    """Whether it is a product of matrices, nothing added, whose result goes into the next: a Linear without bias.
+
+    OpenVINO 2026.4 fuses such a chain of two axes into one kernel (TokenizeMLPSeqSnippets) that, in int8, answers what
+    happens to be in memory. The factors of a Linear of low rank are such a chain.
+    """
+    if node.get_type_name() != PRODUCT or node.get_output_partial_shape(0).rank != AXES:
+        return False
+    while len(readers := node.output(0).get_target_inputs()) == 1:
+        node = next(iter(readers)).get_node()
+        if node.get_type_name() in (PRODUCT, *ENDS):
+            return bool(node.get_type_name() == PRODUCT)
+    return False
 
 
 def _advanced(nncf: Any, options: Options) -> Any:
