@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "vector-avx512", "x86")
 EMULATED = {"vector-neon", "vector-sve"}  # in test_vector_targets.py
-BRIEF = dict.fromkeys(("ethos-u55", "vector-avx512"), {"variant.pruned-int8.finetune.epochs": 2})
+BRIEF = {target: {"variant.pruned-int8.finetune.epochs": 2} for target in ("ethos-u55", "vector-avx512")}
 SHARED = ("data", "source", "golden", "excerpt", "trace", "export-onnx")
 # Libraries that take seconds and hundreds of megabytes, and the calls that need them.
 HEAVY = {

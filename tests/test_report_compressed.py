@@ -148,6 +148,13 @@ def test_what_was_left_alone_says_why(report: Report) -> None:
     )
 
 
+def test_what_zeros_save_as_bytes_is_told_of_sparse_variants_alone(report: Report) -> None:
+    table = compression.storage(report)
+    assert table.head[1:] == ("weights", "bitmask", "CSR", "zstd", "each at its best", "file", "file through zstd")
+    assert [row[0] for row in table.rows] == ["sparse-int8"]
+    assert table.rows[0][1:] == ("449 KiB", "282 KiB", "459 KiB", "294 KiB", "273 KiB", "500 KiB", "322 KiB")
+
+
 def test_facts_of_other_techniques_that_use_the_same_words_are_not_taken_for_these(deploy: Request) -> None:
     others = {"int8": [made("litert_int8", {"layers": ["a"], "groups": [{"name": "g", "kept": 50}], "epochs": 3})]}
     found = built(deploy, made=others, fits={})

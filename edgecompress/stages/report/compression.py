@@ -7,7 +7,7 @@ from typing import Any
 
 from edgecompress.stages.report import counts
 from edgecompress.stages.report.marks import Figure, Panel, Report, Values, also, axis, colour, labels, paint, quantity
-from edgecompress.stages.report.numbers import DASH, plural, significant, times
+from edgecompress.stages.report.numbers import DASH, plain, plural, significant, times
 from edgecompress.stages.report.tables import Table
 from edgecompress.stages.report.vega import Spec, layer, told, unit
 
@@ -16,6 +16,7 @@ Facts = Mapping[str, Any]
 MOST = 40  # bars in a panel
 CUTS = 40  # blocks that are told apart in the longest bar
 WHOLE = ("macs", "parameters")
+STORAGE = "storage"  # the stage that tells what zeros save
 _CAPTION = (
     "Grey: the dense net. Filled: what is left of it. A bar of channels is cut where the device's kernels begin "
     "another block; of what is gone whole only the grey is left."
@@ -36,6 +37,7 @@ def of_variant(options: Facts, name: str) -> Compressed | None:
         "groups": _groups(facts),
         "layers": [_layer(each) for f in facts for each in _of(f, "layers", "ranks")],
         "sparsity": dict(sparse) if sparse else None,
+        "storage": _stored(options, name),
         "left": {str(k): str(v) for f in facts for key in ("refused", "kept") for k, v in (f.get(key) or {}).items()},
     }
 
@@ -50,6 +52,15 @@ def base(technique: str) -> str:
     """`prune_channels` of `prune_channels-2`, its second use in a recipe."""
     name, _, number = technique.rpartition("-")
     return name if number.isdigit() else technique
+
+
+def _stored(options: Facts, name: str) -> dict[str, Any] | None:
+    """What the weights of the artifact take in each form, and its file as it is and through zstd, in bytes."""
+    facts = next((m["facts"] for m in made(options, name) if m["technique"] == STORAGE and m["facts"]), None)
+    if facts is None:
+        return None
+    total, files = facts["total"], facts["files"]
+    return {**total["bytes"], "best": total["best_bytes"], "file": files["bytes"], "sent": files["zstd"]}
 
 
 def _parts(facts: Facts) -> bool:
@@ -183,6 +194,14 @@ def _zeros(row: Facts, kind: str) -> tuple[str, ...]:
     share = percent(row["zeros"] / row["elements"]) if row["elements"] else DASH
     sizes = (f"{row[key]:,}" for key in ("elements", "zeros"))
     return row["name"], kind if row["pruned"] else DASH, *sizes, share, row["why"]
+
+
+def storage(report: Report) -> Table:
+    """What zeros save on disk and on the wire."""
+    head = ("variant", "weights", "bitmask", "CSR", "zstd", "each at its best", "file", "file through zstd")
+    found = [(v["name"], v["compressed"]["storage"]) for v in shown(report) if v["compressed"]["storage"]]
+    keys = ("dense", "bitmask", "csr", "zstd", "best", "file", "sent")
+    return Table("What zeros save as bytes", head, tuple((n, *(plain(s[k], "bytes") for k in keys)) for n, s in found))
 
 
 def left(report: Report) -> Table:

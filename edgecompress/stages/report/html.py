@@ -174,7 +174,7 @@ def _sections(report: Report) -> list[Raw]:
 
 def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
     """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
-    parts = (compression.channels, compression.low_rank, compression.sparsity, compression.left)
+    parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
     if report["gains"]:
         said = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
         words = tag("div", said, _more("In numbers", as_table(report, gains.table(report))))

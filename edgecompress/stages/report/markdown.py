@@ -58,6 +58,7 @@ def _tables(report: Mapping[str, Any]) -> list[Table]:
         compression.channels,
         compression.low_rank,
         compression.sparsity,
+        compression.storage,
         compression.left,
         fits.table,
         fits.neighbours,
