@@ -160,6 +160,17 @@ def test_batch_norms_count_anew(case: Case) -> None:
     torch.testing.assert_close(one.body[0][1].running_mean, before.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
 
 
+def test_biases_take_up_the_mean_of_what_goes(tmp_path: Path) -> None:
+    case = Case("edgecompress.zoo:int64", drawn("int64"), tmp_path / "case")
+    settled, as_is = (case.pruned(widths={"table": 4}, settle=settle) for settle in (True, False))
+    items = torch.from_numpy(np.array(tensors.load(case.samples, "calibrate", "ids")))
+    dense, one, other = (torch_net.rebuild(model) for model in (case.dense, settled, as_is))
+    with torch.no_grad():
+        wanted, found, worse = (net(items).mean(0) for net in (dense, one, other))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)  # on average nothing is missed
+    assert (worse - wanted).abs().max() > 0.01
+
+
 @pytest.mark.parametrize("name", ["depthwise_cnn", "lstm", "transformer"])
 def test_a_pruned_net_computes_the_same_in_a_fresh_process(name: str, tmp_path: Path) -> None:
     case = Case(f"edgecompress.zoo:{name}", drawn(name), tmp_path / "case")

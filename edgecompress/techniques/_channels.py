@@ -81,6 +81,39 @@ def narrowed(net: Any, groups: Iterable[Group], kept: Kept) -> Any:
     return twin
 
 
+def mean_kept(net: Any, groups: Iterable[Group], kept: Kept, means: Mapping[str, Any]) -> Any:
+    """A copy, as wide as it is, whose biases hold what the units that are to go add on average to what reads them.
+
+    `means`: {layer: the mean of each channel that goes in}. Layers without a bias stay as they are (batch norm makes up
+    for it behind a convolution), and so do convolutions in groups, transposed ones, and gates of recurrent layers: what
+    a gate makes of a mean is not the mean of what it makes.
+    """
+    import torch
+
+    twin = copy.deepcopy(net)
+    known = dict(twin.named_parameters())
+    with torch.no_grad():
+        for group in groups:
+            goes = set(range(group.units)) - set(kept.get(group.name, range(group.units)))
+            for slot in (slot for slot in inputs(group) if slot.tensor == f"{owner(slot)}.weight"):
+                bias, mean = known.get(f"{owner(slot)}.bias"), means.get(owner(slot))
+                weight = known[slot.tensor]
+                if bias is not None and mean is not None and slot.axis == 1 and weight.shape[1] == len(mean):
+                    places = sorted({place for unit in goes for place in slot.places[unit]})
+                    bias += weight.reshape(*weight.shape[:2], -1).sum(2)[:, places] @ mean[places]
+    return twin
+
+
+def owner(slot: Slot) -> str:
+    """The layer that a slot is of."""
+    return slot.tensor.rpartition(".")[0]
+
+
+def inputs(group: Group) -> list[Slot]:
+    """The slots that read what goes into a layer, and not a state inside it."""
+    return [s for s in group.slots if s.reads and ("_" not in s.tensor.rpartition(".")[2] or "_l0" in s.tensor)]
+
+
 def without(net: Any, group: Group, units: Iterable[int]) -> Any:
     """A copy of the net, as wide as it is, in which nothing takes those units up."""
     import torch

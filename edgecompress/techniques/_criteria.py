@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from edgecompress.errors import StageFailed
-from edgecompress.techniques._channels import Group, Slot
+from edgecompress.techniques._channels import Group, Slot, inputs, owner
 
 Tensor = Any  # of torch
 Criterion = Literal["l1", "l2", "bn_scale", "fpgm", "lamp", "taylor", "activation", "random"]
@@ -80,61 +80,54 @@ def by_activation(net: Any, groups: Sequence[Group], batches: Batches, run: Call
     Hu et al. 2016, "Network Trimming", arXiv:1607.03250, equation 1. Where as many are zero (nothing is after a tanh
     or GELU), the mean magnitude decides. Raises StageFailed for a group whose readers are no layers.
     """
-    import torch
-
-    seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    with _watched(net, {_owner(slot) for group in groups for slot in group.slots if slot.reads}, seen), torch.no_grad():
-        for batch in batches():
-            run(net, batch)
+    seen = _read(net, groups, batches, run, _alive)
     for group in groups:
-        if not any(_owner(slot) in seen for slot in _inputs(group)):
+        if not any(owner(slot) in seen for slot in inputs(group)):
             raise StageFailed(f"prune_channels: no layer reads {group.name} (criterion activation); choose another one")
-    return _checked({group.name: _alive(net, group, seen) for group in groups}, "activation")
+    return _checked({group.name: _mean([*_of_units(net, group, seen)]) for group in groups}, "activation")
 
 
-@contextmanager
-def _watched(net: Any, layers: set[str], seen: dict[str, list[tuple[Tensor, Tensor]]]) -> Iterator[None]:
-    """Notes of each batch, for each channel that goes into a layer: the share that is not zero, the mean magnitude."""
+def means(net: Any, groups: Sequence[Group], batches: Batches, run: Callable[[Any, Any], Any]) -> dict[str, Tensor]:
+    """{layer: the mean of each channel that goes in} of the layers that read a group."""
+    return _read(net, groups, batches, run, lambda x: x.transpose(0, 1).flatten(1).mean(1))
+
+
+def _read(
+    net: Any, groups: Sequence[Group], batches: Batches, run: Callable[[Any, Any], Any], measure: Callable[[Any], Any]
+) -> dict[str, Tensor]:
+    """What `measure` says of what goes into the layers that read a group [items, channels, ...]: the batches' mean."""
+    import torch
     from torch import nn
 
+    seen: dict[str, list[Tensor]] = {}
+
     def note(name: str, axis: int) -> Callable[..., None]:
-        def hook(module: Any, inputs: Any) -> None:
-            x = inputs[0].movedim(axis, 1)
-            seen.setdefault(name, []).append((1 - apoz(x), x.abs().double().transpose(0, 1).flatten(1).mean(1)))
+        return lambda module, given: seen.setdefault(name, []).append(measure(given[0].movedim(axis, 1)))
 
-        return hook
-
-    with ExitStack() as stack:
-        for name in layers:
+    with ExitStack() as stack, torch.no_grad():
+        for name in {owner(slot) for group in groups for slot in inputs(group)}:
             layer = net.get_submodule(name)
             axis = 1 if isinstance(layer, nn.modules.conv._ConvNd) else -1
             stack.callback(layer.register_forward_pre_hook(note(name, axis)).remove)
-        yield
+        for batch in batches():
+            run(net, batch)
+    return {name: torch.stack(each).mean(0) for name, each in seen.items()}
 
 
-def _owner(slot: Slot) -> str:
-    return slot.tensor.rpartition(".")[0]
+def _alive(x: Tensor) -> Tensor:
+    """The share of each channel that is not zero, and a little of its magnitude [channels]."""
+    size = x.abs().double().transpose(0, 1).flatten(1).mean(1)
+    return 1 - apoz(x) + TIE * size / max(float(size.max()), TIE)
 
 
-def _inputs(group: Group) -> list[Slot]:
-    """The slots that read what goes into a layer, and not a state inside it."""
-    return [s for s in group.slots if s.reads and ("_" not in s.tensor.rpartition(".")[2] or "_l0" in s.tensor)]
-
-
-def _alive(net: Any, group: Group, seen: Mapping[str, Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
-    """The mean over what reads the group."""
+def _of_units(net: Any, group: Group, seen: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """The mean over the channels of each unit, of each layer that reads it."""
     import torch
 
-    found = []
-    for slot in (s for s in _inputs(group) if _owner(s) in seen):
-        alive, size = (torch.stack(part).mean(0) for part in zip(*seen[_owner(slot)], strict=True))
-        score = alive + TIE * size / size.max().clamp_min(torch.finfo(size.dtype).tiny)
-        width = net.get_parameter(slot.tensor).shape[slot.axis]
-        whole = [
-            [p + k for p in unit for k in range(0, len(score), width)] for unit in slot.places
-        ]  # convolution groups
-        found.append(torch.stack([score[unit].mean() for unit in whole]))
-    return _mean(found)
+    for slot in (slot for slot in inputs(group) if owner(slot) in seen):
+        found, width = seen[owner(slot)], net.get_parameter(slot.tensor).shape[slot.axis]
+        whole = [[p + k for p in unit for k in range(0, len(found), width)] for unit in slot.places]  # of groups
+        yield torch.stack([found[unit].mean() for unit in whole])
 
 
 # --------------------------------------------------------------------------- the published formulas

@@ -57,8 +57,8 @@ class Bench:
         with torch.inference_mode():
             self.dense = [self.run(dense, batch) for batch in self.batches()]
 
-    def settle(self, net: Any) -> bool:
-        """Batch norms take the mean and variance of these items; whether there are any that did.
+    def settle(self, net: Any) -> None:
+        """Batch norms take the mean and variance of these items.
 
         They stay as they are where a batch has a single number per channel: that has no variance.
         """
@@ -77,11 +77,9 @@ class Bench:
         except ValueError:
             for norm, _, state in kept:
                 norm.load_state_dict(state)
-            return False
         finally:
             for norm, momentum, _ in kept:
                 norm.eval().momentum = momentum
-        return bool(norms)
 
     def harm(self, net: Any) -> float:
         """How far a settled net's answers are from the dense net's: summed over the outputs, the mean over the items.

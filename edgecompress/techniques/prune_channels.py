@@ -14,7 +14,7 @@ from edgecompress import torch_edits, torch_net
 from edgecompress.errors import InputError, StageFailed, did_you_mean
 from edgecompress.model import Artifact, Goal, Request
 from edgecompress.techniques import _criteria, _groups, _macs, _widths
-from edgecompress.techniques._channels import Group, narrowed
+from edgecompress.techniques._channels import Group, mean_kept, narrowed
 from edgecompress.techniques._criteria import Criterion, Scores
 from edgecompress.techniques._sensitivity import Bench
 
@@ -48,7 +48,7 @@ class Options:
     align: int | None = None  # channels kept are multiples of it; None: the device's channel block
     whole_blocks: bool = True  # a residual block may go whole
     samples: int = 256  # calibration items at most: for sensitivity, batch norms, the criteria taylor and activation
-    settle: bool = True  # batch norms take their statistics anew, from the calibration items
+    settle: bool = True  # biases take up the means of what goes, batch norms count anew, on the calibration items
     skip: tuple[str, ...] = ()  # layers that stay as they are, as patterns ("layer1.*")
     steps: int = 1  # prune in so many steps, trained between them
     between: Mapping[str, Any] = field(default_factory=dict)  # options of `finetune` between the steps
@@ -115,7 +115,7 @@ def apply(request: Request) -> Artifact:
     """The module with fewer channels; inputs: "model", "samples" (the calibrate split), "dense".
 
     facts: {"groups": [{"name", "layers", "channels", "kept", "class", "whole_block"}], "refused": {layer: why},
-    "macs" and "parameters": {"before", "after", "source"}, "align", "criterion", "scope"; "sensitivity":
+    "macs" and "parameters": {"before", "after", "source"}, "align", "criterion", "scope", "settled"; "sensitivity":
     {group: [[width, harm]]} where it was measured; "predicted": share of the latency, where it was asked for}.
     Raises InputError where nothing can be pruned or the strength is out of reach, StageFailed for scores that are no
     numbers and a `keep` out of reach.
@@ -123,10 +123,11 @@ def apply(request: Request) -> Artifact:
     work = _Work(request)
     widths, facts = work.widths()
     narrow = work.narrow(widths)
-    settled = request.options.settle and work.bench.settle(narrow)
+    if request.options.settle:
+        work.bench.settle(narrow)
     edits = torch_edits.resized(work.net, narrow)
     edits += [{"edit": "replace", "module": m, "by": [["Identity", {}]]} for m in work.gone(widths)]
-    return torch_net.save(narrow, request, edits, {**work.facts(narrow, widths), **facts, "settled": settled})
+    return torch_net.save(narrow, request, edits, {**work.facts(narrow, widths), **facts})
 
 
 def cells(request: Request) -> Artifact:
@@ -218,6 +219,7 @@ class _Work:
             "align": self.request.align,
             "criterion": self.options.criterion,
             "scope": self.options.scope,
+            "settled": self.options.settle,
         }
 
     # ------------------------------------------------------------------ what channels are worth
@@ -242,7 +244,13 @@ class _Work:
     def narrow(self, widths: Mapping[str, int]) -> Any:
         """The net with the best channels of those widths."""
         kept = {name: best(self.scores[name], width // self.group(name).per_unit) for name, width in widths.items()}
-        return narrowed(self.net, self.groups, kept)
+        net = mean_kept(self.net, self.groups, kept, self.means) if self.options.settle else self.net
+        return narrowed(net, self.groups, kept)
+
+    @cached_property
+    def means(self) -> dict[str, Any]:
+        """Of each channel that goes into a layer that reads a group."""
+        return _criteria.means(self.net, self.groups, self.bench.batches, self.bench.run)
 
     def gone(self, widths: Mapping[str, int]) -> list[str]:
         """The residual blocks that go whole."""
