@@ -226,13 +226,15 @@ POINTS = {
 
 
 def test_the_most_sensitive_layer_comes_first() -> None:
-    assert sensitivity.order(POINTS, lower_is_better=False) == ["broken", "touchy", "calm", "quiet"]
-    assert sensitivity.order(POINTS, lower_is_better=True) == ["calm", "quiet", "broken", "touchy"]
+    assert sensitivity.order(POINTS) == ["broken", "touchy", "calm", "quiet"]
+    once = [{**POINTS["calm"][0], "sqnr_db": db} for db in (10.0, 50.0)]  # more noise than twice 20 dB
+    twice = [{**POINTS["calm"][0], "sqnr_db": 20.0}] * 2
+    assert sensitivity.order({"twice": twice, "once": once}) == ["once", "twice"]
 
 
 def minded(**more: Any) -> dict[str, Any]:
     known = {"by": "ratio", "structure": "filter", "metric": "top1", "unit": "fraction", "baseline": 0.95, "items": 8}
-    order = sensitivity.order(POINTS, lower_is_better=False)
+    order = sensitivity.order(POINTS)
     return {**known, "split": "select", "layers": POINTS, "order": order, **more}
 
 

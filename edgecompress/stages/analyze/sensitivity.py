@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 SPLIT = "select"  # what chooses layers is not what judges the artifact
 LOWER = ("perplexity", "mse")
-IDENTICAL_DB = 300.0  # in the order of the layers: beyond what doubles can tell apart
+IDENTICAL_DB = 300.0  # beyond what doubles can tell apart
 Point = dict[str, Any]
 Answers = Mapping[str, "Array"]
 
@@ -42,7 +41,7 @@ def points(request: Request) -> dict[str, Any]:
             found[layer].append({"level": level, **bench.judged(dense, bench.answers())})
     lower = bench.metric is not None and bench.metric.kind in LOWER
     told = {"baseline": bench.value(dense), "lower_is_better": lower, **bench.facts()}
-    return {**told, "by": asked["by"], "structure": asked["structure"], "layers": found, "order": order(found, lower)}
+    return {**told, "by": asked["by"], "structure": asked["structure"], "layers": found, "order": order(found)}
 
 
 def _change(asked: Mapping[str, Any], level: float, weight: Array) -> Array:
@@ -65,14 +64,16 @@ def _chosen(weights: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return [layer for layer in weights if not patterns or any(fnmatch(layer, pattern) for pattern in patterns)]
 
 
-def order(found: Mapping[str, Sequence[Point]], lower_is_better: bool) -> list[str]:
-    """The layers, the most sensitive first: by the mean of the metric over the levels, then by that of the SQNR."""
-    return sorted(found, key=lambda layer: _sturdy(found[layer], lower_is_better))
+def order(found: Mapping[str, Sequence[Point]]) -> list[str]:
+    """The layers, the most sensitive first: by noise over signal, in power, the mean over the levels.
+
+    With few items the metric moves in steps and tells layers apart less well: benchmarks/sensitivity.py.
+    """
+    return sorted(found, key=lambda layer: -_noise(found[layer]))
 
 
-def _sturdy(points: Sequence[Point], lower_is_better: bool) -> tuple[float, float]:
-    values = [-math.inf if p["metric"] is None else p["metric"] * (-1 if lower_is_better else 1) for p in points]
-    return sum(values) / len(values), sum(map(_decibels, points)) / len(points)
+def _noise(points: Sequence[Point]) -> float:
+    return sum(10 ** (-_decibels(point) / 10) for point in points) / len(points)
 
 
 def _decibels(point: Point) -> float:
