@@ -6,9 +6,9 @@
 `analyze --sensitivity ratio --structure filter` zeroes filters and looks at 64 images; prune_channels measures a
 distance on 256. Brute force takes the channels out, with --settle batch norms then count anew as prune_channels has it,
 and looks at test images, 500 at most, and at as many train images as are asked for. What a layer costs is the rise of
-the cross entropy, the mean over the ratios. Printed: the orders, Spearman's rank correlation with a 95 % interval over
-the images of brute force, the machine. --brief leaves out prune_channels' own measure. Exit 1 where the order of
-`analyze` correlates less than 0.7.
+the cross entropy, the mean over the ratios. Printed: the orders, the one by the metric of the same 64 images too;
+Spearman's rank correlation with a 95 % interval over the images of brute force; the machine. --brief leaves out
+prune_channels' own measure. Exit 1 where the order of `analyze` correlates less than 0.7.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MACHINE = ("cpu", "cores", "features", "os")
 LEAST = 0.7
 SPLITS = ("test", "calibrate")  # of brute force; analyze looks at "select"
 BATCH, RESAMPLED = 50, 2000
-CHEAP = {"analyze": "analyze's order", "own": "prune_channels' own"}
+CHEAP = {"analyze": "analyze's order", "metric": "by its top-1", "own": "prune_channels' own"}
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Damage = Mapping[str, Array]  # layer -> rise of the cross entropy of each image
@@ -70,7 +70,8 @@ def measured(ratios: Sequence[float], asked: argparse.Namespace) -> dict[str, An
     outcomes = analysis.analyze(str(EXAMPLE / "source.toml"), wanted, options=options, samples=asked.images).outcomes
     model, samples = (outcomes[stage].artifact for stage in ("source", "data"))
     assert model is not None and samples is not None
-    order = outcomes["sensitivity"].facts["order"]
+    facts = outcomes["sensitivity"].facts
+    order = facts["order"]
     with tempfile.TemporaryDirectory() as scratch:
         work = Pruning(model, samples, Path(scratch), asked.settle)
         dense = work.judged(model)
@@ -78,7 +79,11 @@ def measured(ratios: Sequence[float], asked: argparse.Namespace) -> dict[str, An
         own = {} if asked.brief else work.own()
     nats = {layer: np.mean([loss for loss, _ in found], axis=0) - dense[0] for layer, found in each.items()}
     points = {layer: 100 * float(np.mean([dense[1] - right for _, right in found])) for layer, found in each.items()}
-    cheap = {"analyze": {layer: len(order) - order.index(layer) for layer in each}, **({"own": own} if own else {})}
+    cheap = {
+        "analyze": {layer: len(order) - order.index(layer) for layer in each},
+        "metric": {layer: -float(np.mean([p["metric"] for p in facts["layers"][layer]])) for layer in each},
+        **({"own": own} if own else {}),
+    }
     layers = {
         layer: {
             "nats": float(nats[layer].mean()),
