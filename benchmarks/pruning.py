@@ -95,7 +95,7 @@ def row(variant: Mapping[str, Any], gain: Mapping[str, Any] | None) -> Row:
         "verdict": variant["verdict"],
         "latency_ms": variant["numbers"]["latency"]["value"],
         "size_bytes": variant["numbers"]["size"]["value"],
-        "metric": variant["metric"],
+        "metric": (variant["verify"] or {}).get("metric"),
         "fewer_macs": gain["fewer_macs"] if gain else None,
         "speedup": change["factor"] if change else None,
         "interval": [change["low"], change["high"]] if change else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from edgecompress import blocks, config, registry, routes
+from edgecompress import blocks, catalog, config, registry, routes
 from edgecompress.errors import ConfigError
 from edgecompress.fit import GOALS, Fit
 from edgecompress.job import Job
@@ -13,6 +13,7 @@ from edgecompress.model import Goal, Stage
 from edgecompress.routes import TRACE, Call
 from edgecompress.settings import Source, Variant
 
+TRIALS = "quick"  # the profile that strengths are tried with, whatever the race is run with: they are not tried twice
 ESTIMATE_S = {"run": 6.0, "export": 8.0, "apply": 15.0}
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
@@ -91,7 +92,7 @@ def _fit(job: Job, variant: Variant, asked: tuple[Stage, Goal], rest: Sequence[C
     chain = [(call, options) for call, options in rest if not getattr(registry.call(call)[0], "TRAINS", False)]
     runtime = variant.runtime or job.target.value.runtime
     stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "") for i, call in enumerate(chain, 1))
-    return Fit(step, goal, stages, runtime, job.profile.value, simulated, device_plugins(job))
+    return Fit(step, goal, stages, runtime, catalog.profile(TRIALS).value, simulated, device_plugins(job))
 
 
 def _asked_for(step: Stage) -> str:
