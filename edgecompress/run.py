@@ -90,7 +90,8 @@ class Run:
         choice = self.choices[fit.name] = self.search(fit)
         self.waiting, self.ahead_s = later, after_s
         chosen = self.outcomes[choice.stage] if choice.stage else Outcome(fit.name, "lost", reason=choice.reason)
-        outcome = dataclasses.replace(chosen, stage=fit.name, why_run=choice.reason)
+        why = "hit" if chosen.why_run == "hit" else choice.reason
+        outcome = dataclasses.replace(chosen, stage=fit.name, why_run=why)
         self.outcomes[fit.name] = outcome
         self.listener(Event("ended", fit.stage, outcome=outcome, left_s=self._left_s()))
         return outcome

@@ -26,7 +26,7 @@ HEAVY = {
     "tensorflow": ("runtimes.tensorflow:", "techniques.tf_int8:"),
     "coremltools": ("runtimes.coreml:", "techniques.coreml_"),
     "executorch": ("runtimes.executorch:", "techniques.pt2e_"),
-    "litert_torch": ("runtimes.litert:", "techniques.pt2e_"),
+    "litert_torch": ("runtimes.litert:", "techniques.pt2e_", "stages.block:"),
     "openvino": ("runtimes.openvino:", "techniques.nncf_int8:"),
 }
 

@@ -96,7 +96,9 @@ def test_no_test_item_is_among_those_that_choose(name: str) -> None:
         return {np.asarray(x).tobytes() for x, _ in itertools.islice(net(name).data(split), limit)}
 
     if name == "textgenrnn":  # the same forty characters may stand in two texts: the texts are what is disjoint
-        spans = sorted(net(name).LINES.values())
+        lines = dict(net(name).LINES)
+        assert lines.pop("train")[1] <= lines["test"][0]
+        spans = sorted(lines.values())
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     else:
         assert not keys("test", 500) & (keys("calibrate", 2000) | keys("select", 2000))

@@ -184,7 +184,8 @@ def test_a_pruned_net_computes_the_same_in_a_fresh_process(name: str, tmp_path: 
     )
     out = tmp_path / "answer.npy"
     subprocess.run([sys.executable, "-c", code, found.path, case.samples.path, out], check=True, timeout=120)
-    assert np.array_equal(np.load(out, allow_pickle=False), case.outputs(found)[0].numpy())
+    there, here = np.load(out, allow_pickle=False), case.outputs(found)[0].numpy()
+    np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)  # it may compute with other threads
     assert found.facts["parameters"]["after"] < found.facts["parameters"]["before"]
 
 

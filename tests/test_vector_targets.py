@@ -10,7 +10,7 @@ import edgecompress
 
 pytestmark = [pytest.mark.slow, pytest.mark.qemu, pytest.mark.timeout(1800)]
 
-BRIEF = {"variant.pruned-int8.finetune.epochs": 1, "profile.count_runs": 1}
+BRIEF = {"variant.pruned-int8.finetune.epochs": 1, "profile.count_runs": 1, "limits.items_lost": 500}
 
 
 @pytest.fixture(scope="module")
