@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import adbd
 import pytest
@@ -90,6 +91,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def shared_data() -> Path:
     """The folder of real datasets and weights; for tests marked `shared`."""
     return SHARED
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser for the tests of one file."""
+    from report_browser import open_browser
+
+    opened = open_browser(tmp_path_factory.mktemp("chromium"))
+    yield opened
+    opened.quit()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from report_browser import (
     assert_it_keeps_to_itself,
     needed,
     number,
-    open_browser,
     opened,
 )
 from report_inputs import request
@@ -27,13 +26,6 @@ from report_inputs import request
 from edgecompress.stages import report as stage
 
 pytestmark = needed
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    opened = open_browser(tmp_path_factory.mktemp("chromium"))
-    yield opened
-    opened.quit()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,12 @@ from report_browser import (
     assert_it_keeps_to_itself,
     needed,
     number,
-    open_browser,
     opened,
 )
 
 from edgecompress.stages import report as stage
 
 pytestmark = [*needed, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    own = open_browser(tmp_path_factory.mktemp("chromium"))
-    yield own
-    own.quit()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from report_browser import (
     assert_it_keeps_to_itself,
     needed,
     number,
-    open_browser,
     opened,
 )
 
@@ -28,13 +27,6 @@ from edgecompress.stages.report.roofline import TOLD
 pytestmark = [*needed, pytest.mark.slow]
 MODES = ("light", "narrow-dark")
 MAKERS = {"board": report_looks.on_a_board, "simulated": report_looks.simulated}
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    own = open_browser(tmp_path_factory.mktemp("chromium"))
-    yield own
-    own.quit()
 
 
 @pytest.fixture(scope="module")

@@ -208,9 +208,8 @@ def _one_width() -> Any:
     return Attention()
 
 
-@contextmanager
-def _opaque(net: Any) -> Iterator[None]:
-    """Recurrent and attention layers as one operation each: the graph is not to look inside them."""
+def _whole() -> Any:
+    """An operation of autograd that hides what is computed inside; only the graph is read, nothing goes back."""
     import torch
 
     class Whole(torch.autograd.Function):  # type: ignore[misc]
@@ -218,14 +217,20 @@ def _opaque(net: Any) -> Iterator[None]:
         def forward(ctx: Any, run: Any, anchor: Any, *tensors: Any) -> Any:
             return run(*tensors)
 
-        @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            raise NotImplementedError
+    return Whole
+
+
+@contextmanager
+def _opaque(net: Any) -> Iterator[None]:
+    """Recurrent and attention layers as one operation each: the graph is not to look inside them."""
+    import torch
+
+    whole = _whole()
 
     def recurrent(layer: Any, x: Any, state: Any = None) -> Any:
         if not isinstance(x, torch.Tensor):  # packed: the graph does not follow it
             return type(layer).forward(layer, x, state)
-        first, *rest = Whole.apply(lambda x: _flat(type(layer).forward(layer, x, state)), layer.weight_ih_l0, x)
+        first, *rest = whole.apply(lambda x: _flat(type(layer).forward(layer, x, state)), layer.weight_ih_l0, x)
         return first, rest[0] if len(rest) == 1 else tuple(rest)
 
     def attention(layer: Any, query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
@@ -236,7 +241,7 @@ def _opaque(net: Any) -> Iterator[None]:
             weights.append(weight)
             return seen.clone()
 
-        return Whole.apply(run, layer.out_proj.weight, query, key, value), weights[0]
+        return whole.apply(run, layer.out_proj.weight, query, key, value), weights[0]
 
     kinds = ((torch.nn.RNNBase, recurrent), (torch.nn.MultiheadAttention, attention))
     layers = [(m, stand_in) for m in net.modules() for kind, stand_in in kinds if isinstance(m, kind)]

@@ -22,6 +22,60 @@ from edgecompress.stages.report import (
 )
 from edgecompress.stages.report.tables import Table
 
+# The tables in their order; one with nothing to tell is left out.
+MEASURED = (
+    tables.before_after,
+    tables.variants,
+    tables.slow,
+    counts.table,
+    estimates.table,
+    tables.latencies,
+    tables.memory,
+    tables.energy,
+    power.table,
+    tables.sensors,
+)
+COMPRESSED = (
+    gains.table,
+    compression.table,
+    compression.channels,
+    compression.low_rank,
+    compression.sparsity,
+    compression.storage,
+    compression.left,
+    fits.table,
+    fits.neighbours,
+    fits.trials,
+    fits.saved,
+    training.table,
+    training.epochs,
+)
+LOOKS = (
+    pass_tables.said,
+    pass_tables.sustained,
+    pass_tables.periodic,
+    pass_tables.throughput,
+    pass_tables.cold,
+    pass_tables.timeline,
+    roofline.table,
+)
+PROOF = (
+    place.agreed,
+    tables.metrics,
+    tables.outputs,
+    tables.checks,
+    tables.fallback,
+    estimates.left,
+    tables.operators,
+    tables.sessions,
+)
+REST = (
+    tables.configuration,
+    tables.stages,
+    tables.files,
+)
+
+
 SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")
 
@@ -40,60 +94,9 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def _tables(report: Mapping[str, Any]) -> list[Table]:
-    own = (
-        tables.before_after,
-        tables.variants,
-        tables.slow,
-        counts.table,
-        estimates.table,
-        tables.latencies,
-        tables.memory,
-        tables.energy,
-        power.table,
-        tables.sensors,
-    )
-    smaller = (
-        gains.table,
-        compression.table,
-        compression.channels,
-        compression.low_rank,
-        compression.sparsity,
-        compression.storage,
-        compression.left,
-        fits.table,
-        fits.neighbours,
-        fits.trials,
-        fits.saved,
-        training.table,
-        training.epochs,
-    )
-    proof = (
-        place.agreed,
-        tables.metrics,
-        tables.outputs,
-        tables.checks,
-        tables.fallback,
-        estimates.left,
-        tables.operators,
-        tables.sessions,
-    )
-    looks = (
-        pass_tables.said,
-        pass_tables.sustained,
-        pass_tables.periodic,
-        pass_tables.throughput,
-        pass_tables.cold,
-        pass_tables.timeline,
-        roofline.table,
-    )
-    rest = (tables.configuration, tables.stages, tables.files)
     facts = (tables.pairs("Data", report["data"] or {}), place.table(report), place.runtimes(report))
-    return [
-        *(make(report) for make in (*own, *smaller, *looks, *proof)),
-        *_together(report),
-        *facts,
-        *(make(report) for make in rest),
-    ]
+    first = [make(report) for make in (*MEASURED, *COMPRESSED, *LOOKS, *PROOF)]
+    return [*first, *_together(report), *facts, *(make(report) for make in REST)]
 
 
 def _together(report: Mapping[str, Any]) -> list[Table]:
