@@ -30,6 +30,7 @@ from edgecompress.techniques import _training_data as data
 from edgecompress.techniques import _training_log as log
 from edgecompress.techniques import _training_losses as losses
 from edgecompress.techniques import _training_rates as rates
+from edgecompress.techniques import _training_setup as setup
 from edgecompress.techniques import finetune
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ def changed(dense: Artifact, out: Path, by: float, edits: Sequence[Any] = ()) ->
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run beside each other: threads that wait for one another would wait for other tests too."""
-    monkeypatch.setattr(finetune, "_cores", lambda: 1)
+    monkeypatch.setattr(setup, "cores", lambda: 1)
 
 
 @dataclasses.dataclass
@@ -215,7 +216,7 @@ def test_sequences_ids_and_real_labels_train(tmp_path: Path, name: str, labels: 
 
 def test_every_output_is_held_against_the_dense_nets(tmp_path: Path) -> None:
     case = zoo_case(tmp_path, "two_ends")
-    made = finetune._training(case.request(), torch_device("cpu")).objective
+    made = setup.training(case.request(), torch_device("cpu")).objective
     assert made.outputs == ("logits", "code")
     assert math.isfinite(case.train(epochs=1).facts["epochs"][0]["loss"])
 
@@ -302,7 +303,7 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques import _training, finetune
+from edgecompress.techniques import _training, _training_setup, finetune
 
 def progress(fraction, what):
     print(what, flush=True)
@@ -313,7 +314,7 @@ asked = json.loads(sys.argv[1])
 inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
 options = finetune.Options(**{**asked["options"], "augment": tuple(asked["options"]["augment"])})
 _training.SPOKEN_S = 0.0
-finetune._cores = lambda: 1
+_training_setup.cores = lambda: 1
 finetune.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
 """
 LONG = {**QUICK, "epochs": 4, "augment": ("flip", "crop")}
@@ -368,7 +369,7 @@ def interrupted(request: Request) -> None:
 def test_the_scale_of_16_bit_gradients_is_part_of_a_checkpoint(
     residual: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune, "_amp", lambda options, device: "float16")  # as on a GPU
+    monkeypatch.setattr(setup, "amp", lambda options, device: "float16")  # as on a GPU
     keep = folder(tmp_path / "keep")
     straight = residual.train(lr=0.05)
     interrupted(residual.request(keep, lr=0.05))
