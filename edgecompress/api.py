@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, history, plan, registry, routes
+from edgecompress import __version__, catalog, envs, history, judge, plan, registry, routes
 from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
+from edgecompress.judge import RUN_CONTEXT
 from edgecompress.model import Artifact, Choice, Outcome, Stage
-from edgecompress.plan import RUN_CONTEXT, Plan
+from edgecompress.plan import Plan
 from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
 from edgecompress.settings import Source, Target
@@ -349,7 +350,7 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     variant = next((v for v in wanted.target.value.variant if v.name == origin.get("variant")), None)
     along = {role: folder for role in ("excerpt", "verdict") if (folder := artifact.path.parent / role).is_dir()}
     walk.outcomes |= {f"shipped/{role}": Outcome(role, "ok", _sound(folder)) for role, folder in along.items()}
-    judging = plan.verify(wanted, "verify", runtime, "artifact", variant)
+    judging = judge.verify(wanted, "verify", runtime, "artifact", variant)
     inputs = {**judging.inputs, **{role: f"shipped/{role}" for role in along}}
     walk.stages([*plan.front(wanted), dataclasses.replace(judging, inputs=inputs)])
     judged = walk.outcomes["verify"]
@@ -428,7 +429,7 @@ def _brought(wanted: Job, walk: Run, path: Path, name: str) -> Entrant:
         return entrant
     walk.outcomes[own["verdict"]] = Outcome("verdict", "ok", _sound(verdict))
     entrant = dataclasses.replace(entrant, agrees=own["agree"])
-    stage = plan.agree(wanted, entrant, own["verdict"], wanted.target.value.limits.on_device)
+    stage = judge.agree(wanted, entrant, own["verdict"], wanted.target.value.limits.on_device)
     walk.stage(dataclasses.replace(stage, inputs={**stage.inputs, "excerpt": own["excerpt"]}))
     return entrant
 

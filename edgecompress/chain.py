@@ -9,7 +9,7 @@ from edgecompress import blocks, catalog, config, registry, routes
 from edgecompress.errors import ConfigError
 from edgecompress.fit import GOALS, Fit
 from edgecompress.job import Job
-from edgecompress.model import Goal, Stage
+from edgecompress.model import Goal, Stage, Substitute
 from edgecompress.routes import TRACE, Call
 from edgecompress.settings import Source, Variant
 
@@ -17,17 +17,18 @@ TRIALS = "quick"  # the profile that strengths are tried with, whatever the race
 ESTIMATE_S = {"run": 6.0, "export": 8.0, "apply": 15.0}
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
-ROLES = {"samples": "data", "dense": "source", "training": "training"}  # what a technique needs -> who makes it
+SOURCE = "source"  # the stage that has the model as it was given
+ROLES = {"samples": "data", "dense": SOURCE, "training": "training"}  # what a technique needs -> who makes it
 
-Steps = dict[str, Stage | Fit]
+Steps = dict[str, Stage | Substitute]
 
 
-def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> tuple[str, list[str]]:
-    """Adds the stages to a variant's artifact; returns the last, and those of its techniques.
+def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, at: str = SOURCE) -> tuple[str, list[str]]:
+    """Adds the stages from `at` to a variant's artifact; returns the last, and those of its techniques.
 
-    Those before its first technique are shared with the others.
+    Those before its first technique are shared with the others, where it begins at the source.
     """
-    at, own, made = "source", False, list[str]()
+    own, made = at != SOURCE, list[str]()
     for index, (call, options) in enumerate(calls):
         own = own or call.endswith(":apply") or bool(options)
         name = f"{variant.name}/{_short(call)}" if own else _short(call)

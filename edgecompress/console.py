@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.api import Result
-from edgecompress.fit import Fit
 from edgecompress.job import Job
 from edgecompress.listing import aligned
-from edgecompress.model import Outcome, Stage
+from edgecompress.model import Outcome, Stage, Substitute
 from edgecompress.plan import Plan
 from edgecompress.run import Event
 
@@ -77,7 +76,7 @@ def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
         "device": wanted.device.name,
         "profile": wanted.profile.name,
         "stages": [dataclasses.asdict(s) for s in steps.stages if isinstance(s, Stage)],
-        "fits": [{"name": f.name, "bound": f.bound(), "estimate_s": f.estimate_s()} for f in fits(steps)],
+        "searches": [{"name": f.name, "bound": f.bound(), "estimate_s": f.estimate_s()} for f in searches(steps)],
         "routes": [dataclasses.asdict(r) for r in steps.routes],
         "left_out": dict(steps.race.left_out),
         "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
@@ -106,15 +105,15 @@ def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
     stages = (s if isinstance(s, Stage) else s.stage for s in steps.stages)
     rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in stages]
     yield from aligned(rows)
-    yield from (f"  {f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in fits(steps))
+    yield from (f"  {f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in searches(steps))
     yield from (f"  without {name}: {why}" for name, why in steps.race.left_out.items())
     yield f"  {steps.race.name}: {steps.race.bound()}"
     yield f"about {duration(steps.estimate_s())} when nothing is stored"
 
 
-def fits(steps: Plan) -> list[Fit]:
-    """The steps of a plan that measure how strongly to compress."""
-    return [s for s in steps.stages if isinstance(s, Fit)]
+def searches(steps: Plan) -> list[Substitute]:
+    """The steps of a plan that are found by trying: how strongly to compress, what mends an artifact."""
+    return [s for s in steps.stages if not isinstance(s, Stage)]
 
 
 def _from(inputs: Mapping[str, str]) -> str:

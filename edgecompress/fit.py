@@ -18,6 +18,7 @@ NEAREST = 0.01  # two strengths nearer than this are neighbours: nothing lies be
 LEAST = 0.02  # of the latency that a trial may be asked to keep
 DENSE = "dense"
 ROUNDS, WINDOW_S, WARMUP_S = 9, 0.2, 0.3  # of artifacts that run in turns
+SAMPLES = "excerpt"  # the stage that has the inputs to run on
 CELLS = 12  # as many as a net has, for the estimate alone
 
 
@@ -48,7 +49,6 @@ class Fit:
     simulated: str = ""  # what stands in for the device: instructions are compared then
     plugins: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
-    samples: str = "excerpt"
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Fit:
     @property
     def inputs(self) -> Mapping[str, str]:
         """Those of the stage."""
-        return {**self.stage.inputs, "samples of turns": self.samples}
+        return {**self.stage.inputs, "samples of turns": SAMPLES}
 
     @property
     def user_code(self) -> bool:
@@ -122,19 +122,8 @@ class Fit:
         return f"{self.name}/{label}/{self.rest[-1].name}" if self.rest else at
 
     def _turns(self, name: str, ends: Mapping[str, str]) -> Stage:
-        protocol = {**dataclasses.asdict(self.profile), "warmup_s": WARMUP_S}
-        options = {"runtime": self.runtime, "rounds": ROUNDS, "window_s": WINDOW_S, "order": list(ends)}
-        return Stage(
-            f"{self.name}/{name}",
-            "stages.turns:run",
-            {**ends, "samples": self.samples},
-            {**options, "profile": {k: v for k, v in protocol.items() if k not in ("description", "passes")}},
-            variants=self.variants,
-            context=("seed", "batch", "threads", "device"),
-            plugins=(*self.plugins, f"runtimes.{self.runtime}"),
-            max_age_s=self.profile.max_age_s,
-            estimate_s=len(ends) * (ROUNDS * WINDOW_S + WARMUP_S) + 3.0,
-        )
+        stage = turns(f"{self.name}/{name}", ends, self.runtime, self.profile, self.plugins)
+        return dataclasses.replace(stage, variants=self.variants)
 
     def _table_stages(self, outcomes: Outcomes, cells: Mapping[str, Mapping[str, Any]]) -> list[Stage]:
         """Dense and every cell, built; then, when they are, all of them in turns."""
@@ -164,8 +153,8 @@ class Fit:
 
     def _saved(self, outcomes: Outcomes) -> dict[str, float]:
         """The part of the dense net's latency that each cell saves."""
-        shares = _shares(outcomes[f"{self.name}/table"].facts)
-        return {label: round(1 - share, 4) for label, share in shares.items() if label != DENSE}
+        left = shares(outcomes[f"{self.name}/table"].facts)
+        return {label: round(1 - share, 4) for label, share in left.items() if label != DENSE}
 
     def _ratio(self, outcomes: Outcomes) -> float:
         """The goal as a part of the dense net's latency."""
@@ -181,7 +170,7 @@ class Fit:
             keep = next_keep(self._ratio(outcomes), found)
             if turns is None or keep is None:
                 break
-            ratio = _shares(turns.facts).get(f"trial-{number}") if turns.status == "ok" else None
+            ratio = shares(turns.facts).get(f"trial-{number}") if turns.status == "ok" else None
             found.append(Trial(f"{self.name}/trial-{number}", keep, ratio))
         return found
 
@@ -218,9 +207,20 @@ class Fit:
         }
 
 
-def seconds(step: Stage | Fit) -> float:
-    """How long a step of a plan may take, roughly."""
-    return step.estimate_s if isinstance(step, Stage) else step.estimate_s()
+def turns(name: str, ends: Mapping[str, str], runtime: str, profile: Profile, plugins: Sequence[str]) -> Stage:
+    """The stage that measures artifacts in turns: `ends` has the stage that made each, by what it is called there."""
+    protocol = {**dataclasses.asdict(profile), "warmup_s": WARMUP_S}
+    options = {"runtime": runtime, "rounds": ROUNDS, "window_s": WINDOW_S, "order": list(ends)}
+    return Stage(
+        name,
+        "stages.turns:run",
+        {**ends, "samples": SAMPLES},
+        {**options, "profile": {k: v for k, v in protocol.items() if k not in ("description", "passes")}},
+        context=("seed", "batch", "threads", "device"),
+        plugins=(*plugins, f"runtimes.{runtime}"),
+        max_age_s=profile.max_age_s,
+        estimate_s=len(ends) * (ROUNDS * WINDOW_S + WARMUP_S) + 3.0,
+    )
 
 
 def next_keep(goal: float, trials: Sequence[Trial]) -> float | None:
@@ -243,13 +243,13 @@ def next_keep(goal: float, trials: Sequence[Trial]) -> float | None:
     return None if abs(asked - last.keep) < NEAREST / 2 else asked
 
 
-def _shares(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Each label's part of dense: the median over the rounds of the ratio of two that ran in the same one."""
+def shares(facts: Mapping[str, Any], of: str = DENSE) -> dict[str, float]:
+    """Each label's part of one: the median over the rounds of the ratio of two that ran in the same one."""
     if "instructions" in facts:
-        return {label: n / facts["instructions"][DENSE] for label, n in facts["instructions"].items()}
+        return {label: n / facts["instructions"][of] for label, n in facts["instructions"].items()}
     rounds = facts["medians_ms"]
-    dense = rounds.get(DENSE, [])
-    return {label: median(a / b for a, b in zip(ms, dense, strict=True)) for label, ms in rounds.items() if dense}
+    whole = rounds.get(of, [])
+    return {label: median(a / b for a, b in zip(ms, whole, strict=True)) for label, ms in rounds.items() if whole}
 
 
 def _well(outcomes: Outcomes, name: str) -> bool:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, Union
+from typing import Any, ClassVar, Literal, Protocol, Union
 
 from edgecompress.errors import EdgeError, InputError, StageFailed
 
@@ -263,6 +263,29 @@ class Search(Protocol):
 
     def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
         """The next stages to run, or the choice; asked again after they have run."""
+
+
+class Substitute(Search, Protocol):
+    """A search in the place of a stage, a dataclass: its name then stands for the stage that it chose."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def stage(self) -> Stage:
+        """What it stands for, as the plan shows it."""
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Role -> the name of the stage that makes it, of all that it asks for."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Those that fall with it."""
+
+
+def seconds(step: Stage | Substitute) -> float:
+    """How long a step of a plan may take, roughly."""
+    return step.estimate_s if isinstance(step, Stage) else step.estimate_s()
 
 
 # --------------------------------------------------------------------------- numbers and promises

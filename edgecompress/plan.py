@@ -7,24 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress import chain, config, envs, registry, routes
+from edgecompress import chain, config, envs, judge, registry, routes
 from edgecompress.catalog import check_file, is_factory
 from edgecompress.chain import Steps
 from edgecompress.count import Count
 from edgecompress.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
-from edgecompress.fit import Fit, seconds
 from edgecompress.job import Job
-from edgecompress.model import Stage
+from edgecompress.model import Stage, Substitute, seconds
 from edgecompress.race import Entrant, Race
 from edgecompress.routes import Call
-from edgecompress.settings import Device, Limits, Source, Variant
+from edgecompress.settings import Device, Source, Variant
 from edgecompress.stages import shipped, trace
 
-ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0, "verify": 3.0}
-AGREE_S = 12.0
+ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0}
 STORED = ("onnx", "tflite")  # formats whose weights are read: what zeros save in them is told
-HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
-RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Route:
 class Plan:
     """Stages in order, then the search that chooses among what they made."""
 
-    stages: tuple[Stage | Fit, ...]
+    stages: tuple[Stage | Substitute, ...]
     routes: tuple[Route, ...]
     race: Race | Count
 
@@ -68,9 +64,10 @@ def deploy(job: Job) -> Plan:
     ends = [_route(job, variant, calls[variant.name], stages) for variant in _chosen(job) if variant.name in calls]
     for end in ends:
         for runtime, name in ((end.runtime, end.verdict), *end.also.items()):
-            stages[name] = verify(job, name, runtime, end.artifact, end.variant)
+            stages[name] = judge.verify(job, name, runtime, end.artifact, end.variant)
         if end.agrees:
-            stages[end.agrees] = agree(job, _entrant(job, end), end.verdict, limits(job, end.variant).on_device)
+            limit = judge.limits(job, end.variant).on_device
+            stages[end.agrees] = judge.agree(job, _entrant(job, end), end.verdict, limit)
     falling = (s if s.name in shared else _with_variants(s, stages, ends) for s in stages.values())
     return Plan(tuple(falling), tuple(ends), dataclasses.replace(_race(job, ends), left_out=left_out))
 
@@ -208,7 +205,7 @@ def _untried(runtime: str) -> str:
     return f"not tried: {lacking} is not installed; run: {envs.install_command(module)}" if lacking else ""
 
 
-def _with_variants(stage: Stage | Fit, stages: Steps, ends: Sequence[Route]) -> Stage | Fit:
+def _with_variants(stage: Stage | Substitute, stages: Steps, ends: Sequence[Route]) -> Stage | Substitute:
     """The stage with the variants that fall with it."""
     users = tuple(end.variant.name for end in ends if stage.name in _all_needs(end, stages))
     return dataclasses.replace(stage, variants=users)
@@ -223,45 +220,7 @@ def _needs(name: str, stages: Steps) -> set[str]:
     return {name}.union(*(_needs(n, stages) for n in stages[name].inputs.values()))
 
 
-# --------------------------------------------------------------------------- verify, race
-
-
-def limits(job: Job, variant: Variant | None) -> Limits:
-    """The target's limits with the variant's laid over them; raises ConfigError for one that there is not."""
-    found = job.target.value.limits
-    if variant is None or not variant.limits:
-        return found
-    table = {**dataclasses.asdict(found), **variant.limits}
-    return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
-
-
-def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | None = None) -> Stage:
-    """The stage that holds the artifact made by a stage against the golden outputs and its limits."""
-    source = job.source.value
-    return Stage(
-        name,
-        "stages.verify:run",
-        {"model": artifact, "golden": "golden", "samples": "data"},
-        {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant))},
-        context=HERE,
-        plugins=(f"runtimes.{runtime}",),
-        user_code=is_factory(source.metric),
-        estimate_s=ESTIMATE_S["verify"],
-    )
-
-
-def agree(job: Job, entrant: Entrant, verdict: str, limit: float | None) -> Stage:
-    """The stage that runs the excerpt on the device, where that is not this machine."""
-    return Stage(
-        entrant.agrees,
-        "stages.agree:run",
-        {"model": entrant.artifact, "excerpt": "excerpt", "verdict": verdict},
-        {"runtime": entrant.runtime, "limit": limit},
-        variants=(entrant.name,),
-        context=RUN_CONTEXT,
-        plugins=(f"runtimes.{entrant.runtime}", f"transports.{job.device.value.transport}"),
-        estimate_s=AGREE_S,
-    )
+# --------------------------------------------------------------------------- race
 
 
 def _race(job: Job, ends: Sequence[Route]) -> Race | Count:
@@ -293,7 +252,7 @@ def _entrant(job: Job, end: Route) -> Entrant:
         end.artifact,
         end.verdict,
         end.variant.reference,
-        limits=limits(job, end.variant),
+        limits=judge.limits(job, end.variant),
         also=end.also,
         untried={r: why for r in routes.others(job.target.value, end.runtime) if (why := _untried(r))},
         min_runtime=job.target.value.min_runtime,

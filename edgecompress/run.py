@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from edgecompress import envs, lifeline, registry
 from edgecompress.errors import EdgeError, StageFailed, kind_of
-from edgecompress.fit import Fit, seconds
-from edgecompress.model import Artifact, Choice, Context, Outcome, Search, Stage, sha256_of
+from edgecompress.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds, sha256_of
 from edgecompress.store import Entry, Parts, Store, key_of
 
 STAGE_ABI = 1  # raised when the core changes what a stage's result means
@@ -59,17 +58,17 @@ class Run:
     remeasure: bool = False
     listener: Listener = lambda event: None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    choices: dict[str, Choice] = field(default_factory=dict)  # of each fit
-    waiting: list[Stage | Fit] = field(default_factory=list)  # steps known to come, for the time left
+    choices: dict[str, Choice] = field(default_factory=dict)  # of each search in the place of a stage
+    waiting: list[Stage | Substitute] = field(default_factory=list)  # steps known to come, for the time left
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
 
-    def stages(self, steps: Sequence[Stage | Fit], until: str = "") -> bool:
+    def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
         """Runs the steps in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
         self.waiting = list(steps)
         while self.waiting:
             step = self.waiting.pop(0)
-            self.stage(step) if isinstance(step, Stage) else self.fit(step)
+            self.stage(step) if isinstance(step, Stage) else self.substitute(step)
             if step.name == until:
                 return True
         return False
@@ -83,17 +82,17 @@ class Run:
         self.ahead_s = after_s
         return step
 
-    def fit(self, fit: Fit) -> Outcome:
-        """Asks a fit until it chooses; its name then stands for the stage that it chose."""
+    def substitute(self, search: Substitute) -> Outcome:
+        """Asks a search until it chooses; its name then stands for the stage that it chose."""
         later, after_s = self.waiting, self.ahead_s
         self.ahead_s += sum(self._expected_s(step) for step in later)
-        choice = self.choices[fit.name] = self.search(fit)
+        choice = self.choices[search.name] = self.search(search)
         self.waiting, self.ahead_s = later, after_s
-        chosen = self.outcomes[choice.stage] if choice.stage else Outcome(fit.name, "lost", reason=choice.reason)
+        chosen = self.outcomes[choice.stage] if choice.stage else Outcome(search.name, "lost", reason=choice.reason)
         why = "hit" if chosen.why_run == "hit" else choice.reason
-        outcome = dataclasses.replace(chosen, stage=fit.name, why_run=why)
-        self.outcomes[fit.name] = outcome
-        self.listener(Event("ended", fit.stage, outcome=outcome, left_s=self._left_s()))
+        outcome = dataclasses.replace(chosen, stage=search.name, why_run=why)
+        self.outcomes[search.name] = outcome
+        self.listener(Event("ended", search.stage, outcome=outcome, left_s=self._left_s()))
         return outcome
 
     def stage(self, stage: Stage) -> Outcome:
@@ -163,13 +162,13 @@ class Run:
             parts |= {f"version of {p}": v for p, v in envs.versions(reference).items()}
         return parts
 
-    def _name(self, stage: Stage | Fit) -> str:
+    def _name(self, stage: Stage | Substitute) -> str:
         return f"{self.scope}:{stage.name}"
 
     def _left_s(self) -> float:
         return self.ahead_s + sum(self._expected_s(step) for step in self.waiting)
 
-    def _expected_s(self, step: Stage | Fit) -> float:
+    def _expected_s(self, step: Stage | Substitute) -> float:
         return self.store.expected_s(self._name(step)) or seconds(step)
 
     # ------------------------------------------------------------------ its worker

@@ -46,7 +46,8 @@ def run(request: Request) -> Artifact:
 
     before.npy and after.npy hold the scores; what stages.shipped keeps lies beside them. With the inputs "excerpt" and
     "verdict", which shipped with the artifact, its answers are held against those that it gave then.
-    options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of).
+    options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of),
+    "split" (SPLIT, or the one that something is chosen by).
     `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
     """
     limits = config.build(Limits, request.options["limits"], "limits")
@@ -58,10 +59,10 @@ def run(request: Request) -> Artifact:
         fallback = _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
         found = replace(_found(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
-        shipped.keep(Path(scratch), SPLIT, request.model, request.out)
+        shipped.keep(Path(scratch), _split(request), request.model, request.out)
     checks = list(_checks(found, limits))
     facts = {
-        "n": tensors.count(request.inputs["samples"], SPLIT),
+        "n": tensors.count(request.inputs["samples"], _split(request)),
         "outputs": found.outputs,
         "metric": found.metric,
         "checks": [asdict(check) for check in checks],
@@ -72,6 +73,10 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "verdict", facts=facts).write()
 
 
+def _split(request: Request) -> str:
+    return str(request.options.get("split", SPLIT))
+
+
 def _asked(request: Request, mode: str) -> Facts:
     """What the agent is asked."""
     name, context = request.options["runtime"], request.context
@@ -80,7 +85,7 @@ def _asked(request: Request, mode: str) -> Facts:
         "runtime": {"name": name, "module": registry.load("runtimes", name).__name__},
         "artifact": str(request.model.path),
         "samples": str(request.inputs["samples"].path),
-        "split": SPLIT,
+        "split": _split(request),
         "threads": context.threads,
         "batch": context.batch,
         "profile": {"ops_runs": 1},
@@ -140,10 +145,10 @@ def _moved(request: Request, shell: Shell, limits: Limits) -> list[shipped.Moved
 
 
 def _found(request: Request, answered: Path, fallback: tuple[list[Facts] | None, str]) -> Found:
-    golden = request.inputs["golden"]
-    ours = {spec.name: tensors.load(golden, SPLIT, spec.name) for spec in golden.outputs}
+    golden, split = request.inputs["golden"], _split(request)
+    ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     folder = Artifact(answered, "golden")
-    theirs = {name: tensors.load(folder, SPLIT, other) for name, other in _pairs(golden, request.model).items()}
+    theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
     differences = {name: outputs.compare(ours[name], theirs[name], name) for name in ours}
     metric, why_not = _metric(request, ours, theirs)
     return Found(
@@ -170,7 +175,7 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
 def _metric(request: Request, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> tuple[Facts | None, str]:
     """The paired comparison, or why there is none; the scores are kept beside the verdict."""
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
-    labels = tensors.labels(request.inputs["samples"], SPLIT)
+    labels = tensors.labels(request.inputs["samples"], _split(request))
     if metric is None or labels is None:
         return None, "the source names no metric" if metric is None else "the data has no labels"
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
