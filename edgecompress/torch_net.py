@@ -171,6 +171,21 @@ def _tuples(part: Any) -> Any:
     return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
 
 
+def flat(net: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
+    """`net` with a flat signature: tensors in the order of `names` in, a tuple in the order of `outputs` out."""
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            return tuple(flatten(call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
+
+    return Flat().eval()
+
+
 def call_program(net: Any, leaves: Sequence[Any]) -> Any:
     from torch.utils import _pytree as pytree
 

@@ -53,7 +53,7 @@ def run(request: Request) -> Artifact:
     net = torch_net.rebuild(model)
     batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
     named = torch_net.example(model, samples, batch)
-    flat = _flat(net, list(named), [spec.name for spec in model.outputs])
+    flat = torch_net.flat(net, list(named), [spec.name for spec in model.outputs])
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
     except Exception as error:
@@ -200,23 +200,6 @@ def _answers(net: Any, named: Named, reference: str) -> dict[str, Any]:
             "check the data's shape and preprocessing"
         ) from error
     return torch_net.flatten(answer)
-
-
-def _flat(net: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
-    """`net` with a flat signature: tensors in the order of `names` in, a tuple in the order of `outputs` out."""
-    import torch
-
-    class Flat(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net
-
-        def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            return tuple(
-                torch_net.flatten(torch_net.call(self.net, dict(zip(names, inputs, strict=True))), outputs).values()
-            )
-
-    return Flat().eval()
 
 
 # --------------------------------------------------------------------------- programs

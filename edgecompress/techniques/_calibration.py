@@ -11,17 +11,18 @@ from edgecompress.model import Request
 SPLIT = "calibrate"
 
 
-def spread(request: Request, limit: int | None) -> list[list[int]]:
+def spread(request: Request, limit: int | None, batch: int | None = None) -> list[list[int]]:
     """The items to calibrate with, at most `limit`, evenly spread over the split (it may be sorted by class).
 
-    In batches as large as the model's, the last one filled up with its last item. Raises InputError when there is none.
+    In batches of `batch`, else as large as the model's, the last one filled up with its last item. Raises InputError
+    when there is none.
     """
     total = tensors.count(request.inputs["samples"], SPLIT)
     if total == 0:
         raise InputError(f"no calibration data: the split '{SPLIT}' is empty; give it some")
     used = min(total, limit or total)
     chosen = [round(i * (total - 1) / max(used - 1, 1)) for i in range(used)]
-    size = _batch(request)
+    size = batch or _batch(request)
     last = chosen[-1:] * (-used % size)
     return [(chosen + last)[begin : begin + size] for begin in range(0, used, size)]
 
