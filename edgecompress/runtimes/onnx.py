@@ -10,7 +10,7 @@ from typing import Any
 
 from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.runtimes import _savedmodel
+from edgecompress.runtimes import _onnx_taps, _savedmodel
 from edgecompress.runtimes._onnx_session import CPU, OnnxSession, options
 
 REQUIRES = ("onnx", "onnxruntime", "onnxscript")
@@ -287,3 +287,8 @@ def _first_line(error: Exception) -> str:
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession:
     """A session on `threads` threads of the CPU, fully optimised, whose threads do not spin when idle."""
     return OnnxSession(artifact, threads, profile, (CPU,))
+
+
+def tapped(request: Request) -> Artifact:
+    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
+    return _onnx_taps.tapped(request)

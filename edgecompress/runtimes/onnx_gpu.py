@@ -7,6 +7,7 @@ from typing import Any
 
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Request
+from edgecompress.runtimes import _onnx_taps
 from edgecompress.runtimes._onnx_session import CPU, OnnxSession
 
 REQUIRES = ("onnxruntime",)
@@ -57,3 +58,8 @@ class GpuSession(OnnxSession):
 def left_to_the_cpu(ops: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names of the nodes that the CPU ran beside a GPU."""
     return [op["name"] for op in ops if op["where"].split()[0] == CPU]
+
+
+def tapped(request: Request) -> Artifact:
+    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
+    return _onnx_taps.tapped(request)
