@@ -32,7 +32,7 @@ LEVELS = (
     "data trace",  # from here on: what workers run
     "golden",
     "agree excerpt measure report verify",
-    "analyze comparison look",
+    "analyze comparison diagnose look",
     "stored",
     "catalog store race zoo",
     "count fit",
