@@ -38,7 +38,7 @@ LEVELS = (
     "count fit",
     "job turns worker",
     "calibrate routes",
-    "blocks judge",
+    "blocks diagnosis judge",
     "chain",
     "block guard",
     "plan",
