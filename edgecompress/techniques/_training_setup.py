@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,18 @@ from edgecompress.techniques._training_data import Items, check_augment
 TRAIN, LENDER = "train", "calibrate"  # the split that trains, and the one that is taken where there is none
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # of a CPU: it multiplies such numbers itself
 NO_LOG = "none: tensorboard is not installed; run: pip install 'edgecompress[train]'"
+
+
+def check(options: Any) -> None:
+    """Raises ValueError for numbers that cannot be, among the options that each technique that trains has."""
+    if options.epochs < 1 or options.batch_size < 1:
+        raise ValueError("epochs and batch_size are at least 1")
+    if not 0 < options.rate < math.inf or not 0 <= options.weight_decay < math.inf:
+        raise ValueError("lr is above 0, weight_decay at least 0")
+    if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
+        raise ValueError("distill is between 0 and 1, temperature above 0")
+    if not all(0 < a < b for a, b in zip(options.milestones, (*options.milestones[1:], 1.0), strict=True)):
+        raise ValueError("milestones rise between 0 and 1")
 
 
 def settled(request: Request) -> Request:

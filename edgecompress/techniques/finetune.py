@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -50,14 +49,7 @@ class Options:
     loop: str = ""  # the user's own, pkg.mod:fn, called as fn(net, training); empty: ours
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ValueError("epochs and batch_size are at least 1")
-        if not 0 < self.rate < math.inf or not 0 <= self.weight_decay < math.inf:
-            raise ValueError("lr is above 0, weight_decay at least 0")
-        if not 0 <= self.distill <= 1 or not 0 < self.temperature < math.inf:
-            raise ValueError("distill is between 0 and 1, temperature above 0")
-        if not all(0 < a < b for a, b in zip(self.milestones, (*self.milestones[1:], 1.0), strict=True)):
-            raise ValueError("milestones rise between 0 and 1")
+        setup.check(self)
         if self.rewind != "none" and (self.original_epochs or 0) < self.epochs:
             raise ValueError("rewind needs original_epochs: how many the dense net was trained for, at least `epochs`")
         if (self.rewind == "weights") != bool(self.early):
