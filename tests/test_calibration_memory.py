@@ -74,7 +74,7 @@ def peak(net: Artifact, samples: Artifact, out: Path, calibrator: str, count: in
     return int(result["peak"])
 
 
-@pytest.mark.parametrize("calibrator", ["minmax", "percentile", "entropy"])
+@pytest.mark.parametrize("calibrator", ["minmax", "percentile", "entropy", "mse"])
 def test_ten_times_the_samples_take_no_more_memory(
     net: Artifact, samples: Artifact, tmp_path: Path, calibrator: str
 ) -> None:

@@ -18,10 +18,9 @@ from edgecompress import conformance, registry, tensors
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.runtimes import onnx as ort
-from edgecompress.techniques import int8_dynamic, nncf_int8, onnx_fp16, ptq_int8
+from edgecompress.techniques import _ranges, int8_dynamic, nncf_int8, onnx_fp16, ptq_int8
 
 pytestmark = pytest.mark.slow
-CALIBRATORS = ("minmax", "percentile", "entropy")
 
 # --------------------------------------------------------------------------- ranges
 
@@ -59,7 +58,7 @@ values = st.lists(st.floats(-100, 100, width=32), min_size=40, max_size=200)
 cuts = st.lists(st.integers(1, 199), max_size=5)
 
 
-@pytest.mark.parametrize("calibrator", CALIBRATORS)
+@pytest.mark.parametrize("calibrator", _ranges.CALIBRATORS)
 @settings(max_examples=25, deadline=None)
 @given(values=values, cuts=cuts)
 def test_chunks_give_the_ranges_of_one_shot_within_a_bin(
@@ -73,7 +72,7 @@ def test_chunks_give_the_ranges_of_one_shot_within_a_bin(
     assert whole.keys() == parts.keys() >= {"x", "m", "s", "y"}
     for name, (low, high) in whole.items():
         reach = max(abs(low), abs(high), *np.abs(3 * data - 1).tolist())
-        bin_width = 2 * reach / ptq_int8.BINS
+        bin_width = 2 * reach / _ranges.BINS
         assert parts[name][0] == pytest.approx(low, abs=bin_width)
         assert parts[name][1] == pytest.approx(high, abs=bin_width)
 
@@ -83,42 +82,6 @@ def test_more_items_than_a_chunk_are_all_seen(net: Path) -> None:
     found = ranges(net, items, ptq_int8.Options())
     assert found["s"] == (-1.0, 3.0 * (len(items) - 1) - 1.0)
     assert found["y"] == (0.0, 3.0 * (len(items) - 1) - 1.0)
-
-
-@pytest.mark.parametrize(("percentile", "kept"), [(100.0, 1.0), (99.0, 0.99), (90.0, 0.9)])
-def test_a_percentile_keeps_its_share_of_the_values(percentile: float, kept: float) -> None:
-    data = np.random.default_rng(0).normal(size=200_000)
-    extremes = float(data.min()), float(data.max())
-    low, high = ptq_int8.percentile_range(ptq_int8.histogram(data, extremes), extremes, percentile)
-    assert ((data >= low) & (data <= high)).mean() == pytest.approx(kept, abs=0.004)
-    if kept < 1:  # quantiles of the normal distribution
-        assert high == pytest.approx({0.99: 2.576, 0.9: 1.645}[kept], abs=0.03)
-
-
-def test_entropy_cuts_a_rare_outlier_and_keeps_what_fills_its_range() -> None:
-    seeded = np.random.default_rng(0)
-    spread = seeded.uniform(-1, 1, 100_000)
-    pointed = np.append(seeded.normal(size=100_000), [1000.0])
-    for data, lowest, highest in ((spread, 0.95, 1.0), (pointed, 3.0, 200.0)):
-        extremes = float(data.min()), float(data.max())
-        _, high = ptq_int8.entropy_range(ptq_int8.histogram(data, extremes), extremes)
-        assert lowest <= high <= highest
-
-
-def test_entropy_is_not_led_by_the_zeros_of_a_relu() -> None:
-    data = np.maximum(np.random.default_rng(0).normal(size=100_000), 0)
-    extremes = float(data.min()), float(data.max())
-    low, high = ptq_int8.entropy_range(ptq_int8.histogram(data, extremes), extremes)
-    assert low == 0.0
-    assert high > 2.0
-
-
-def test_divergence_is_zero_for_what_needs_no_quantization() -> None:
-    counts = np.zeros(1024, np.int64)
-    counts[: ptq_int8.LEVELS] = np.arange(1, ptq_int8.LEVELS + 1)
-    assert ptq_int8.divergence(counts, ptq_int8.LEVELS) == pytest.approx(0.0, abs=1e-12)
-    counts[1 : ptq_int8.LEVELS : 2] = 1000
-    assert ptq_int8.divergence(counts, 1024) > 0.01
 
 
 def test_values_that_are_not_finite_stop_the_calibration(net: Path) -> None:
@@ -184,7 +147,7 @@ def test_every_convolution_runs_in_int8_and_nothing_goes_back_and_forth(asymmetr
     assert found.count("DequantizeLinear") <= 2  # the output, and before the pad
 
 
-@pytest.mark.parametrize("calibrator", CALIBRATORS)
+@pytest.mark.parametrize("calibrator", _ranges.CALIBRATORS)
 def test_the_int8_net_computes_what_the_float_net_computes(calibrator: str, tmp_path: Path) -> None:
     model = conv_net(tmp_path, True)
     int8 = quantized(model, tmp_path, calibrator=calibrator, percentile=99.9)

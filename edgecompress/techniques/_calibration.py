@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgecompress import tensors
@@ -43,3 +44,8 @@ def inputs_of(request: Request, items: list[int]) -> dict[str, Any]:
     # opened anew each time: a map that stays open keeps what it read in memory
     data = {name: tensors.load(samples, SPLIT, stored)[items] for name, stored in names.items()}
     return {**state, **{name: tensors.fitted(np.ascontiguousarray(a), specs[name]) for name, a in data.items()}}
+
+
+def skipping(options: Mapping[str, Any], patterns: Iterable[str]) -> dict[str, Any]:
+    """The options of a technique with those patterns added to what it keeps in higher precision."""
+    return {**options, "skip": list(dict.fromkeys([*options.get("skip", ()), *patterns]))}

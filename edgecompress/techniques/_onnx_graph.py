@@ -25,6 +25,8 @@ def prepare(source: Path, prepared: Path) -> Path:
         ) from error
     model = onnx.load_model(prepared)
     model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
+    for node in model.graph.node:  # what is kept in float is told by name
+        node.name = node.name or f"{node.op_type}_{node.output[0]}"
     onnx.save_model(model, prepared)
     return prepared
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques import _ranges
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.techniques._onnx_graph import matching, prepare
 
 if TYPE_CHECKING:
@@ -25,11 +27,11 @@ WRITES = "onnx"
 PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
-BINS = 2048  # of a histogram of activations
-LEVELS = 128  # that the entropy search quantizes a histogram to, as TensorRT does
 CHUNK = 16  # items whose extremes are held at once
 MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
 MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
+# The axis of a weight along which its outputs lie (Gemm: of one that is not transposed), as ONNX Runtime takes it
+OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
 Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
 Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, batch by batch, from the start
@@ -39,10 +41,11 @@ Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, batch b
 class Options:
     """How the ranges of activations are found and what is quantized."""
 
-    calibrator: Literal["minmax", "percentile", "entropy"] = "minmax"
+    calibrator: _ranges.Calibrator = "minmax"
     percentile: float = 99.99  # of the values kept inside the range, for "percentile"
     samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
     per_channel: bool = True  # of weights
+    weight_bits: Literal[8, 4] = 8  # 4: 15 levels, held as int8 all the same: ONNX Runtime computes int4 in float
     activation: Literal["uint8", "int8"] = "uint8"  # int8 is half as fast on x86 with VNNI, and what Arm likes
     symmetric: bool = False  # activations with their zero in the middle
     skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names ("node_conv2d*")
@@ -52,12 +55,26 @@ class Options:
             raise ValueError("percentile is above 50 and at most 100")
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples is at least 1")
+        if self.weight_bits < 8 and not self.per_channel:
+            raise ValueError("weights of 4 bits are quantized per channel: per_channel stays true")
+
+
+def rungs(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What else may lose less: the other calibrators, and a scale for each channel where there is one for all."""
+    finer = [] if options.get("per_channel", Options.per_channel) else [("per channel", {"per_channel": True})]
+    return _ranges.rungs(options.get("calibrator", Options.calibrator), _ranges.CALIBRATORS) + finer
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with the nodes of those layers of a diagnosis left in float."""
+    return skipping(options, (glob.escape(layer["operator"]) for layer in layers))
 
 
 def apply(request: Request) -> Artifact:
     """The ONNX model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
 
-    facts: {"calibrator", "samples": items used, "skipped": [node]}. Raises StageFailed where a tensor is not finite.
+    facts: {"calibrator", "weight_bits", "samples": items used, "skipped": [node]}.
+    Raises StageFailed where a tensor is not finite.
     """
     options: Options = request.options
     batches = spread(request, options.samples)
@@ -72,7 +89,8 @@ def apply(request: Request) -> Artifact:
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     used = len({item for batch in batches for item in batch})
-    facts = {"calibrator": options.calibrator, "samples": used, "skipped": skipped}
+    how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
+    facts = how | {"samples": used, "skipped": skipped}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
@@ -107,10 +125,41 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
         weight_type=QuantType.QInt8,
         nodes_to_exclude=skipped,
         calibration_cache_path=cache,
-        extra_options={"ActivationSymmetric": options.symmetric},
+        extra_options={
+            "ActivationSymmetric": options.symmetric,
+            "TensorQuantOverrides": _few_levels(prepared, skipped, options.weight_bits),
+        },
     )
     if skipped:
         _free(out, skipped)
+
+
+def _few_levels(prepared: Path, skipped: Sequence[str], bits: int) -> dict[str, list[dict[str, Any]]]:
+    """Scales of weights that use fewer levels than int8 has, per channel: max|w| / (2^(bits - 1) - 1)."""
+    import numpy as np
+    import onnx
+
+    if bits == 8:
+        return {}
+    graph = onnx.load_model(prepared).graph
+    constants = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    found = {}
+    for node in (n for n in graph.node if n.op_type in OUTPUTS and n.name not in skipped):
+        tensor = constants.get(node.input[1])
+        if tensor is not None and len(tensor.dims) > 1 and (node.op_type != "MatMul" or len(tensor.dims) == 2):
+            axis = 0 if any(a.name == "transB" and a.i for a in node.attribute) else OUTPUTS[node.op_type]
+            weights = np.moveaxis(onnx.numpy_helper.to_array(tensor), axis, 0)
+            largest = np.abs(weights).reshape(len(weights), -1).max(1)
+            scales = np.where(largest > 0, largest, 1) / (2 ** (bits - 1) - 1)
+            found[tensor.name] = [_scaled(axis, scale) for scale in scales.astype(np.float32)]
+    return found
+
+
+def _scaled(axis: int, scale: Any) -> dict[str, Any]:
+    """A channel's scale as ONNX Runtime's quantizer is told it."""
+    import numpy as np
+
+    return {"axis": axis, "scale": np.array(scale), "zero_point": np.array(0, np.int8)}
 
 
 def _free(file: Path, nodes: Sequence[str]) -> None:
@@ -140,7 +189,7 @@ def _free(file: Path, nodes: Sequence[str]) -> None:
 def calibrate(file: Path, items: Items, options: Options, progress: Callable[[float], None]) -> Ranges:
     """The range of every activation: the extremes, or where a histogram between them is cut.
 
-    One pass finds the extremes; "percentile" and "entropy" take a second one that fills histograms with fixed edges.
+    One pass finds the extremes; all but "minmax" take a second one that fills histograms with fixed edges.
     Both add up item by item, so memory does not grow with the items and the order does not matter.
     """
     extremes = _extremes(file, items)
@@ -149,9 +198,8 @@ def calibrate(file: Path, items: Items, options: Options, progress: Callable[[fl
         return extremes
     histograms = _histograms(file, items, extremes)
     progress(0.9)
-    if options.calibrator == "percentile":
-        return {name: percentile_range(h, extremes[name], options.percentile) for name, h in histograms.items()}
-    return {name: entropy_range(h, extremes[name]) for name, h in histograms.items()}
+    how, share = options.calibrator, options.percentile
+    return {name: _ranges.found(how, counts, extremes[name], share) for name, counts in histograms.items()}
 
 
 def _extremes(file: Path, items: Items) -> Ranges:
@@ -205,64 +253,9 @@ def _histograms(file: Path, items: Items, extremes: Ranges) -> dict[str, Array]:
     session = create_calibrator(
         file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.Percentile
     ).infer_session
-    found = {name: np.zeros(BINS, np.int64) for name in extremes}
+    found = {name: np.zeros(_ranges.BINS, np.int64) for name in extremes}
     names = [output.name for output in session.get_outputs() if output.name in extremes]
     for item in items():
         for name, values in zip(names, session.run(names, item), strict=True):
-            found[name] += histogram(values, extremes[name])
+            found[name] += _ranges.histogram(values, extremes[name])
     return found
-
-
-def histogram(values: Array, extremes: tuple[float, float]) -> Array:
-    """Counts of `values` in BINS equal bins from -reach to reach, reach being the larger extreme."""
-    import numpy as np
-
-    reach = max(map(abs, extremes)) or 1.0
-    counts, _ = np.histogram(values, BINS, range=(-reach, reach))
-    return counts
-
-
-def percentile_range(counts: Array, extremes: tuple[float, float], percentile: float) -> tuple[float, float]:
-    """The range that holds `percentile` % of the values, as many cut off on either side."""
-    import numpy as np
-
-    reach = max(map(abs, extremes)) or 1.0
-    edges = np.linspace(-reach, reach, len(counts) + 1)
-    share = np.cumsum(counts) / counts.sum()
-    outside = (100 - percentile) / 200
-    low = edges[np.searchsorted(share, outside, side="right")]
-    high = edges[min(int(np.searchsorted(share, 1 - outside)) + 1, len(counts))]
-    return max(float(low), extremes[0]), min(float(high), extremes[1])
-
-
-def entropy_range(counts: Array, extremes: tuple[float, float]) -> tuple[float, float]:
-    """The symmetric range, within the extremes, whose quantized magnitudes diverge least from the real ones.
-
-    After Migacz, "8-bit inference with TensorRT" (GTC 2017), with the two habits of NVIDIA's pytorch-quantization:
-    magnitudes, and a first bin that counts as much as the second (else the zeros of a ReLU outweigh all the rest).
-    """
-    reach = max(map(abs, extremes)) or 1.0
-    half = len(counts) // 2
-    sizes = counts[half:] + counts[:half][::-1]
-    sizes[0] = sizes[1]
-    cuts = range(LEVELS, half + 1, LEVELS // 16)
-    best = max(cuts, key=lambda i: (-divergence(sizes, i), i))
-    limit = reach * best / half
-    return max(-limit, extremes[0]), min(limit, extremes[1])
-
-
-def divergence(sizes: Array, cut: int) -> float:
-    """KL(p || q): p is the histogram clipped to its first `cut` bins, q the same bins in LEVELS equal levels."""
-    import numpy as np
-
-    inside = sizes[:cut].astype(np.float64)
-    level = np.arange(cut) * LEVELS // cut
-    filled = np.bincount(level, inside > 0, LEVELS)
-    q = np.where(inside > 0, (np.bincount(level, inside, LEVELS) / np.maximum(filled, 1))[level], 0.0)
-    p = inside.copy()
-    p[-1] += sizes[cut:].sum()
-    if p.sum() == 0 or q.sum() == 0:
-        return 0.0 if p.sum() == 0 else float("inf")
-    some = p > 0
-    p, q = p[some] / p.sum(), np.maximum(q[some] / q.sum(), 1e-12)
-    return float((p * np.log(p / q)).sum())
