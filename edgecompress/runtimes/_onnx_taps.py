@@ -13,6 +13,7 @@ from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.runtimes._onnx_session import CPU, options
 
 FILE = "model.onnx"
+WRAPPER = "net."  # what a traced program calls the user's own module
 UNSAFE = re.compile(r"[^\w.-]+")  # in the name of a file
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 SHAPES = {"Shape", "Size"}  # what is computed from these is no layer's answer
@@ -155,7 +156,11 @@ class _Graph:
     def words(self, nodes: Sequence[Any]) -> dict[str, str]:
         """A row's words on a layer; its module is that of a weight which is its alone, as torch names those."""
         weights = (w for node in nodes for t in node.input if t not in self.live for w in self._sources(t))
-        modules = (found[1] for weight in weights if (found := re.match(r"(.+)\.(weight|bias)(_|$)", weight)))
+        modules = (
+            found[1].removeprefix(WRAPPER)
+            for weight in weights
+            if (found := re.match(r"(.+)\.(weight|bias)(_|$)", weight))
+        )
         words = {"operator": self.name(nodes[0]), "type": str(nodes[0].op_type)}
         return {**words, "layout": "", "module": next(modules, "")}
 

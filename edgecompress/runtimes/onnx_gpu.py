@@ -30,6 +30,11 @@ def read(request: Request) -> Artifact:
     raise InputError(f"{request.options['path']}: runtime onnx reads ONNX files")
 
 
+def tapped(request: Request) -> Artifact:
+    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
+    return _onnx_taps.tapped(request)
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> GpuSession:
     """A session on the GPU providers that this build of ONNX Runtime has, and the CPU for the rest."""
     import onnxruntime
@@ -58,8 +63,3 @@ class GpuSession(OnnxSession):
 def left_to_the_cpu(ops: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names of the nodes that the CPU ran beside a GPU."""
     return [op["name"] for op in ops if op["where"].split()[0] == CPU]
-
-
-def tapped(request: Request) -> Artifact:
-    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
-    return _onnx_taps.tapped(request)

@@ -8,6 +8,7 @@ from typing import Any
 from edgecompress import openvino_ir
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
+from edgecompress.runtimes import _openvino_taps
 
 REQUIRES = ("openvino",)
 IMPORTS = ("openvino",)  # what `open` needs: loaded before a session's memory and load time count
@@ -66,9 +67,29 @@ def read(request: Request) -> Artifact:
     raise InputError(f"{request.options['path']}: OpenVINO files are not a source; give the ONNX model")
 
 
+def tapped(request: Request) -> Artifact:
+    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
+    core = _openvino().Core()
+    try:
+        net = core.read_model(request.model.file(".xml"))
+        compiled = core.compile_model(net, "CPU", _config(1)).get_runtime_model()
+    except RuntimeError as error:
+        raise StageFailed(f"runtime openvino: the model cannot be tapped: {_first_line(error)}") from error
+    return _openvino_taps.tapped(request, net, compiled)
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OpenvinoSession:
     """A session on `threads` threads of the CPU, in one stream, in fp32 where the model is not quantized."""
     return OpenvinoSession(artifact, threads, profile)
+
+
+def _config(threads: int) -> dict[str, Any]:
+    return {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
+    }
 
 
 class OpenvinoSession:
@@ -76,13 +97,7 @@ class OpenvinoSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
         openvino = _openvino()
-        config = {
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
-            "PERF_COUNT": profile,
-        }
+        config = {**_config(threads), "PERF_COUNT": profile}
         net = openvino.Core().read_model(artifact.file(".xml"))
         self.names = [spec.name for spec in artifact.outputs]
         self.profile = profile
