@@ -178,6 +178,24 @@ def _items(spec: TensorSpec, value: Any, batch: int) -> Any:
     return found
 
 
+def taps(asked: Asked, out: Path) -> Answer:
+    """Every output for the first `items` of a split, whole: row k of SPLIT/OUTPUT.npy is what batch k gave."""
+    import numpy as np
+
+    runtime = _runtime(asked)
+    model = Artifact.read(Path(asked["artifact"]))
+    opened = runtime.open(model, asked["threads"])
+    writer = tensors.Appender(out / asked["split"])
+    for inputs in _feed(asked, model, asked["items"]):
+        result = opened.run(inputs)
+        writer.append({s.name: tensors.real(np.asarray(result[s.name]), s)[None] for s in model.outputs})
+    writer.close()
+    opened.close()
+    if not writer.count:
+        raise InputError(f"{asked['samples']}: split '{asked['split']}' is empty; give it at least one item")
+    return {"runs": writer.count, "batch": _batch(model, asked["batch"]), "environment": _environment(asked, runtime)}
+
+
 # --------------------------------------------------------------------------- mode session
 
 
@@ -573,6 +591,7 @@ class Subject:
 
 MODES: dict[str, Callable[[Asked, Path], Answer]] = {
     "outputs": outputs,
+    "taps": taps,
     "session": session,
     "turns": turns,
     "energy": energy,
