@@ -86,6 +86,12 @@ def deploy(args: argparse.Namespace) -> int:
     return console.ended(screen, args, result)
 
 
+def guard(args: argparse.Namespace) -> int:
+    """Deploys with the guard on, under a budget."""
+    args.set += ["guard.on=true", *(f"limits.{text}" for text in args.budget)]
+    return deploy(args)
+
+
 def analyze(args: argparse.Namespace) -> int:
     """Counts what a model costs, and tries what its layers mind."""
     from edgecompress import analysis, console

@@ -8,12 +8,12 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, history, judge, plan, registry, routes
+from edgecompress import __version__, catalog, envs, guard, history, judge, plan, registry, routes
 from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
@@ -90,11 +90,20 @@ def run(wanted: Job, steps: Plan, options: Options) -> Result:
         raise StageFailed(report.reason)
     _remember(walk, report.artifact.path)
     if not choice.stage:
-        return Result(CheckFailed.exit_code, choice.reason, None, report.artifact.path, walk.outcomes)
+        said = "; ".join([choice.reason, *_nearest(walk, steps.race)])
+        return Result(CheckFailed.exit_code, said, None, report.artifact.path, walk.outcomes)
     if why := _not_measured(walk, choice, options):
         return Result(CheckFailed.exit_code, why, None, report.artifact.path, walk.outcomes)
     out = _ship(wanted, walk, steps.race, choice, options)
     return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
+
+
+def _nearest(walk: Run, race: Race | Count) -> Iterator[str]:
+    """How near each guarded variant came, and how much of what it lost at first that mends."""
+    for entrant in race.entrants:
+        found = walk.choices.get(entrant.artifact)
+        if found and "ladder" in found.table:
+            yield f"{entrant.name} {guard.told(found, walk.outcomes[entrant.verdict].facts.get('metric'))}"
 
 
 def _check_sensors(wanted: Job, race: Race | Count, options: Options) -> None:
@@ -204,7 +213,8 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "profile": {"name": wanted.profile.name, **dataclasses.asdict(wanted.profile.value)},
         "config": [dataclasses.asdict(s) for s in wanted.settings()],
         "choice": {"variant": choice.stage, "reason": choice.reason, "table": choice.table, **unmeasured},
-        "fits": {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in walk.choices.items()},
+        "fits": _choices(walk, lambda table: "ladder" not in table),
+        "guards": _choices(walk, lambda table: "ladder" in table),
         "made": {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants},
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
@@ -212,6 +222,12 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "versions": _versions(wanted),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
     }
+
+
+def _choices(walk: Run, which: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+    """How the searches in the place of a stage ended, of one kind."""
+    chosen = {name: choice for name, choice in walk.choices.items() if which(choice.table)}
+    return {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in chosen.items()}
 
 
 def _raced(target: Target, race: Race | Count) -> dict[str, Any]:

@@ -23,12 +23,12 @@ ROLES = {"samples": "data", "dense": SOURCE, "training": "training"}  # what a t
 Steps = dict[str, Stage | Substitute]
 
 
-def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, at: str = SOURCE) -> tuple[str, list[str]]:
-    """Adds the stages from `at` to a variant's artifact; returns the last, and those of its techniques.
+def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start: str = "") -> tuple[str, list[str]]:
+    """Adds the stages to a variant's artifact; returns the last, and those of its techniques.
 
-    Those before its first technique are shared with the others, where it begins at the source.
+    Those before its first technique are shared with the others, unless it starts from a stage that is its own.
     """
-    own, made = at != SOURCE, list[str]()
+    at, own, made = start or SOURCE, bool(start), list[str]()
     for index, (call, options) in enumerate(calls):
         own = own or call.endswith(":apply") or bool(options)
         name = f"{variant.name}/{_short(call)}" if own else _short(call)

@@ -122,6 +122,18 @@ def _add_run_commands(commands: Any) -> None:
         "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
         "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
     )
+    guard = _command(
+        commands,
+        "guard",
+        actions.guard,
+        "deploy, and mend each variant that loses more than the budget, rung by rung",
+        "guard my_pkg.nets:build --data my_pkg.nets:data --budget items_lost=1\n"
+        "guard source.toml --target x86 --only int8,fp32 --budget metric_ratio=1.01\n"
+        "guard source.toml --only int8,fp32 --set 'guard.rungs=[\"calibrate\", \"keep\"]'",
+    )
+    guard.add_argument(
+        "--budget", action="append", default=[], metavar="LIMIT=VALUE", help="as --set limits.LIMIT=VALUE; may repeat"
+    )
     plan = _command(
         commands,
         "plan",
@@ -129,20 +141,23 @@ def _add_run_commands(commands: Any) -> None:
         "print what deploy would do, and how long it would take, without doing it",
         "plan --target x86\nplan net.onnx --data images/ --json",
     )
-    for command in (deploy, plan):
+    for command in (deploy, guard, plan):
         command.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
         _add_job(command)
         command.add_argument(
             "--target", default="x86", help="a target's name or TOML file, or several with commas (default: x86)"
         )
         command.add_argument("--only", action="append", default=[], metavar="VARIANT", help="only these variants")
-    deploy.add_argument(
-        "--out", type=Path, help="where it ships (default: dist/TARGET; of several targets: OUT/TARGET each)"
-    )
-    deploy.add_argument("--until", default="", metavar="STAGE", help="stop after this stage; plan lists them")
-    deploy.add_argument("--untrusted", action="store_true", help="refuse a model or data that runs its author's code")
-    _add_running(deploy)
-    _add_require_measured(deploy)
+    for command in (deploy, guard):
+        command.add_argument(
+            "--out", type=Path, help="where it ships (default: dist/TARGET; of several targets: OUT/TARGET each)"
+        )
+        command.add_argument("--until", default="", metavar="STAGE", help="stop after this stage; plan lists them")
+        command.add_argument(
+            "--untrusted", action="store_true", help="refuse a model or data that runs its author's code"
+        )
+        _add_running(command)
+        _add_require_measured(command)
 
 
 def _add_analyze(commands: Any) -> None:

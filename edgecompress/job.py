@@ -17,6 +17,7 @@ from edgecompress.model import Context, sha256_of
 from edgecompress.settings import Device, Profile, Source, Target
 
 SOURCE_FLAGS = ("data", "metric", "samples")
+TARGETS = ("variant", "limits", "guard")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
 STABLE_FACTS = (
     "cpu",
@@ -114,14 +115,14 @@ def _laid(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     laid: dict[str, dict[str, Any]] = {"target": {}, "device": {}, "profile": {}, "source": {}}
     for key, value in settings.items():
         first, _, rest = key.partition(".")
-        if first in ("variant", "limits") and rest:
+        if first in TARGETS and rest:
             laid["target"][key] = value
         elif first == "preprocess" and rest:
             laid["source"][key] = value
         elif first in laid and rest:
             laid[first][rest] = value
         else:
-            known = ("variant", "limits", "preprocess", *laid)
+            known = (*TARGETS, "preprocess", *laid)
             raise ConfigError(f"--set {key}: write --set GROUP.KEY=VALUE{did_you_mean(first, known)}")
     return laid
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress import chain, config, envs, judge, registry, routes
+from edgecompress import chain, config, envs, guard, judge, registry, routes
 from edgecompress.catalog import check_file, is_factory
 from edgecompress.chain import Steps
 from edgecompress.count import Count
@@ -20,6 +20,7 @@ from edgecompress.settings import Device, Source, Variant
 from edgecompress.stages import shipped, trace
 
 ESTIMATE_S = {"data": 3.0, "read": 4.0, "golden": 6.0}
+TORCH = ("module", "program")
 STORED = ("onnx", "tflite")  # formats whose weights are read: what zeros save in them is told
 
 
@@ -150,7 +151,7 @@ def _check_data(source: Source, torch: bool) -> None:
 
 def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
     source = job.source.value
-    torch = kind in ("module", "program")
+    torch = kind in TORCH
     _check_data(source, torch)
     random = source.data == "random"
     plain = dataclasses.replace(chain.without_words(source), augment=())
@@ -161,16 +162,21 @@ def _front(job: Job, kind: str, reader: str) -> Iterable[Stage]:
     data = Stage("data", "stages.data:run", data_inputs, data_options, user_code=True, estimate_s=ESTIMATE_S["data"])
     load = Stage("source", reader, load_inputs, options, user_code=True, estimate_s=ESTIMATE_S["read"])
     yield from (load, data) if random else (data, load)
-    yield Stage(
-        "golden",
-        "stages.golden:run",
-        {"model": "source", "samples": "data"},
-        {"splits": ["test"], "metric": source.metric},
-        user_code=torch,
-        estimate_s=ESTIMATE_S["golden"],
-    )
+    yield _golden(job, "golden", "test", kind)
     excerpt = {"golden": "golden", "samples": "data"}
     yield Stage("excerpt", "stages.excerpt:run", excerpt, {"items": shipped.ITEMS}, estimate_s=1.0)
+
+
+def _golden(job: Job, name: str, split: str, kind: str) -> Stage:
+    """The stage that has the source's answers to a split."""
+    return Stage(
+        name,
+        "stages.golden:run",
+        {"model": chain.SOURCE, "samples": "data"},
+        {"splits": [split], "metric": job.source.value.metric},
+        user_code=kind in TORCH,
+        estimate_s=ESTIMATE_S["golden"],
+    )
 
 
 def _chosen(job: Job) -> list[Variant]:
@@ -186,7 +192,7 @@ def _chosen(job: Job) -> list[Variant]:
 
 def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> Route:
     """Adds the stages of one variant, but for those that judge it."""
-    at, made = chain.add(job, variant, calls, stages)
+    at, made = _artifact(job, variant, calls, stages)
     runtime = variant.runtime or job.target.value.runtime
     others = [r for r in routes.others(job.target.value, runtime) if not _untried(r)]
     also = {other: f"{variant.name}/verify-{other}" for other in others}
@@ -196,6 +202,21 @@ def _route(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> 
         made.append(f"{variant.name}/storage")
         stages[made[-1]] = Stage(made[-1], "stages.stored:run", {"model": at}, estimate_s=4.0)
     return Route(variant, runtime, at, f"{variant.name}/verify", also, agrees, tuple(made))
+
+
+def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> tuple[str, list[str]]:
+    """Adds the stages to a variant's artifact; where it is guarded, those up to its ladder, and the ladder."""
+    tail = routes.quantizing(variant)
+    if not job.target.value.guard.on or variant.reference or not tail:
+        return chain.add(job, variant, calls, stages)
+    on_module = routes.leading(calls)
+    at, made = chain.add(job, variant, on_module, stages) if on_module else (chain.SOURCE, [])
+    kind, _ = _reader(job.source.value)
+    stages.setdefault(guard.GOLDEN, _golden(job, guard.GOLDEN, guard.SPLIT, kind))
+    ladder = guard.Guard(job, variant, at, kind, tail)
+    ladder.check()
+    stages[ladder.name] = ladder
+    return ladder.name, made
 
 
 def _untried(runtime: str) -> str:
@@ -292,7 +313,7 @@ def _require(job: Job, kind: str, reader: str, calls: Mapping[str, Sequence[Call
     """Every library is there, or the error says which variants can do without it."""
     reached = [v for v in _chosen(job) if v.name in calls]
     needed = {v.name: routes.modules(job.target.value, v, calls[v.name]) for v in reached}
-    if kind in ("module", "program"):
+    if kind in TORCH:
         envs.require(trace, "a torch source")
     else:
         envs.require(registry.call(reader)[0], f"a source of kind '{kind}'")

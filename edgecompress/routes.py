@@ -67,6 +67,19 @@ def _expanded(technique: str, options: dict[str, Any], where: str) -> list[tuple
     return [(name, dict(inner)) for name, inner in steps] if steps else [(technique, options)]
 
 
+def quantizing(variant: Variant) -> tuple[Mapping[str, Any], ...]:
+    """The steps of a recipe from the first on that leaves the kind "module": those before it change the net itself."""
+    every = dict(registry.every("techniques"))
+    own = [str(t.get("use", "")) in every and every[str(t["use"])].WRITES == "module" for t in variant.compress]
+    return variant.compress[own.index(False) :] if False in own else ()
+
+
+def leading(calls: Sequence[Call]) -> list[Call]:
+    """The calls of techniques that change the net itself, which come first."""
+    own = [call.endswith(":apply") and registry.call(call)[0].WRITES == "module" for call, _ in calls]
+    return list(calls[: own.index(False)] if False in own else calls)
+
+
 def precision(variant: Variant) -> str:
     """What the steps of a variant make of its numbers: that of the last that provides one, else fp32."""
     every = dict(registry.every("techniques"))

@@ -83,6 +83,19 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """Whether a variant that loses too much is mended, and how: rung after rung until its limits are kept."""
+
+    on: bool = False
+    rungs: tuple[str, ...] = ()  # "calibrate", "keep", and techniques that have a RUNG; empty: all that apply
+    layers: int = 8  # the worst ones, tried in higher precision one by one
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError("layers is at least 1")
+
+
+@dataclass(frozen=True)
 class Target:
     """What ships. The order of the variants decides between those that measure the same."""
 
@@ -90,6 +103,7 @@ class Target:
     runtime: str
     variant: tuple[Variant, ...]
     limits: Limits = Limits()
+    guard: Guard = Guard()
     device: str = "host"  # where it is measured when no device is named
     package: str = "tar"
     platforms: tuple[str, ...] = ()  # of the devices it is for, as shell patterns ("linux-x86_64"); empty: any

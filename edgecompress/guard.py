@@ -1,0 +1,436 @@
+"""The accuracy guard: a ladder of what mends a compressed artifact, climbed as far as the budget needs.
+
+Each rung is built, run by its runtime and held against the source on the split "select"; what is chosen there is judged
+on "test", like any other variant. Nothing on "test" chooses anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress import catalog, chain, diagnosis, envs, judge, registry, routes
+from edgecompress.errors import ConfigError, EdgeError, did_you_mean
+from edgecompress.fit import shares, turns
+from edgecompress.job import Job
+from edgecompress.model import Choice, Outcome, Outcomes, Stage
+from edgecompress.settings import Limits, Variant
+
+SPLIT = "select"
+GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
+PLAIN = "plain"
+CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
+OWN = {"calibrate": CALIBRATE, "keep": KEEP}
+QUALITIES = ("items_lost", "metric_ratio", "metric_drop", "sqnr_db", "cosine")  # limits on what it answers
+FREE = 0.002  # of the latency: what costs less than this costs nothing
+RUNG_S = 30.0  # of a rung that does not train, roughly
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a rung changes: techniques put before quantization, options laid over its own."""
+
+    before: tuple[str, ...] = ()
+    options: Table = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rung, built and held against the source. `over`: what it loses beyond the budget, None where it broke."""
+
+    rung: str
+    label: str
+    recipe: Recipe
+    stage: str  # that made the artifact
+    over: float | None
+    sqnr_db: float | None
+    facts: Table  # what the report tells of it
+    reason: str = ""
+
+    @property
+    def inside(self) -> bool:
+        """Whether it keeps the budget."""
+        return self.over is not None and self.over <= 0
+
+    def better(self, other: Trial) -> bool:
+        """Less beyond the budget; of equal ones the one that is nearer to the source."""
+        return self._rank() < other._rank()
+
+    def _rank(self) -> tuple[bool, float, float]:
+        near = math.inf if self.sqnr_db is None else self.sqnr_db  # None: identical
+        return self.over is None, max(self.over or 0.0, 0.0), -near
+
+
+Climb = Generator[list[Stage], None, Any]  # yields the stages that it needs the outcomes of
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A search in the place of a variant's artifact: it ends as that of the first rung that keeps the budget.
+
+    The rungs are the technique's own calibrators, then every technique that has a RUNG, and, at KEEP, layers in higher
+    precision by what each mends per millisecond. What helped stays while the next one is tried.
+    """
+
+    job: Job
+    variant: Variant
+    head: str  # the stage that compression to fewer bits starts from
+    kind: str  # what that stage makes
+    tail: tuple[Table, ...]  # the steps of the recipe from there
+    variants: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+        return f"{self.variant.name}/guard"
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """What every rung asks for."""
+        return {"model": self.head, "samples": "data", "golden": GOLDEN, "samples of turns": "excerpt"}
+
+    @property
+    def stage(self) -> Stage:
+        """How the plan shows it."""
+        call, _ = self._calls(Recipe())[-1]
+        return Stage(self.name, call, self.inputs, variants=self.variants, estimate_s=self.estimate_s())
+
+    def check(self) -> None:
+        """Raises ConfigError for a rung that there is not."""
+        for word in self.job.target.value.guard.rungs:
+            if word not in rungs():
+                where = f"{self.job.target.path}: guard: rungs"
+                raise ConfigError(f"{where}: no rung '{word}'{did_you_mean(word, rungs())}")
+
+    def bound(self) -> str:
+        """The most it can cost, in words."""
+        rungs = [label for label, _ in self._calibrators(Recipe())] + [word for _, word in self._ladder()]
+        return f"rungs until the budget is kept on {SPLIT}: {', '.join([PLAIN, *dict.fromkeys(rungs)])}"
+
+    def estimate_s(self) -> float:
+        """Seconds of the plain artifact and a few rungs; training comes only where nothing else does."""
+        return 4 * RUNG_S
+
+    def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
+        """The next stages to run, or the choice. The ladder is climbed anew each time, over what is known by now."""
+        climb = self._climb(outcomes)
+        while True:
+            try:
+                stages = next(climb)
+            except StopIteration as end:
+                choice: Choice = end.value
+                return choice
+            if missing := [stage for stage in stages if stage.name not in outcomes]:
+                return missing
+
+    # ------------------------------------------------------------------ the ladder
+
+    def _climb(self, outcomes: Outcomes) -> Climb:
+        plain = best = yield from self._try(outcomes, PLAIN, PLAIN, Recipe())
+        tried, cells = [plain], list[dict[str, Any]]()
+        for number, word in self._ladder():
+            if best.inside or plain.over is None:
+                break
+            rung: Climb
+            if number == CALIBRATE:
+                rung = self._calibrate(outcomes, best)
+            elif number == KEEP:
+                rung = self._keep(outcomes, best, cells)
+            else:
+                rung = self._prepare(outcomes, best, word)
+            for trial in (yield from rung):
+                tried.append(trial)
+                best = trial if trial.better(best) else best
+        costs = yield from self._costs(outcomes, tried)
+        judged = self._verify(PLAIN, plain.stage, "test")
+        yield [judged]
+        return self._choice(best, tried, {"costs": costs, "cells": cells, "plain_test": _metric(outcomes[judged.name])})
+
+    def _ladder(self) -> list[tuple[int, str]]:
+        """The rungs in order, each with its place and its word."""
+        wanted = self.job.target.value.guard.rungs
+        found = list(zip(OWN.values(), OWN, strict=True))
+        if self.kind == "module":
+            every = registry.every("techniques")
+            found += [(module.RUNG, name) for name, module in every if hasattr(module, "RUNG")]
+        return sorted(rung for rung in found if not wanted or rung[1] in wanted)
+
+    def _calibrators(self, recipe: Recipe) -> list[tuple[str, dict[str, Any]]]:
+        """What else the technique's own calibration can do."""
+        module, options = self._last(recipe)
+        return list(module.rungs(options)) if hasattr(module, "rungs") else []
+
+    def _calibrate(self, outcomes: Outcomes, best: Trial) -> Climb:
+        found = []
+        for label, options in self._calibrators(best.recipe):
+            recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **options})
+            found.append((yield from self._try(outcomes, "calibrate", label, recipe)))
+            if found[-1].inside:
+                break
+        return found
+
+    def _prepare(self, outcomes: Outcomes, best: Trial, technique: str) -> Climb:
+        """A technique on the net before it is quantized; one that trains starts from weights that nothing rounded."""
+        module = registry.load("techniques", technique)
+        if lacking := ", ".join(envs.missing(module)):
+            why = f"not tried: {lacking} is not installed; run: {envs.install_command(module)}"
+            return [_nothing(technique, best, why)]
+        trains = getattr(module, "TRAINS", False)
+        earlier = [t for t in best.recipe.before if not (trains and _rounds(t))]
+        recipe = dataclasses.replace(best.recipe, before=(*earlier, technique))
+        return [(yield from self._try(outcomes, technique, technique, recipe))]
+
+    def _keep(self, outcomes: Outcomes, best: Trial, cells: list[dict[str, Any]]) -> Climb:
+        """Layers in higher precision: each of the worst alone, then together those that mend most for their time."""
+        module, options = self._last(best.recipe)
+        stages = diagnosis.stages(self.job, f"{self.name}/diagnose", self._subject(best))
+        if not hasattr(module, "kept") or not stages:
+            return [_nothing("keep", best, "its layers cannot be told apart, or not be left out")]
+        yield self._own(stages)
+        found = outcomes[stages[-1].name]
+        if found.status != "ok":
+            return [_nothing("keep", best, found.reason)]
+        rows = _worst(found.facts["layers"])[: self.job.target.value.guard.layers]
+        alone = []
+        for number, row in enumerate(rows, 1):
+            recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **module.kept(options, [row])})
+            alone.append((yield from self._try(outcomes, "keep", f"keep-only-{number}", recipe)))
+        costs = yield from self._turns(outcomes, "layers", [best, *alone])
+        order = _by_gain(best, list(zip(rows, alone, strict=True)), costs)
+        cells += [told for told, _ in order]
+        rows = [row for told, row in order if told["gain"] > 0]
+        return (yield from self._together(outcomes, best, rows))
+
+    def _subject(self, best: Trial) -> diagnosis.Subject:
+        """What is diagnosed: the artifact, against the net as it was right before it was quantized."""
+        stages, end = self._chain(best.label, best.recipe)
+        net = next((s.name for s in reversed(stages) if _on_module(s)), self.head)
+        last = stages[-1]
+        before = last.inputs["model"] if last.call.endswith(":export") else ""
+        reader = self._runtime if self.kind == registry.load("runtimes", self._runtime).FORMAT else ""
+        export = tuple(self.variant.export.items())
+        return diagnosis.Subject(self._runtime, end, net, self.kind, before, reader, export)
+
+    def _together(self, outcomes: Outcomes, best: Trial, rows: Sequence[Table]) -> Climb:
+        """The first layer, the first two, four, ... until the budget is kept."""
+        module, options = self._last(best.recipe)
+        found = list[Trial]()
+        for count in _doubling(len(rows)):
+            more = module.kept(options, rows[:count])
+            recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **more})
+            found.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
+            if found[-1].inside:
+                break
+        return found or [_nothing("keep", best, "no layer alone mends anything")]
+
+    # ------------------------------------------------------------------ one rung
+
+    def _try(self, outcomes: Outcomes, rung: str, label: str, recipe: Recipe) -> Climb:
+        """The rung's artifact, and how it does on the split that chooses."""
+        try:
+            stages, end = self._chain(label, recipe)
+        except EdgeError as error:
+            return Trial(rung, label, recipe, "", None, None, {}, str(error))
+        verdict = self._verify(label, end, SPLIT)
+        yield self._own([*stages, verdict])
+        return self._scored(outcomes, Trial(rung, label, recipe, end, None, None, {}), verdict.name)
+
+    def _scored(self, outcomes: Outcomes, trial: Trial, verdict: str) -> Trial:
+        found = outcomes[verdict]
+        if found.status != "ok":  # lost: it answers what is no number; failed: it was not built, or does not run
+            over = math.inf if found.artifact else None
+            return dataclasses.replace(trial, over=over, reason=found.reason)
+        over = excess(found.facts, judge.limits(self.job, self.variant), self._items(outcomes))
+        worst = min((o["sqnr_db"] for o in found.facts["outputs"] if o["sqnr_db"] is not None), default=None)
+        artifact = outcomes[trial.stage].artifact
+        told = {"metric": _metric(found), "size_bytes": artifact.size_bytes if artifact else None}
+        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=told)
+
+    def _items(self, outcomes: Outcomes) -> int:
+        """How many items the budget is told for: those of the split that judges."""
+        return int(outcomes["data"].facts["splits"]["test"])
+
+    def _tables(self, recipe: Recipe) -> tuple[Table, ...]:
+        before = tuple({"use": name} for name in recipe.before)
+        return (*before, *self.tail[:-1], {**self.tail[-1], **recipe.options})
+
+    def _variant(self, label: str, recipe: Recipe) -> Variant:
+        return dataclasses.replace(self.variant, name=f"{self.name}/{label}", compress=self._tables(recipe))
+
+    def _calls(self, recipe: Recipe) -> list[routes.Call]:
+        target = self.job.target
+        return routes.steps(target.value, self._variant(PLAIN, recipe), self.kind, str(target.path))
+
+    def _chain(self, label: str, recipe: Recipe) -> tuple[list[Stage], str]:
+        """The stages to a rung's artifact, and the last one's name."""
+        stages: chain.Steps = {}
+        end, _ = chain.add(self.job, self._variant(label, recipe), self._calls(recipe), stages, self.head)
+        return [stage for stage in stages.values() if isinstance(stage, Stage)], end
+
+    def _last(self, recipe: Recipe) -> tuple[Any, Table]:
+        """The technique that quantizes, and its options."""
+        calls = [(call, options) for call, options in self._calls(recipe) if call.endswith(":apply")]
+        return registry.call(calls[-1][0])[0], calls[-1][1]
+
+    def _verify(self, label: str, artifact: str, split: str) -> Stage:
+        stage = judge.verify(self.job, f"{self.name}/{label}/{split}", self._runtime, artifact, self.variant)
+        if split != SPLIT:
+            return dataclasses.replace(stage, variants=self.variants)
+        limits = {**stage.options["limits"], **dict.fromkeys(QUALITIES)}
+        options = {**stage.options, "limits": limits, "split": SPLIT}
+        inputs = {**stage.inputs, "golden": GOLDEN}
+        return dataclasses.replace(stage, options=options, inputs=inputs, variants=self.variants)
+
+    @property
+    def _runtime(self) -> str:
+        return self.variant.runtime or self.job.target.value.runtime
+
+    def _own(self, stages: Sequence[Stage]) -> list[Stage]:
+        """The stages, falling with the variant alone."""
+        return [dataclasses.replace(stage, variants=self.variants) for stage in stages]
+
+    # ------------------------------------------------------------------ what it costs
+
+    def _costs(self, outcomes: Outcomes, tried: Sequence[Trial]) -> Climb:
+        """The latency of each rung beside that of the plain artifact."""
+        return (yield from self._turns(outcomes, "rungs", [t for t in tried if t.over is not None]))
+
+    def _turns(self, outcomes: Outcomes, name: str, trials: Sequence[Trial]) -> Climb:
+        """Each trial's latency as a part of the first one's; nothing where nothing is measured."""
+        ends = {t.label: t.stage for t in trials if t.over is not None}
+        if self.job.unmeasured or len(ends) < 2:
+            return {}
+        profile = catalog.profile(chain.TRIALS).value
+        plugins = chain.device_plugins(self.job)
+        stage = turns(f"{self.name}/{name}", ends, self._runtime, profile, plugins)
+        yield self._own([stage])
+        found = outcomes[stage.name]
+        return shares(found.facts, trials[0].label) if found.status == "ok" else {}
+
+    # ------------------------------------------------------------------ the end
+
+    def _choice(self, best: Trial, tried: Sequence[Trial], more: Table) -> Choice:
+        rows = [_row(trial, chosen=trial is best) for trial in tried]
+        table = {"ladder": rows, "budget": _budget(judge.limits(self.job, self.variant)), "split": SPLIT, **more}
+        table = {**table, "runtime": self._runtime, "variant": self.variant.name}
+        if best.over is None:
+            return Choice("", best.reason, table)
+        where = f"after {len(tried) - 1} more rungs" if len(tried) > 1 else "as it is"
+        if best.inside:
+            return Choice(best.stage, f"{best.label}: inside the budget on {SPLIT}, {where}", table)
+        return Choice(best.stage, f"{best.label}: the nearest to the budget on {SPLIT}, {where}", table)
+
+
+# --------------------------------------------------------------------------- pure parts
+
+
+def rungs() -> list[str]:
+    """The words for every rung that there is."""
+    return [*OWN, *(name for name, module in registry.every("techniques") if hasattr(module, "RUNG"))]
+
+
+def excess(facts: Table, limits: Limits, items: int) -> float:
+    """What a verdict loses beyond the budget: at most 0 inside.
+
+    Of a share of right answers only what is lost counts: an item gained is luck, and may not repeat itself on others.
+    `items`: those that limits.items_lost is told for. Without a metric: what its outputs lack of the limits on them.
+    """
+    m = facts.get("metric") or {}
+    if limits.items_lost is not None and m.get("items_lost") is not None:
+        return float(m["items_lost"] / m["n"] - limits.items_lost / items)
+    if limits.metric_ratio is not None and m.get("ratio") is not None:
+        return float(m["ratio"] - limits.metric_ratio)
+    if limits.metric_drop is not None and None not in (m.get("before"), m.get("after")):
+        return float(m["before"] - m["after"] - limits.metric_drop)
+    return max([0.0, *_lacking(facts["outputs"], limits)])
+
+
+def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
+    """How far each output is below the limits on outputs."""
+    for output in outputs:
+        for name in ("sqnr_db", "cosine"):
+            limit = getattr(limits, name)
+            if limit is not None and output["reason"] != "identical":
+                yield limit - output[name] if output[name] is not None else math.inf
+
+
+def lost(metric: Table | None) -> float | None:
+    """What a verdict's metric says is lost: a share of the items, or how much larger or lower the number became."""
+    m = metric or {}
+    if m.get("net_lost") is not None:
+        return float(m["net_lost"] / m["n"])
+    if m.get("ratio") is not None:
+        return float(m["ratio"] - 1)
+    return float(m["before"] - m["after"]) if None not in (m.get("before"), m.get("after")) else None
+
+
+def told(choice: Choice, metric: Table | None) -> str:
+    """How a ladder ended, and the part of the plain artifact's loss, both on the split that judges, that it mends."""
+    plain, ours = lost(choice.table["plain_test"]), lost(metric)
+    if not plain or plain < 0 or ours is None:
+        return choice.reason
+    return f"{choice.reason}; of what {PLAIN} loses on test it recovers {100 * (1 - ours / plain):.0f} %"
+
+
+def _worst(rows: Sequence[Table]) -> list[Table]:
+    """The layers that can be left out, by what each does to the outputs; where that is not known, by its own noise."""
+    known = [row for row in rows if row["operator"] and (row["own_sqnr_db"] is not None or row["not_finite"])]
+    return sorted(known, key=lambda row: (-row["not_finite"], -(row["effect"] or 0.0), row["own_sqnr_db"] or 0.0))
+
+
+def _by_gain(
+    best: Trial, alone: Sequence[tuple[Table, Trial]], costs: Mapping[str, float]
+) -> list[tuple[dict[str, Any], Table]]:
+    """Each layer with what it mends and costs, those that mend most for their time first."""
+    found = []
+    for row, trial in alone:
+        gain = _noise(best.sqnr_db) - _noise(trial.sqnr_db) if trial.over is not None else 0.0
+        cost = costs[trial.label] - 1 if trial.label in costs else None
+        told = {"name": row["name"], "gain": gain, "cost": cost, "sqnr_db": trial.sqnr_db, "reason": trial.reason}
+        found.append((told, row))
+    return sorted(found, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
+
+
+def _noise(sqnr_db: float | None) -> float:
+    """Noise over signal."""
+    return 0.0 if sqnr_db is None else float(10 ** (-sqnr_db / 10))
+
+
+def _doubling(most: int) -> list[int]:
+    """1, 2, 4, ... and `most`."""
+    powers = [1 << i for i in range(most.bit_length()) if 1 << i < most]
+    return [*powers, most] if most else []
+
+
+def _on_module(stage: Stage) -> bool:
+    """Whether it changes the net itself."""
+    return stage.call.endswith(":apply") and bool(registry.call(stage.call)[0].WRITES == "module")
+
+
+def _rounds(technique: str) -> bool:
+    return bool(getattr(registry.load("techniques", technique), "ROUNDS", False))
+
+
+def _nothing(rung: str, best: Trial, reason: str) -> Trial:
+    """A rung that does not apply."""
+    return Trial(rung, rung, best.recipe, "", None, None, {}, reason)
+
+
+def _row(trial: Trial, chosen: bool) -> dict[str, Any]:
+    """A trial for the report."""
+    over = trial.over if trial.over is not None and math.isfinite(trial.over) else None
+    return {**dataclasses.asdict(trial), "over": over, "inside": trial.inside, "chosen": chosen}
+
+
+def _metric(outcome: Outcome) -> Any:
+    return outcome.facts.get("metric")
+
+
+def _budget(limits: Limits) -> dict[str, Any]:
+    plain = dataclasses.asdict(limits)
+    return {name: plain[name] for name in QUALITIES if plain[name] is not None}

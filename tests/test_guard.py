@@ -1,0 +1,201 @@
+"""The ladder of the accuracy guard: climbed on made-up outcomes, as far as the budget needs and no further."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgecompress import plan, registry
+from edgecompress.errors import ConfigError
+from edgecompress.guard import Guard, Recipe, Trial, excess
+from edgecompress.job import job
+from edgecompress.model import Artifact, Choice, Outcome, Stage
+from edgecompress.settings import Limits
+
+ITEMS = 500
+LAYERS = ("first", "second", "third")
+
+
+def ladder(**settings: Any) -> Guard:
+    """The guard of the int8 variant of the demo on x86, under a budget of one item of 500."""
+    asked = {"guard.on": True, "limits.items_lost": 1, **settings}
+    steps = plan.deploy(job(None, "x86", only=["int8"], settings=asked))
+    return next(s for s in steps.stages if isinstance(s, Guard))
+
+
+class Bench:
+    """Plays the stages of a ladder: what each label loses on the split that chooses, what it measures."""
+
+    def __init__(self, lost: Mapping[str, int], ms: Mapping[str, float] | None = None) -> None:
+        self.lost, self.ms, self.ran = lost, ms or {}, list[str]()
+        self.outcomes = {"data": self._made("data", {"splits": {"calibrate": 64, "select": ITEMS, "test": ITEMS}})}
+
+    def play(self, guard: Guard) -> Choice:
+        """Steps until the guard chooses."""
+        while not isinstance(step := guard.step(self.outcomes), Choice):
+            assert step, "a step without stages would never end"
+            for stage in step:
+                self.ran.append(stage.name)
+                self.outcomes[stage.name] = self._outcome(guard, stage)
+        return step
+
+    def tried(self, guard: Guard) -> list[str]:
+        """The labels that were held against the split that chooses, in order."""
+        ends = [name.split("/") for name in self.ran if name.endswith("/select")]
+        return [label for *_, label, _ in ends]
+
+    def _outcome(self, guard: Guard, stage: Stage) -> Outcome:
+        label, _, what = stage.name.removeprefix(f"{guard.name}/").partition("/")
+        if what in ("select", "test"):
+            return self._verdict(stage.name, label)
+        if stage.call.startswith("stages.turns"):
+            rounds = {name: [self.ms.get(name, 1.0)] * 3 for name in stage.options["order"]}
+            return self._made(stage.name, {"medians_ms": rounds})
+        if stage.call.startswith("stages.diagnose"):
+            return self._made(stage.name, {"layers": [row(name, i) for i, name in enumerate(LAYERS)]})
+        return self._made(stage.name, {})
+
+    def _verdict(self, name: str, label: str) -> Outcome:
+        if label not in self.lost:
+            return Outcome(name, "lost", reason="nothing to do")
+        lost = self.lost[label]
+        metric = {"name": "top1", "n": ITEMS, "items_lost": lost, "items_gained": 0, "net_lost": lost}
+        output = {"name": "logits", "sqnr_db": 40.0 - lost, "cosine": 1.0, "reason": ""}
+        return self._made(name, {"metric": metric, "outputs": [output]})
+
+    @staticmethod
+    def _made(name: str, facts: Mapping[str, Any]) -> Outcome:
+        return Outcome(name, "ok", Artifact(Path("nowhere"), "made", facts=facts, sha256=name))
+
+
+def row(name: str, place: int) -> dict[str, Any]:
+    """A layer of a diagnosis; the first is the worst."""
+    known = {"name": name, "node": name, "module": name, "operator": f"node_{name}", "dtype": "int8"}
+    return {**known, "effect": 0.1 / (place + 1), "own_sqnr_db": 20.0 + place, "not_finite": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_other_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ladder of these tests: calibrators, one technique on the net, layers kept."""
+    for name, module in registry.every("techniques"):
+        if hasattr(module, "RUNG") and name != "equalize":
+            monkeypatch.delattr(module, "RUNG")
+
+
+PLAIN_ONLY = {"plain": 0}
+KEPT = {"plain": 20, "percentile": 9, "entropy": 15, "mse": 12, "equalize": 11, "keep-only-1": 4, "keep-only-2": 8}
+
+
+def test_a_plain_artifact_inside_the_budget_is_taken_at_once() -> None:
+    guard, bench = ladder(), Bench(PLAIN_ONLY)
+    choice = bench.play(guard)
+    assert bench.tried(guard) == ["plain"]
+    assert choice.stage == "int8/guard/plain/ptq_int8" and choice.reason.startswith("plain: inside the budget")
+
+
+def test_a_calibrator_that_mends_it_ends_the_climb() -> None:
+    guard, bench = ladder(), Bench({"plain": 20, "percentile": 5, "entropy": 1, "mse": 0})
+    choice = bench.play(guard)
+    assert bench.tried(guard) == ["plain", "percentile", "entropy"]
+    assert choice.stage == "int8/guard/entropy/ptq_int8"
+
+
+def test_what_helped_stays_while_the_next_rung_is_tried() -> None:
+    guard, bench = ladder(), Bench({"plain": 20, "percentile": 5, "entropy": 9, "mse": 9, "equalize": 0})
+    choice = bench.play(guard)
+    chosen = next(row for row in choice.table["ladder"] if row["chosen"])
+    assert chosen["recipe"] == {"before": ("equalize",), "options": {"calibrator": "percentile"}}
+    assert choice.stage == "int8/guard/equalize/ptq_int8"
+
+
+def test_layers_are_kept_by_what_they_mend_for_their_time() -> None:
+    costs = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01}
+    guard = ladder()
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, costs)
+    choice = bench.play(guard)
+    assert choice.table["cells"][0]["name"] == "second"  # mends less than the first layer, for a fiftieth of the time
+    assert choice.stage.startswith("int8/guard/keep-2/")
+    kept = next(row for row in choice.table["ladder"] if row["chosen"])["recipe"]["options"]["skip"]
+    assert kept == ("node_second", "node_first") or kept == ["node_second", "node_first"]
+
+
+def test_a_ladder_that_ends_outside_says_how_near_it_came() -> None:
+    guard = ladder()
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 7, "keep-2": 5})
+    choice = bench.play(guard)
+    assert choice.stage.startswith("int8/guard/keep-only-1/") or choice.stage.startswith("int8/guard/keep-")
+    assert "nearest to the budget" in choice.reason and not any(row["inside"] for row in choice.table["ladder"])
+
+
+def test_a_rung_that_finds_nothing_to_do_is_told_and_passed_over() -> None:
+    guard, bench = ladder(), Bench({"plain": 3, "percentile": 3, "entropy": 3, "mse": 3})
+    choice = bench.play(guard)
+    told = next(row for row in choice.table["ladder"] if row["rung"] == "equalize")
+    assert told["over"] is None and told["reason"] == "nothing to do"
+
+
+def test_only_the_rungs_that_are_named_are_climbed() -> None:
+    guard, bench = ladder(**{"guard.rungs": ["equalize"]}), Bench({"plain": 3, "equalize": 2})
+    bench.play(guard)
+    assert bench.tried(guard) == ["plain", "equalize"]
+
+
+def test_an_unknown_rung_is_named_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match=r"guard: rungs: no rung 'equalise', did you mean 'equalize'\?"):
+        ladder(**{"guard.rungs": ["equalise"]})
+
+
+def test_the_references_are_not_guarded() -> None:
+    steps = plan.deploy(job(None, "x86", only=["fp32"], settings={"guard.on": True}))
+    assert not [s for s in steps.stages if isinstance(s, Guard)]
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.dictionaries(st.sampled_from(list(KEPT)), st.integers(0, 30), min_size=1))
+def test_it_always_ends_and_never_takes_a_worse_rung_than_it_saw(lost: dict[str, int]) -> None:
+    guard, bench = ladder(), Bench({"plain": 30, **lost})
+    choice = bench.play(guard)
+    seen = [row["over"] for row in choice.table["ladder"] if row["over"] is not None]
+    chosen = next(row["over"] for row in choice.table["ladder"] if row["chosen"])
+    assert max(chosen, 0) == max(min(seen), 0) and len(bench.ran) == len(set(bench.ran))
+
+
+# --------------------------------------------------------------------------- what a budget is
+
+
+def verdict(**metric: Any) -> dict[str, Any]:
+    return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": ""}]}
+
+
+def test_gains_do_not_pay_for_what_is_lost() -> None:
+    found = verdict(n=500, items_lost=3, items_gained=9, net_lost=-6)
+    assert excess(found, Limits(items_lost=1), 500) == pytest.approx(2 / 500)
+
+
+def test_a_budget_of_items_holds_in_proportion() -> None:
+    assert excess(verdict(n=1000, items_lost=2), Limits(items_lost=1), 500) == 0
+    assert excess(verdict(n=64, items_lost=1), Limits(items_lost=1), 500) > 0
+
+
+def test_perplexity_and_a_metric_of_ones_own_have_budgets_too() -> None:
+    assert excess(verdict(n=9, ratio=1.02), Limits(metric_ratio=1.01), 9) == pytest.approx(0.01)
+    assert excess(verdict(n=9, before=0.8, after=0.7), Limits(metric_drop=0.2), 9) == pytest.approx(-0.1)
+
+
+def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
+    assert excess(verdict(), Limits(sqnr_db=28.0, cosine=0.95), 9) == 0
+    assert excess(verdict(), Limits(sqnr_db=33.0), 9) == pytest.approx(3)
+
+
+def test_of_equal_rungs_the_nearer_one_is_better_and_a_broken_one_never_is() -> None:
+    def trial(over: float | None, sqnr_db: float | None) -> Trial:
+        return Trial("", "", Recipe(), "", over, sqnr_db, {})
+
+    assert trial(-1, 40).better(trial(-2, 30)) and trial(0.1, 10).better(trial(0.2, 50))
+    assert not trial(None, None).better(trial(math.inf, None)) and trial(math.inf, None).better(trial(None, None))
