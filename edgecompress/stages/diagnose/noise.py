@@ -1,0 +1,156 @@
+"""What is added up of one layer over the runs: signal, noise, ranges, channels. Arrays in, plain numbers out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+STEPS = 255.0  # of eight bits
+POINTS = 4096  # of a value, that its usual size is told from
+USUAL = 99.9  # percent of the values are at most so large
+
+
+@dataclass
+class Power:
+    """Energy of a signal and of what was added to it, where both are finite."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, wanted: Array, found: Array) -> None:
+        """One run."""
+        import numpy as np
+
+        w, f = wanted.reshape(-1).astype(np.float64), found.reshape(-1).astype(np.float64)
+        fine = np.isfinite(w) & np.isfinite(f)
+        w, f = (w, f) if fine.all() else (w[fine], f[fine])
+        error = f - w
+        self.signal += float(w @ w)
+        self.noise += float(error @ error)
+
+    @property
+    def ratio(self) -> float | None:
+        """Noise over signal; None where there is no signal."""
+        return self.noise / self.signal if self.signal else None
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """10 log10(signal / noise); None where either is nothing."""
+        return 10 * math.log10(self.signal / self.noise) if self.signal and self.noise else None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no ratio in decibels."""
+        return "" if self.signal and self.noise else "identical" if not self.noise else "the source is zero"
+
+
+@dataclass
+class Tally:
+    """Of one layer: how far the artifact is from the source in all (`whole`), and by its own fault (`own`).
+
+    `low`, `high`: the artifact's extremes over all runs, known beforehand: what lies beyond them in the source was cut.
+    """
+
+    low: float
+    high: float
+    axis: int = 1  # of the channels, in a run
+    whole: Power = field(default_factory=Power)
+    own: Power = field(default_factory=Power)
+    runs: int = 0
+    bad: int = 0  # runs in which the artifact is not finite, and the source is
+    values: int = 0
+    cut: int = 0
+    cut_noise: float = 0.0
+    least: float = math.inf
+    most: float = -math.inf
+    channels: Any = None  # the largest magnitude in each channel of the source
+    sizes: list[Any] = field(default_factory=list)  # magnitudes at a few places
+
+    def add(self, source: Array, found: Array) -> None:
+        """One run: the source's value and the artifact's, of one shape."""
+        import numpy as np
+
+        self.runs += 1
+        self.bad += int((~np.isfinite(found) & np.isfinite(source)).any())
+        self.whole.add(source, found)
+        self._cut(source, found)
+        fine = np.where(np.isfinite(source), source, 0.0)
+        self.least, self.most = min(self.least, float(fine.min())), max(self.most, float(fine.max()))
+        axes = tuple(a for a in range(fine.ndim) if a != self.axis % max(fine.ndim, 1))
+        largest = np.abs(fine).max(axis=axes)
+        self.channels = largest if self.channels is None else np.maximum(self.channels, largest)
+        flat = np.abs(fine).reshape(-1)
+        self.sizes.append(flat[:: max(1, flat.size // POINTS)])
+
+    def _cut(self, source: Array, found: Array) -> None:
+        import numpy as np
+
+        step = (self.high - self.low) / STEPS
+        over = (found >= self.high) & (source > self.high + step)
+        under = (found <= self.low) & (source < self.low - step)
+        cut = (over | under) & np.isfinite(source)
+        self.values += cut.size
+        self.cut += int(cut.sum())
+        self.cut_noise += float(((found - source)[cut].astype(np.float64) ** 2).sum())
+
+    @property
+    def clipped(self) -> float:
+        """The share of values at the artifact's extremes that lie beyond them in the source."""
+        return self.cut / self.values if self.values else 0.0
+
+    @property
+    def clipped_share(self) -> float:
+        """The part of the noise that those make."""
+        return min(1.0, self.cut_noise / self.whole.noise) if self.whole.noise else 0.0
+
+    @property
+    def outlier(self) -> tuple[float | None, int | None]:
+        """The largest channel's maximum over that of the median channel, and which one it is."""
+        import numpy as np
+
+        if self.channels is None or self.channels.size < 2:
+            return None, None
+        alive = self.channels[self.channels > 0]
+        if not alive.size:
+            return None, None
+        return float(self.channels.max() / np.median(alive)), int(self.channels.argmax())
+
+    @property
+    def wide(self) -> float:
+        """The largest magnitude over that of nearly all values: how much of the range few values take."""
+        import numpy as np
+
+        usual = float(np.percentile(np.concatenate(self.sizes), USUAL)) if self.sizes else 0.0
+        largest = max(abs(self.least), abs(self.most))
+        return largest / usual if usual else 1.0
+
+
+def decibels(ratio: float | None) -> float | None:
+    """10 log10 of a ratio of energies; None of nothing."""
+    return 10 * math.log10(ratio) if ratio else None
+
+
+def extremes(runs: Any) -> tuple[float, float]:
+    """The lowest and highest finite value of [runs, ...]; zeros where there is none."""
+    import numpy as np
+
+    low, high = math.inf, -math.inf
+    for run in runs:
+        fine = run[np.isfinite(run)]
+        if fine.size:
+            low, high = min(low, float(fine.min())), max(high, float(fine.max()))
+    return (low, high) if low <= high else (0.0, 0.0)
+
+
+def relative_rms(wanted: Any, found: Any) -> float | None:
+    """sqrt(sum of squared differences / sum of squares) of two lists of arrays; None where the first are zero."""
+    power = Power()
+    for w, f in zip(wanted, found, strict=True):
+        power.add(w, f)
+    return None if power.ratio is None else math.sqrt(power.ratio)
