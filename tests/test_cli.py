@@ -174,7 +174,7 @@ def test_the_options_of_a_technique_are_shown_with_their_defaults(capsys: Told) 
     options = {o["name"]: o for o in json.loads(capsys.readouterr().out)["options"]}
     assert options["calibrator"] == {
         "name": "calibrator",
-        "type": "minmax or percentile or entropy",
+        "type": "minmax or percentile or entropy or mse",
         "default": "minmax",
     }
 
