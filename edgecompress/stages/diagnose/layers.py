@@ -108,7 +108,7 @@ class Source:
         return [leaf for leaf in pytree.tree_leaves(values[self.nodes[-1]]) if _is_float(leaf)]
 
     def coarse(self, values: Values, layer: Layer, end: Any) -> Any:
-        """What a layer computes up to `end` when what it reads and answers has eight bits, one range for each tensor."""
+        """What a layer computes up to `end`, were all that it reads and answers in eight bits, a range per tensor."""
         path = layer.nodes[: layer.nodes.index(end) + 1]
         rough = {n: _rounded(values[n]) for n in layer.head.all_input_nodes if _is_rounded(n, values[n])}
         return _rounded(self._run({**values, **rough}, path, ())[end])
