@@ -97,7 +97,7 @@ class Tally:
         cut = (over | under) & np.isfinite(source)
         self.values += cut.size
         self.cut += int(cut.sum())
-        self.cut_noise += float(((found - source)[cut].astype(np.float64) ** 2).sum())
+        self.cut_noise += float(((found[cut] - source[cut]).astype(np.float64) ** 2).sum())
 
     @property
     def clipped(self) -> float:

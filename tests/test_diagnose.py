@@ -1,0 +1,190 @@
+"""What diagnose goes by: how taps are aligned, what is added up of a layer, which word and which layer it ends in."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgecompress.stages.diagnose import align
+from edgecompress.stages.diagnose.align import Value
+from edgecompress.stages.diagnose.noise import Power, Tally, decibels, extremes, relative_rms
+from edgecompress.stages.diagnose.words import Clue, cause, faults, judged
+
+# --------------------------------------------------------------------------- the alignment
+
+NUMBERS = st.floats(0, 2) | st.just(-np.inf)
+
+
+def brute_force(scores: np.ndarray) -> float:
+    """The largest sum over all pairings in which rows and columns rise together."""
+    rows, columns = scores.shape
+    best = 0.0
+    for count in range(1, min(rows, columns) + 1):
+        for chosen in itertools.combinations(range(rows), count):
+            for places in itertools.combinations(range(columns), count):
+                best = max(best, float(scores[list(chosen), list(places)].sum()))
+    return best
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 5), st.data())
+def test_the_pairing_is_the_best_monotone_one(rows: int, columns: int, data: Any) -> None:
+    numbers = data.draw(st.lists(NUMBERS, min_size=rows * columns, max_size=rows * columns))
+    scores = np.array(numbers).reshape(rows, columns)
+    found = [(i, j) for i, j in enumerate(align.paired(scores)) if j is not None]
+    assert [j for _, j in found] == sorted({j for _, j in found})
+    assert sum(scores[i, j] for i, j in found) == pytest.approx(brute_force(scores))
+
+
+def test_of_equal_values_the_last_one_is_the_taps() -> None:
+    assert align.paired(np.ones((1, 3))) == [2]
+
+
+def values(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.random.default_rng(i).normal(size=(2, *shape)).astype(np.float32) for i, shape in enumerate(shapes)]
+
+
+def test_a_layer_of_garbage_is_matched_by_its_place() -> None:
+    sources = values((1, 4, 6, 6), (1, 4, 6, 6), (1, 4, 6, 6), (1, 9))
+    taps = [sources[0], np.random.default_rng(9).normal(size=(2, 1, 4, 6, 6)), sources[2], sources[3]]
+    found = align.align([Value(t) for t in taps], [Value(s) for s in sources])
+    assert [m and m.source for m in found] == [0, 1, 2, 3]
+
+
+def test_channels_last_are_turned_and_other_axes_only_where_that_is_sure() -> None:
+    (source,) = values((1, 4, 6, 5))
+    last, swapped = source.transpose(0, 1, 3, 4, 2), source.transpose(0, 1, 2, 4, 3)
+    noise = np.random.default_rng(5).normal(size=last.shape)
+    orders = [
+        align.align([Value(tap, layout)], [Value(source)])[0]
+        for tap, layout in ((last, "NHWC"), (last, ""), (swapped, ""), (noise, "NHWC"))
+    ]
+    assert [m and m.axes for m in orders] == [(0, 3, 1, 2), (0, 3, 1, 2), (0, 1, 3, 2), (0, 3, 1, 2)]
+    first = orders[0]
+    assert first and (align.reordered(last[0], first.axes, (1, 4, 6, 5)) == source[0]).all()
+
+
+def test_a_known_module_decides_between_equals() -> None:
+    (one,) = values((1, 8))
+    found = align.align([Value(one, module="a")], [Value(one, module="a"), Value(one, module="b")])
+    assert found[0] and found[0].source == 0
+
+
+def test_what_is_not_finite_has_no_angle() -> None:
+    assert align.cosine(np.array([np.inf, np.nan]), np.array([1.0, 2.0])) == 0
+    assert align.cosine(np.array([np.inf, 1.0]), np.array([1.0, 2.0])) == pytest.approx(1)
+
+
+# --------------------------------------------------------------------------- what is added up
+
+
+def test_noise_is_that_of_published_definitions() -> None:
+    """SQNR of a uniform quantizer: 6.02 b + 1.76 dB for a full-scale sine (Bennett 1948; Oppenheim and Schafer)."""
+    sine = np.sin(np.linspace(0, 2000, 200_001))
+    power = Power()
+    power.add(sine, np.round(sine * 127.5) / 127.5)
+    assert power.sqnr_db == pytest.approx(6.02 * 8 + 1.76, abs=0.25)
+    assert (Power().sqnr_db, Power().reason, decibels(0.1)) == (None, "identical", pytest.approx(-10))
+    assert relative_rms([np.ones(4)], [np.full(4, 1.1)]) == pytest.approx(0.1)
+
+
+def test_a_tally_tells_ranges_channels_and_what_was_cut() -> None:
+    source = np.zeros((1, 4, 5, 5), np.float32)
+    source[0] = np.linspace(-1, 1, 100, dtype=np.float32).reshape(4, 5, 5)
+    source[0, 2] *= 50
+    found = np.clip(source, -1, 1)
+    tally = Tally(*extremes([found]))
+    tally.add(source, found)
+    assert (tally.low, tally.high, tally.least, tally.bad) == (-1, 1, -1, 0)
+    assert tally.most == source.max()
+    assert 0.1 < tally.clipped < 0.3 and tally.clipped_share == pytest.approx(1)
+    ratio, channel = tally.outlier
+    assert channel == 2 and ratio and ratio > 20
+
+
+def test_items_that_are_not_finite_are_counted_where_the_source_is() -> None:
+    tally = Tally(0, 1)
+    tally.add(np.ones((1, 2)), np.array([[np.inf, 1.0]]))
+    tally.add(np.array([[-np.inf, 1.0]]), np.array([[-np.inf, 1.0]]))
+    assert (tally.runs, tally.bad, tally.whole.noise) == (2, 1, 0)
+    assert extremes([np.array([np.nan, 2.0, -3.0])]) == (-3, 2)
+
+
+def test_one_large_value_makes_a_range_wide() -> None:
+    tally, values = Tally(0, 1), np.random.default_rng(0).uniform(-1, 1, (1, 4, 1000)).astype(np.float32)
+    tally.add(values, values)
+    usual = tally.wide
+    values[0, 0, 0] = 100
+    tally.add(values, values)
+    assert usual < 1.1 and tally.wide > 50
+
+
+# --------------------------------------------------------------------------- the words
+
+
+def clues(*effects: float, **more: Any) -> list[Clue]:
+    """Layers a, b, c, ... of a convolutional net in eight bits."""
+    names = "abcdefghijklmnopqrst"
+    return [Clue(n, "conv2d", n.upper(), 1e-4, 1e-4, e, **more) for n, e in zip(names, effects, strict=False)]
+
+
+def test_a_sound_artifact_is_told_so() -> None:
+    assert judged(clues(1e-4, 1e-4), 36.0).advice == ""
+    assert judged(clues(0.0, 0.0), None).first is None
+
+
+def test_a_layer_far_beyond_its_precision_is_a_fault() -> None:
+    layers = [*clues(1e-4, 1e-4, 1e-4), Clue("x", "linear", "X", own=0.1, explained=1e-4, effect=0.1)]
+    found = judged(layers, 9.0)
+    assert (found.advice, found.first) == ("fault", "x")
+    assert "30 dB above" in found.says
+
+
+def test_a_file_of_four_bits_is_no_fault() -> None:
+    layers = [Clue(n, "conv2d", n, own=0.02, explained=1e-4, effect=0.02) for n in "abcdef"]
+    assert not faults(layers)
+    assert judged(layers, 12.0).advice == "train"
+
+
+def test_a_float_file_has_its_fault_among_identical_layers() -> None:
+    layers = [Clue(n, "conv2d", n, own=0.0, explained=1e-4, effect=0.0) for n in "abc"]
+    layers.append(Clue("x", "conv2d", "X", own=0.5, explained=1e-4, effect=0.5))
+    assert judged(layers, 3.0).first == "x"
+
+
+def test_values_that_are_not_finite_come_before_everything() -> None:
+    layers = [*clues(1e-4, 0.5), Clue("x", "linear", "X", not_finite=3), Clue("y", "linear", "Y", not_finite=3)]
+    found = judged(layers, None)
+    assert (found.advice, found.first) == ("overflow", "x")
+
+
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ({"clipped": 0.01, "clipped_share": 0.9}, "calibrate"),
+        ({"wide": 20.0}, "calibrate"),
+        ({"outlier": 90.0, "channel": 3}, "equalize"),
+        ({}, "keep"),
+    ],
+)
+def test_one_layer_that_makes_the_noise_is_named_with_its_cause(more: dict[str, Any], advice: str) -> None:
+    layers = [*clues(1e-4, 1e-4), Clue("x", "conv2d", "X", 1e-4, 1e-4, 0.1, **more), *clues(1e-4)]
+    found = judged(layers, 10.0)
+    assert (found.advice, found.culprits) == (advice, ("x",))
+    assert "x (conv2d; X in the file)" in found.says and "100%" in found.says
+
+
+def test_noise_of_many_layers_alike_is_trained_away() -> None:
+    found = judged(clues(*[1e-2] * 15), 11.0)
+    assert (found.advice, found.first) == ("train", "a")
+
+
+def test_outliers_before_a_product_of_matrices_are_smoothed() -> None:
+    layer = Clue("x", "layer_norm", "X", outlier=40.0, reads=frozenset({"linear"}))
+    assert cause(layer) == "smooth"
+    assert cause(Clue("x", "layer_norm", "X", outlier=40.0, reads=frozenset({"add"}))) == ""

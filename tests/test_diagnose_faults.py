@@ -1,0 +1,119 @@
+"""A fault planted in an artifact of each format is named first by diagnose, and the tables have the same rows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import diagnosed
+import numpy as np
+import pytest
+
+from edgecompress.model import Artifact
+
+pytestmark = pytest.mark.slow
+torch = pytest.importorskip("torch")
+
+RUNTIMES = {"onnx": "onnxruntime", "litert": "litert_torch", "executorch": "executorch", "coreml": "coremltools"}
+FAULTY = "depth"  # the layer whose channels are exchanged
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where what the tests share is made."""
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def given(folder: Path) -> dict[str, Artifact]:
+    """The source and its data."""
+    return {
+        "source": diagnosed.program(diagnosed.net(), folder / "source"),
+        "samples": diagnosed.samples(folder / "data"),
+    }
+
+
+def turned_round(made: Any) -> Any:
+    """The net with the channels of one layer in the reverse order."""
+    layer = getattr(made, FAULTY)
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight.flip(0))
+    return made
+
+
+def broken(artifact: Artifact, out: Path) -> Artifact:
+    """The artifact with the bytes of one layer's weights exchanged for those of another one's, as it stores them."""
+    shutil.copytree(artifact.path, out)
+    orders = (lambda w: w, lambda w: w.transpose(1, 2, 3, 0))  # torch's and TFLite's
+    weight = getattr(diagnosed.net(), FAULTY).weight.detach().numpy()
+    for file in artifact.files():
+        data = file.read_bytes()
+        for order in orders:
+            right, wrong = (np.ascontiguousarray(order(w)).tobytes() for w in (weight, weight[::-1]))
+            data = data.replace(right, wrong)
+        (out / file.relative_to(artifact.path)).write_bytes(data)
+    made = Artifact(out, artifact.kind, artifact.inputs, artifact.outputs, artifact.facts).write()
+    assert made.sha256 != artifact.sha256, "its weights are not there as they were"
+    return made
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def pair(request: Any, folder: Path, given: dict[str, Artifact]) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """A runtime, the diagnosis of its sound artifact, and that of the broken one."""
+    runtime = request.param
+    pytest.importorskip(RUNTIMES[runtime])
+    place = folder / runtime
+    source = {**given, "before": given["source"]}
+    sound = diagnosed.stage(f"runtimes.{runtime}:export", {"model": given["source"]}, place / "sound")
+    if runtime == "executorch":  # its files are packed for the processor: the fault goes in before
+        before = diagnosed.program(turned_round(diagnosed.net()), place / "before")
+        faulty = diagnosed.stage(f"runtimes.{runtime}:export", {"model": before}, place / "faulty")
+    else:
+        before, faulty = given["source"], broken(sound, place / "faulty")
+    found = diagnosed.diagnosed(runtime, {**source, "model": sound}, place / "of-sound")
+    wrong = diagnosed.diagnosed(runtime, {**source, "before": before, "model": faulty}, place / "of-faulty")
+    return runtime, found, wrong
+
+
+def rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(row["name"], row["type"]) for row in facts["layers"]]
+
+
+def test_the_fault_is_named_first_and_a_sound_artifact_has_none(pair: Any) -> None:
+    _, sound, wrong = pair
+    assert (sound["advice"], sound["first"]) == ("", None), diagnosed.told(sound)
+    assert (wrong["advice"], wrong["first"]) == ("fault", FAULTY), diagnosed.told(wrong)
+    assert wrong["same"] == pytest.approx(0, abs=1e-5)
+
+
+def test_the_table_is_that_of_every_other_format(pair: Any) -> None:
+    _, sound, wrong = pair
+    expected = [
+        ("stem", "conv2d"),
+        ("depth", "conv2d"),
+        ("point", "conv2d"),
+        ("add", "add"),
+        ("mean", "mean"),
+        ("head", "linear"),
+    ]
+    assert rows(sound) == rows(wrong) == expected
+    with_taps = [row["name"] for row in sound["layers"] if row["output"]]
+    assert {*diagnosed.LAYERS} <= {*with_taps}, diagnosed.told(sound)
+    assert not sound["unmatched"]
+    for row in sound["layers"]:
+        numbers = [row["sqnr_db"], row["own_sqnr_db"], row["growth_db"]]
+        assert row["reason"] or None not in numbers
+
+
+def test_a_channel_blown_up_and_made_up_for_is_named_under_plain_int8(folder: Path, given: dict[str, Artifact]) -> None:
+    pytest.importorskip("onnxruntime")
+    place = folder / "disaster"
+    source = diagnosed.program(diagnosed.blown_up(diagnosed.net()), place / "source")
+    plain = diagnosed.stage("runtimes.onnx:export", {"model": source}, place / "onnx")
+    inputs = {"model": plain, "samples": given["samples"]}
+    int8 = diagnosed.stage("techniques.ptq_int8:apply", inputs, place / "int8")
+    found = diagnosed.diagnosed("onnx", {**given, "source": source, "model": int8}, place / "diagnosed")
+    assert (found["advice"], found["first"]) == ("equalize", "depth"), diagnosed.told(found)
+    row = next(row for row in found["layers"] if row["name"] == "depth")
+    assert row["channel"] == 3 and row["outlier"] > 30 and row["dtype"] == "uint8"
