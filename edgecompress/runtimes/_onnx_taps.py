@@ -15,13 +15,14 @@ from edgecompress.runtimes._onnx_session import CPU, options
 FILE = "model.onnx"
 WRAPPER = "net."  # what a traced program calls the user's own module
 UNSAFE = re.compile(r"[^\w.-]+")  # in the name of a file
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+QUANTIZE, DEQUANTIZE, DYNAMIC = "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"
 SHAPES = {"Shape", "Size"}  # what is computed from these is no layer's answer
 VIEWS = {  # the same numbers, or some of them
-    *("Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Expand", "Flatten", "Identity", "QuantizeLinear"),
-    *("Dropout", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+    *(QUANTIZE, DEQUANTIZE, DYNAMIC, "Cast", "Dropout", "Expand", "Flatten", "Identity"),
+    *("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
 }
 INTEGER = {"ConvInteger", "MatMulInteger"}  # of dynamic int8: a cast and a scale follow
+RENAMED = {*INTEGER, "DynamicQuantizeLSTM"}  # what dynamic int8 puts "_quant" behind
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul", *INTEGER}
 CLIPS = {"Relu", "Clip"}  # int8 takes these in everywhere
 ACTIVATIONS = {"BatchNormalization", "HardSigmoid", "LeakyRelu", "Sigmoid", "Tanh"}  # ONNX Runtime, into Conv and Gemm
@@ -103,7 +104,7 @@ class _Graph:
         found = {value.name for value in self.proto.input} - {tensor.name for tensor in self.proto.initializer}
         for node in self.proto.node:
             if node.op_type not in SHAPES and found & {*node.input, *_read_inside(node)}:
-                found.update(node.output)
+                found.update(node.output[:1] if node.op_type == DYNAMIC else node.output)  # not its scale
         return found
 
     @cached_property
@@ -151,7 +152,7 @@ class _Graph:
     def name(self, node: Any) -> str:
         """A node's name, as the float graph has it that `skip` is told of."""
         name = str(node.name) or f"{node.op_type}_{self.order[self._made(node)]}"
-        return name.removesuffix("_quant") if node.op_type in INTEGER else name
+        return name.removesuffix("_quant") if node.op_type in RENAMED else name
 
     def words(self, nodes: Sequence[Any]) -> dict[str, str]:
         """A row's words on a layer; its module is that of a weight which is its alone, as torch names those."""
@@ -197,7 +198,7 @@ def _seen(proto: Any, tensors: Sequence[str], model: Artifact) -> dict[str, tupl
     session = _session(proto, tensors)
     values = {v.name: v for v in session.get_outputs() if v.type in FLOATS and v.name in {*tensors}}
     shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in values}
-    for size in sizes:
+    for size in sizes if values else ():
         for name, array in zip(values, _zeros(session, list(values), model, size), strict=True):
             shapes[name].append(array.shape)
     dims = {d.name: d for spec in model.inputs for d in spec.shape if isinstance(d, Dim)}
