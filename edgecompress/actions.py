@@ -122,6 +122,19 @@ def _sensitivity(args: argparse.Namespace) -> Any:
     return analysis.Sensitivity(args.sensitivity, args.structure, layers, levels, args.items)
 
 
+def diagnose(args: argparse.Namespace) -> int:
+    """Finds the layer at which an artifact leaves its source."""
+    from edgecompress import console, findings
+
+    screen = console.open(args)
+    more = {key: value for key, value in _asked(args).items() if key != "only"}
+    asked = findings.Asked(args.variant, args.artifact, args.items, args.split, args.out)
+    with console.Progress(screen, args) as progress:
+        found = findings.diagnose(args.model, asked, options=_options(args, progress), **more)
+    console.say(args, {**found.facts, "out": str(found.out) if found.out else None}, findings.text(found, args.quiet))
+    return 0
+
+
 def verify(args: argparse.Namespace) -> int:
     """Checks a shipped artifact again."""
     from edgecompress import api, console

@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         _add_run_commands,
         _add_analyze,
+        _add_diagnose,
         _add_artifact_commands,
         _add_comparing,
         _add_history,
@@ -129,7 +130,7 @@ def _add_run_commands(commands: Any) -> None:
         "deploy, and mend each variant that loses more than the budget, rung by rung",
         "guard my_pkg.nets:build --data my_pkg.nets:data --budget items_lost=1\n"
         "guard source.toml --target x86 --only int8,fp32 --budget metric_ratio=1.01\n"
-        "guard source.toml --only int8,fp32 --set 'guard.rungs=[\"calibrate\", \"keep\"]'",
+        'guard source.toml --only int8,fp32 --set \'guard.rungs=["calibrate", "keep"]\'',
     )
     guard.add_argument(
         "--budget", action="append", default=[], metavar="LIMIT=VALUE", help="as --set limits.LIMIT=VALUE; may repeat"
@@ -192,6 +193,38 @@ def _add_analyze(commands: Any) -> None:
     analyze.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too, with the picture")
     analyze.add_argument("--offline", action="store_true", help=OFFLINE_HELP)
     _add_store(analyze)
+
+
+def _add_diagnose(commands: Any) -> None:
+    diagnose = _command(
+        commands,
+        "diagnose",
+        actions.diagnose,
+        "find the layer at which an artifact leaves its source, and say what to do about it",
+        "diagnose --target x86 --variant int8\n"
+        "diagnose my_pkg.nets:build --data my_pkg.nets:data --target ios --variant fp16 --out why\n"
+        "diagnose --artifact dist/x86\n"
+        "diagnose my_pkg.nets:build --data my_pkg.nets:data --artifact theirs.tflite --json",
+    )
+    diagnose.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
+    diagnose.add_argument("--target", help="whose variant: a target's name or TOML file (default: x86)")
+    diagnose.add_argument("--variant", default="", help="which of its variants (default: the first that compresses)")
+    diagnose.add_argument(
+        "--artifact", type=Path, metavar="PATH", help="what a deploy wrote, or a model file, instead of a variant"
+    )
+    diagnose.add_argument("--data", help="as for deploy")
+    diagnose.add_argument("--samples", type=int, metavar="N", help="at most N items per split")
+    diagnose.add_argument("--items", type=int, default=16, metavar="N", help="run the first N items (default: 16)")
+    diagnose.add_argument("--split", choices=("calibrate", "select", "test"), default="calibrate", help="of this split")
+    for name, says in (("threads", "threads of an inference"), ("batch", "items of an inference")):
+        diagnose.add_argument(f"--{name}", type=int, metavar="N", help=f"{says} (default: 1)")
+    diagnose.add_argument("--seed", type=int, metavar="N", help="of everything random (default: 0)")
+    diagnose.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="lay a value over a TOML file's"
+    )
+    diagnose.add_argument("--out", type=Path, metavar="DIR", help="write diagnosis.json and its page there, too")
+    diagnose.add_argument("--offline", action="store_true", help=OFFLINE_HELP)
+    _add_store(diagnose)
 
 
 def _add_sensitivity(command: argparse.ArgumentParser) -> None:

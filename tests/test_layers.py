@@ -44,7 +44,7 @@ LEVELS = (
     "plan",
     "run doctor history scaffold",
     "api listing probe conformance",
-    "analysis compare staircase",
+    "analysis compare findings staircase",
     "compare_page",
     "console",
     "actions",
@@ -52,7 +52,7 @@ LEVELS = (
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
 PLUGINS_MAY = {
-    *("emulated", "errors", "lifeline", "machine", "mil", "model"),
+    *("costs", "emulated", "errors", "lifeline", "machine", "mil", "model"),
     *("openvino_ir", "statistic", "tensors", "tflite_file", "torch_edits", "torch_net", "usercode"),
 }
 FOLDERS = {

@@ -1,0 +1,229 @@
+"""What `diagnose` asks for: a variant's artifact, or one from outside, layer by layer against its source; the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgecompress import api, catalog, diagnosis, listing, plan, registry
+from edgecompress.diagnosis import Subject
+from edgecompress.errors import InputError, StageFailed
+from edgecompress.job import Job, job
+from edgecompress.model import Outcome, Stage
+from edgecompress.plan import Plan, Route
+from edgecompress.routes import TRACE
+from edgecompress.run import Run
+from edgecompress.settings import SPLITS
+
+NAME = "diagnosis"
+GIVEN = "artifact"  # the stage that an artifact from outside stands for
+LOAD = "stages.trace:load"  # what reads a torch net
+HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is diagnosed: a variant of the target (empty: the first that compresses), or an artifact from outside.
+
+    `artifact`: a folder that a deploy wrote, or a model file. `out`: where diagnosis.json goes.
+    """
+
+    variant: str = ""
+    artifact: Path | None = None
+    items: int = diagnosis.ITEMS
+    split: str = diagnosis.SPLIT
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.items < 1:
+            raise InputError(f"--items {self.items}: at least 1")
+        if self.split not in SPLITS:
+            raise InputError(f"--split {self.split}: one of {', '.join(SPLITS)}")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found, as JSON, and the folder that it was written to."""
+
+    facts: Mapping[str, Any]
+    out: Path | None = None
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+def diagnose(
+    model: str | None = None, asked: Asked | None = None, *, options: api.Options | None = None, **more: Any
+) -> Diagnosis:
+    """Which layer of an artifact answers something else than its source, and what to do about it. Raises EdgeError.
+
+    `more` is what `edgecompress.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
+    """
+    asked, options = asked or Asked(), options or api.Options()
+    wanted, walk, subject = (_of_file if asked.artifact else _of_variant)(model, asked, options, more)
+    stages = diagnosis.stages(wanted, NAME, subject, asked.items, asked.split)
+    if not stages:
+        raise InputError(f"diagnose: runtime {subject.runtime} does not tell what its layers answer")
+    walk.stages(stages)
+    title = wanted.source.value.name or Path(wanted.source.value.model).name
+    told = {"source": title, "target": wanted.target.name, "variant": asked.variant, **_facts(walk, NAME)}
+    return Diagnosis(told, _written(told, asked.out) if asked.out else None, walk.outcomes)
+
+
+def _facts(walk: Run, name: str) -> dict[str, Any]:
+    outcome = walk.outcomes[name]
+    if outcome.artifact is None:
+        raise outcome.error or StageFailed(f"{name}: {outcome.reason}")
+    return dict(outcome.facts)
+
+
+def _written(told: Mapping[str, Any], out: Path) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{NAME}.json").write_text(json.dumps(told, indent=1, allow_nan=False), encoding="utf-8")
+    return out
+
+
+# --------------------------------------------------------------------------- a variant of a target
+
+
+def _of_variant(
+    model: str | None, asked: Asked, options: api.Options, more: Mapping[str, Any]
+) -> tuple[Job, Run, Subject]:
+    """The walk up to the variant's artifact."""
+    whole = job(model, **more)
+    compressed = [v.name for v in whole.target.value.variant if v.compress]
+    name = asked.variant or next(iter(compressed), whole.target.value.variant[0].name)
+    wanted = job(model, **{**more, "only": [name]})
+    steps = plan.deploy(wanted)
+    route = steps.routes[0]
+    walk = api.begin(wanted, options, f"diagnose>{wanted.source.path}>{wanted.target.path}")
+    walk.stages([step for step in steps.stages if step.name in _needed(steps, route.artifact)])
+    _facts(walk, route.artifact)
+    return wanted, walk, subject(route, steps)
+
+
+def subject(route: Route, steps: Plan) -> Subject:
+    """What is diagnosed of a route: its artifact, against the last program in float on the way to it."""
+    stages = _by_name(steps)
+    last, at = stages[route.artifact], route.artifact
+    before = last.inputs["model"] if last.call.endswith(":export") else ""
+    while stages[at].call != TRACE and at != "source":
+        at = stages[at].inputs["model"]
+    kind, reader = ("program", "") if at != "source" else _kind(stages["source"])
+    export = tuple(route.variant.export.items()) if before else ()
+    return Subject(route.runtime, route.artifact, at, kind, before, reader, export)
+
+
+def _by_name(steps: Plan) -> dict[str, Stage]:
+    return {step.name: step if isinstance(step, Stage) else step.stage for step in steps.stages}
+
+
+def _needed(steps: Plan, name: str) -> set[str]:
+    """The steps that lead to one, and the data."""
+    stages, found, queue = _by_name(steps), set[str](), [name, "data"]
+    while queue:
+        at = queue.pop()
+        if at in stages and at not in found:
+            found.add(at)
+            queue += stages[at].inputs.values()
+    return found
+
+
+def _kind(load: Stage) -> tuple[str, str]:
+    """The kind of the source, and the runtime that runs it where it is no torch net."""
+    if load.call == LOAD:
+        return ("module" if catalog.is_factory(str(load.options["model"])) else "program"), ""
+    reader = load.call.split(":")[0].removeprefix("runtimes.")
+    if not hasattr(registry.load("runtimes", reader), "tapped"):
+        raise InputError(f"diagnose: runtime {reader}, which runs the source, does not tell what its layers answer")
+    return "file", reader
+
+
+# --------------------------------------------------------------------------- an artifact from outside
+
+
+def _of_file(
+    model: str | None, asked: Asked, options: api.Options, more: Mapping[str, Any]
+) -> tuple[Job, Run, Subject]:
+    """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
+    assert asked.artifact
+    place = asked.artifact.resolve()
+    shipped = api.shipped(place) if place.is_dir() else None
+    origin = shipped[2] if shipped else {}
+    if model is None and origin:
+        model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
+    wanted = job(model, **{"target": origin.get("target", "x86"), **more})
+    walk = api.begin(wanted, options, f"diagnose>{place}")
+    front = [stage for stage in plan.front(wanted) if stage.name in ("data", "source")]
+    if shipped:
+        walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", shipped[0])
+        runtime, reading = api.runtime_of(shipped[0], origin.get("runtime", "")), []
+    else:
+        runtime = _reader(place)
+        reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_code=True)]
+    walk.stages([*front, *reading])
+    kind, reader = _kind(next(stage for stage in front if stage.name == "source"))
+    return wanted, walk, Subject(runtime, GIVEN, "source", kind, "", reader)
+
+
+def _reader(file: Path) -> str:
+    """The runtime that reads such a file and tells what its layers answer."""
+    catalog.check_file(file, "model file")
+    known = {m.SUFFIX: name for name, m in registry.every("runtimes") if m.SUFFIX and hasattr(m, "tapped")}
+    if file.suffix not in known:
+        raise InputError(f"{file}: diagnose reads {', '.join(sorted(known))} files, or a folder that a deploy wrote")
+    return known[file.suffix]
+
+
+# --------------------------------------------------------------------------- text
+
+
+def text(found: Diagnosis, brief: bool = False) -> str:
+    """The layers in the order of computing, those at fault marked; then the sentence. `brief`: that alone."""
+    facts = found.facts
+    parts = [] if brief else ["\n".join(_lines(facts))]
+    parts.append(str(facts["says"]))
+    return "\n\n".join([*parts, *([f"written: {found.out}"] if found.out else [])])
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    tapped = [row for row in facts["layers"] if row["output"]]
+    rest = len(facts["layers"]) - len(tapped)
+    same = "nothing" if not facts["same"] else f"{100 * facts['same']:.2g} %"
+    title = f"{facts['source']}, {facts['runtime']}, {facts['items']} items of {facts['split']}; SQNR in dB"
+    lines = [f"  {line}" for line in listing.aligned([HEAD, *(_cells(row, facts["culprits"]) for row in tapped)])]
+    ends = [f"  output {o['name']}: {_number(o['sqnr_db'], 'identical')} dB" for o in facts["outputs"]]
+    notes = [f"  {rest} layers have no output of their own in the artifact"] if rest else []
+    notes += [f"  no layer of the source: {', '.join(facts['unmatched'])}"] if facts["unmatched"] else []
+    return [title, *lines, *ends, *notes, f"  tapping it changes its answers by {same}"]
+
+
+def _cells(row: Mapping[str, Any], culprits: Sequence[str]) -> tuple[str, ...]:
+    own = (
+        "exact"
+        if row["own_sqnr_db"] is None and "own error: identical" in row["reason"]
+        else _number(row["own_sqnr_db"])
+    )
+    return (
+        "→" if row["name"] in culprits else "",
+        str(row["name"]),
+        str(row["operator"]),
+        str(row["dtype"]),
+        own,
+        _number(row["sqnr_db"], "exact" if row["reason"].startswith("identical") else "–"),
+        _number(row["growth_db"]),
+        "–" if row["effect"] is None else f"{row['effect']:.2g}",
+        _range(row["range"]),
+        f"{row['not_finite']} not finite" if row["not_finite"] else _range(row["found"]),
+        _number(row["outlier"]),
+        "–" if not row["clipped"] else f"{row['clipped']:.2%}",
+    )
+
+
+def _number(value: float | None, missing: str = "–") -> str:
+    return missing if value is None else f"{value:.1f}"
+
+
+def _range(ends: Sequence[float]) -> str:
+    return f"{ends[0]:.3g} .. {ends[1]:.3g}"
