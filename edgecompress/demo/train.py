@@ -5,8 +5,6 @@ Deterministic on one machine: one thread, one seed. The test split is used once,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -55,10 +53,9 @@ def accuracy(model: torch.nn.Module, split: str) -> float:
         return float((model.eval()(x).argmax(1) == y).float().mean())
 
 
-def train() -> Any:
-    """The net after EPOCHS of SGD with momentum on a one-cycle schedule."""
+def train(model: torch.nn.Module) -> torch.nn.Module:
+    """The model after EPOCHS of SGD with momentum on a one-cycle schedule."""
     x, y = tensors("train")
-    model = net.untrained()
     steps = EPOCHS * -(-len(x) // BATCH)
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
@@ -80,7 +77,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     split_images()
-    model = train()
+    model = train(net.untrained())
     save_file(model.state_dict(), net.WEIGHTS)
     print(f"select {accuracy(model, 'select'):.4f}  test {accuracy(model, 'test'):.4f}")
 
