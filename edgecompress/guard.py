@@ -18,6 +18,7 @@ from edgecompress.fit import shares, turns
 from edgecompress.job import Job
 from edgecompress.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.settings import Limits, Variant
+from edgecompress.stages import metrics
 
 SPLIT = "select"
 GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
@@ -320,7 +321,7 @@ class Guard:
         table = {**table, "runtime": self._runtime, "variant": self.variant.name}
         if best.over is None:
             return Choice("", best.reason, table)
-        where = f"after {len(tried) - 1} more rungs" if len(tried) > 1 else "as it is"
+        where = f"{len(tried)} artifacts tried" if len(tried) > 1 else "as it is"
         if best.inside:
             return Choice(best.stage, f"{best.label}: inside the budget on {SPLIT}, {where}", table)
         return Choice(best.stage, f"{best.label}: the nearest to the budget on {SPLIT}, {where}", table)
@@ -359,19 +360,9 @@ def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
                 yield limit - output[name] if output[name] is not None else math.inf
 
 
-def lost(metric: Table | None) -> float | None:
-    """What a verdict's metric says is lost: a share of the items, or how much larger or lower the number became."""
-    m = metric or {}
-    if m.get("net_lost") is not None:
-        return float(m["net_lost"] / m["n"])
-    if m.get("ratio") is not None:
-        return float(m["ratio"] - 1)
-    return float(m["before"] - m["after"]) if None not in (m.get("before"), m.get("after")) else None
-
-
 def told(choice: Choice, metric: Table | None) -> str:
     """How a ladder ended, and the part of the plain artifact's loss, both on the split that judges, that it mends."""
-    plain, ours = lost(choice.table["plain_test"]), lost(metric)
+    plain, ours = metrics.lost(choice.table["plain_test"]), metrics.lost(metric)
     if not plain or plain < 0 or ours is None:
         return choice.reason
     return f"{choice.reason}; of what {PLAIN} loses on test it recovers {100 * (1 - ours / plain):.0f} %"

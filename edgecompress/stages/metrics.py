@@ -197,6 +197,19 @@ def compare(metric: Metric, before: Array, after: Array) -> dict[str, Any]:
     return {**found, **changed(before, after)}
 
 
+def lost(found: Mapping[str, Any] | None, gross: bool = False) -> float | None:
+    """What a comparison says is lost: a share of the items, how much an error grew, or a metric of one's own fell.
+
+    `gross`: items gained do not make up for any. None where nothing was compared.
+    """
+    m = found or {}
+    if m.get("net_lost") is not None:
+        return float((m["items_lost"] if gross else m["net_lost"]) / m["n"])
+    if m.get("ratio") is not None:
+        return float(m["ratio"] - 1)
+    return float(m["before"] - m["after"]) if None not in (m.get("before"), m.get("after")) else None
+
+
 def _shares(before: Array, after: Array) -> dict[str, Any]:
     lost = int(((before == 1) & (after == 0)).sum())
     gained = int(((before == 0) & (after == 1)).sum())

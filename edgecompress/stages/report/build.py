@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.model import Artifact, Request
-from edgecompress.stages.report import deltas, evidence, fits, gains, pareto, passes, place, roofline, variants, words
+from edgecompress.stages.report import (
+    deltas,
+    evidence,
+    fits,
+    gains,
+    ladders,
+    pareto,
+    passes,
+    place,
+    roofline,
+    variants,
+    words,
+)
 from edgecompress.stages.report.numbers import cleaned
 
 SCHEMA = "edgecompress/stages/report/1"
@@ -38,6 +50,7 @@ def report(request: Request) -> Report:
         "variants": variants.table(request),
         "fits": fits.of_options(options),
     }
+    found["ladders"] = ladders.of_options(options, found["variants"])
     roofs = passes.answers(found, "roofline")
     for v in found["variants"]:
         v["roofline"] = roofline.joined(inputs.get(f"{v['name']}/artifact"), roofs.get(v["name"]))

@@ -12,6 +12,7 @@ from edgecompress.stages.report import (
     deltas,
     fits,
     gains,
+    ladders,
     pareto,
     pass_figures,
     power,
@@ -59,7 +60,7 @@ def every(report: Report) -> list[Figure]:
     """All figures, in the order of the page."""
     own: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators)
     others = (counts.figure, roofline.figure, power.energy, power.traces)
-    smaller = (compression.figure, gains.figure, fits.figure, training.figure)
+    smaller = (compression.figure, gains.figure, fits.figure, training.figure, ladders.figure)
     return [
         *(make(report) for make in (*own, *smaller, *others)),
         pareto.figure(report, report["pareto"]),

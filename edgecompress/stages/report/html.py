@@ -14,6 +14,7 @@ from edgecompress.stages.report import (
     figures,
     fits,
     gains,
+    ladders,
     pareto,
     pass_tables,
     place,
@@ -183,6 +184,7 @@ def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
         ("What was compressed", compression.table, ("compressed",), parts),
         ("How the strength was found", fits.table, ("fits",), (fits.trials, fits.saved)),
         ("Training", training.table, ("training",), (training.epochs,)),
+        ("What the guard mended", ladders.table, ("ladders",), (ladders.rungs, ladders.layers)),
     ):
         if table(report).rows:
             near = _titled(report, fits.neighbours) if table is fits.table else []

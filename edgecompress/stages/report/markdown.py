@@ -12,6 +12,7 @@ from edgecompress.stages.report import (
     estimates,
     fits,
     gains,
+    ladders,
     pareto,
     pass_tables,
     place,
@@ -49,6 +50,9 @@ COMPRESSED = (
     fits.saved,
     training.table,
     training.epochs,
+    ladders.table,
+    ladders.rungs,
+    ladders.layers,
 )
 LOOKS = (
     pass_tables.said,
