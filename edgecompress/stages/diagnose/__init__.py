@@ -47,7 +47,7 @@ def run(request: Request) -> Artifact:
 def facts(found: Passed) -> dict[str, Any]:
     """The outputs, the rows and the verdict of what was passed over."""
     table = [rows.row(layer, found.layers) for layer in found.layers]
-    clues = [clue for layer in found.layers if (clue := rows.clue(layer))]
+    clues = [clue for layer in found.layers if (clue := rows.clue(layer, found.layers))]
     verdict = words.judged(clues, _least(found.outputs.values()))
     return {
         "outputs": [{"name": name, "sqnr_db": power.sqnr_db} for name, power in found.outputs.items()],

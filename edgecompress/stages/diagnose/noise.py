@@ -110,6 +110,12 @@ class Tally:
         return min(1.0, self.cut_noise / self.whole.noise) if self.whole.noise else 0.0
 
     @property
+    def rounding(self) -> float | None:
+        """Noise over signal of eight bits over the whole range: step^2 / 12 for each value (Bennett 1948)."""
+        step = (max(self.most, 0.0) - min(self.least, 0.0)) / STEPS
+        return self.values * step**2 / 12 / self.whole.signal if self.whole.signal else None
+
+    @property
     def outlier(self) -> tuple[float | None, int | None]:
         """The largest channel's maximum over that of the median channel, and which one it is."""
         import numpy as np

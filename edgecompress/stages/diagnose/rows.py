@@ -93,19 +93,25 @@ def _growth(found: Found, every: Sequence[Found]) -> tuple[float | None, str]:
     return (here - max(known), "") if known else (None, "what it reads has no noise" if before else FIRST)
 
 
-def clue(found: Found) -> Clue | None:
-    """What the advice goes by; None of a layer without a tap."""
+def clue(found: Found, every: Sequence[Found]) -> Clue | None:
+    """What the advice goes by; None of a layer without a tap.
+
+    Where a layer's own error is not known, what its noise is above that of what it reads stands for it.
+    """
     place, tap, tally = found.place, found.tap, found.tally
     if tap is None or tally is None:
         return None
     outlier, channel = tally.outlier
+    before = max((every[index].ratio or 0.0 for index in place.before), default=0.0)
+    added = max(0.0, (found.ratio or 0.0) - before)
+    computed = bool(tally.own.signal)
     return Clue(
         place.name,
         place.type,
         str(tap["operator"]),
-        own=tally.own.ratio if tally.own.signal else None,
-        explained=found.explained,
-        effect=found.effect,
+        own=tally.own.ratio if computed else added,
+        explained=found.explained if computed else tally.rounding,
+        effect=found.effect if computed else added,
         clipped=tally.clipped,
         clipped_share=tally.clipped_share,
         wide=tally.wide,
