@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgecompress.errors import InputError, StageFailed
 
+ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid"}  # what a kernel computes with what is before it
 RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
 
 
@@ -45,3 +46,17 @@ def matching(file: Path, patterns: Sequence[str]) -> list[str]:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def with_activations(file: Path, names: Sequence[str]) -> list[str]:
+    """Those nodes, each followed by the activation that alone reads it: what is kept in float is kept to its end."""
+    import onnx
+
+    graph = onnx.load_model(file).graph
+    nodes = {node.name: node for node in graph.node}
+    found = []
+    for name in names:
+        readers = [n for n in graph.node if nodes[name].output[0] in n.input]
+        fused = readers[0].name if len(readers) == 1 and readers[0].op_type in ACTIVATIONS else ""
+        found += [n for n in (name, fused) if n and n not in found]
+    return found

@@ -13,7 +13,7 @@ from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.techniques import _ranges
 from edgecompress.techniques._calibration import inputs_of, skipping, spread
-from edgecompress.techniques._onnx_graph import matching, prepare
+from edgecompress.techniques._onnx_graph import matching, prepare, with_activations
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,7 @@ def apply(request: Request) -> Artifact:
 
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
-        skipped = matching(prepared, options.skip)
+        skipped = with_activations(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
