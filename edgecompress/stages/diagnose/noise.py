@@ -86,7 +86,7 @@ class Tally:
         largest = np.abs(fine).max(axis=axes)
         self.channels = largest if self.channels is None else np.maximum(self.channels, largest)
         flat = np.abs(fine).reshape(-1)
-        self.sizes.append(flat[:: max(1, flat.size // POINTS)])
+        self.sizes.append(flat[:: max(1, flat.size // POINTS)].copy())  # a view would keep all of it
 
     def _cut(self, source: Array, found: Array) -> None:
         import numpy as np
