@@ -20,6 +20,7 @@ import shared_data
 
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 CALIBRATE = 64  # images; the other 436 are the test
+CHOOSE = 200  # up to here, and from CALIBRATE on: images that choose, where some do
 
 
 class Conv(nn.Module):
@@ -96,12 +97,22 @@ def build() -> nn.Module:
 
 def data(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
     """(uint8 [224, 224, 3], class + 1): there are 500 images in all, so some calibrate and the others judge."""
-    with tarfile.open(shared_data.find("data/imagenet_sample_even500.tar")) as tar:
-        names = sorted(tar.getnames())
-    order = [names[i] for i in np.random.default_rng(0).permutation(len(names))]
+    order = _order()
     if split == "test":
         return _images(order[CALIBRATE:])
     return _images(order[:CALIBRATE]) if split in ("calibrate", "select") else None
+
+
+def data_to_choose_by(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
+    """As `data`, with images that only choose: fewer judge."""
+    parts = {"calibrate": (0, CALIBRATE), "select": (CALIBRATE, CHOOSE), "test": (CHOOSE, None)}
+    return _images(_order()[slice(*parts[split])]) if split in parts else None
+
+
+def _order() -> list[str]:
+    with tarfile.open(shared_data.find("data/imagenet_sample_even500.tar")) as tar:
+        names = sorted(tar.getnames())
+    return [names[i] for i in np.random.default_rng(0).permutation(len(names))]
 
 
 def _images(names: list[str]) -> Iterator[tuple[np.ndarray, int]]:

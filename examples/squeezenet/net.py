@@ -21,6 +21,7 @@ import shared_data
 FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))  # squeeze, each expand
 POOLED = (4, 8)  # after these fires, as after the first convolution, comes a max pool
 CALIBRATE = 64  # images; the other 436 are the test
+CHOOSE = 200  # up to here, and from CALIBRATE on: images that choose, where some do
 
 
 class Fire(nn.Module):
@@ -72,12 +73,22 @@ def build() -> nn.Module:
 
 def data(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
     """(uint8 [224, 224, 3], class): there are 500 images in all, so some calibrate and the others judge."""
-    with tarfile.open(shared_data.find("data/imagenet_sample_even500.tar")) as tar:
-        names = sorted(tar.getnames())
-    order = [names[i] for i in np.random.default_rng(0).permutation(len(names))]
+    order = _order()
     if split == "test":
         return _images(order[CALIBRATE:])
     return _images(order[:CALIBRATE]) if split in ("calibrate", "select") else None
+
+
+def data_to_choose_by(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
+    """As `data`, with images that only choose: fewer judge."""
+    parts = {"calibrate": (0, CALIBRATE), "select": (CALIBRATE, CHOOSE), "test": (CHOOSE, None)}
+    return _images(_order()[slice(*parts[split])]) if split in parts else None
+
+
+def _order() -> list[str]:
+    with tarfile.open(shared_data.find("data/imagenet_sample_even500.tar")) as tar:
+        names = sorted(tar.getnames())
+    return [names[i] for i in np.random.default_rng(0).permutation(len(names))]
 
 
 def _images(names: list[str]) -> Iterator[tuple[np.ndarray, int]]:

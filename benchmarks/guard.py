@@ -1,0 +1,180 @@
+"""What the accuracy guard mends on real nets, and on one made for int8 to break: rungs, budget, latency, wall time.
+
+    python benchmarks/guard.py [--profile quick] [--only resnet20,...] [--store FOLDER] [--json FILE]
+
+Rungs are chosen on the split "select", and what was chosen is judged on "test". Each net is deployed twice: the second
+run must find everything stored. Exit 1 where a promise is not kept. MobileNetV2 and SqueezeNet have 500 images in all:
+64 calibrate, 136 choose, 300 judge, and not one of those may be lost, which is stricter than one of 500.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import edgecompress
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+INSIDE = 3  # of the real nets, at least, end inside their budget
+RECOVERED = 0.5  # of plain int8's loss, at least, by one that does not
+DISASTER = 0.2  # top-1 that plain int8 loses on the net made for that, at least
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A net, the target whose budget it is held to, and what is laid over them."""
+
+    source: str
+    target: str = "images"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+FEW = {"settings": {"limits.items_lost": 0}, "asked": {"data": "net:data_to_choose_by"}}
+REAL = {
+    "resnet20": Subject("resnet20/source.toml"),
+    "mobilenetv2": Subject("mobilenetv2/source.toml", **FEW),
+    "squeezenet": Subject("squeezenet/source.toml", **FEW),
+    "textgenrnn": Subject("textgenrnn/source.toml", "text"),
+}
+MADE = {"disaster": Subject("depthwise/source.toml", settings={"limits.items_lost": 3})}
+SUBJECTS = {**REAL, **MADE}
+
+
+@dataclass(frozen=True)
+class Found:
+    """How one net ended: its ladder as the report has it, and what two runs took."""
+
+    net: str
+    ladder: Mapping[str, Any]
+    inside: bool
+    metric: Mapping[str, Any]
+    speedup: float | None  # over fp32
+    wall_s: float
+    again_s: float
+    ran_again: Sequence[str]
+    device: Mapping[str, Any]
+
+
+def main() -> int:
+    """Deploys the nets one after the other, and prints what their reports say."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--profile", default="quick")
+    arguments.add_argument("--only", default="", help="nets, separated by commas")
+    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
+    arguments.add_argument("--out", type=Path, default=Path("dist/guard"))
+    arguments.add_argument("--json", type=Path, help="also write the figures there")
+    asked = arguments.parse_args()
+    every = [found(net, asked) for net in SUBJECTS if not asked.only or net in asked.only.split(",")]
+    said = broken(every)
+    show(every, said)
+    if asked.json:
+        asked.json.write_text(json.dumps([vars(f) for f in every], indent=1) + "\n", encoding="utf-8")
+    return 1 if said else 0
+
+
+def found(net: str, asked: argparse.Namespace) -> Found:
+    """One net, twice."""
+    begin = time.monotonic()
+    result = deployed(net, asked)
+    wall_s = time.monotonic() - begin
+    again = deployed(net, asked)
+    report = result.read_report()
+    variant = next(v for v in report["variants"] if v["name"] == "int8")
+    speeds = {v["name"]: v["numbers"]["latency"]["value"] for v in report["variants"]}
+    ran = [name for name, outcome in again.outcomes.items() if outcome.why_run != "hit" and outcome.status != "lost"]
+    return Found(
+        net,
+        report["ladders"][0],
+        variant["verdict"] != "lost" and result.exit_code == 0,
+        (variant["verify"] or {}).get("metric") or {},
+        speeds["fp32"] / speeds["int8"] if speeds["int8"] and speeds["fp32"] else None,
+        wall_s,
+        time.monotonic() - begin - wall_s,
+        ran,
+        {key: report["environment"].get(key) for key in MACHINE},
+    )
+
+
+def deployed(net: str, asked: argparse.Namespace) -> Any:
+    """The guard's own command, as Python has it."""
+    subject = SUBJECTS[net]
+    options = edgecompress.Options(store=asked.store, out=asked.out / net)
+    target = str(HERE / "guard" / f"{subject.target}.toml")
+    more = {"settings": dict(subject.settings), "profile": asked.profile, **subject.asked}
+    return edgecompress.deploy(str(EXAMPLES / subject.source), target, options=options, **more)
+
+
+def broken(every: Sequence[Found]) -> list[str]:
+    """The promises that are not kept."""
+    said = [f"{f.net}: the second run ran {', '.join(f.ran_again)}" for f in every if f.ran_again]
+    real = [f for f in every if f.net in REAL]
+    if len(real) == len(REAL) and sum(f.inside for f in real) < INSIDE:
+        said.append(f"{sum(f.inside for f in real)} of the real nets end inside the budget, promised {INSIDE}")
+    for f in real:
+        if not f.inside and (f.ladder["recovered"] or 0) < RECOVERED:
+            said.append(f"{f.net}: recovers {percent(f.ladder['recovered'])} of plain int8's loss, promised half")
+    for f in (f for f in every if f.net in MADE):
+        if not f.inside or f.ladder["plain_loss"] < DISASTER or (f.speedup or 0) <= 1:
+            said.append(f"{f.net}: plain int8 loses {percent(f.ladder['plain_loss'])}, ends at {f.metric}, {f.speedup}")
+    return said
+
+
+def show(every: Sequence[Found], said: Sequence[str]) -> None:
+    """A line per net, a table per ladder, what is not kept, and the machine."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=150)
+    table = Table(title="Plain int8 and what the guard made of it, judged on test")
+    for column in ("net", "n", "plain loses", "ends at", "it loses", "budget", "inside", "recovered", "speed-up"):
+        table.add_column(column)
+    table.add_column("wall, again")
+    for f in every:
+        end = next((r["label"] for r in f.ladder["rungs"] if r["chosen"]), "")
+        losses = (percent(f.ladder[key]) for key in ("plain_loss", "loss", "limit"))
+        plain, ours, limit = losses
+        walls = f"{f.wall_s / 60:.1f} min, {f.again_s:.1f} s"
+        speed = "" if f.speedup is None else f"{f.speedup:.2f}x"
+        inside = "yes" if f.inside else "no"
+        items = str(f.metric.get("n", ""))
+        cells = (f.net, items, plain, end, ours, limit, inside, percent(f.ladder["recovered"]), speed, walls)
+        table.add_row(*cells)
+    console.print(table)
+    for f in every:
+        console.print(rungs(f))
+    for text in said:
+        console.print(f"NOT KEPT: {text}", markup=False)
+    console.print(every[0].device if every else {})
+
+
+def rungs(f: Found) -> Any:
+    """A ladder as a table."""
+    from rich.table import Table
+
+    table = Table(title=f"{f.net}: the ladder, on select")
+    for column in ("rung", "loses", "SQNR dB", "latency, plain = 1", "note"):
+        table.add_column(column)
+    for r in f.ladder["rungs"]:
+        near = "" if r["sqnr_db"] is None else f"{r['sqnr_db']:.1f}"
+        ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}"
+        note = ", ".join(filter(None, ("chosen" if r["chosen"] else "", r["reason"])))
+        table.add_row(r["label"], percent(r["loss"]), near, ratio, note)
+    return table
+
+
+def percent(share: float | None) -> str:
+    """`1.2 %`."""
+    return "" if share is None else f"{100 * share:.2g} %"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
