@@ -67,16 +67,22 @@ def _card(artifact: Artifact) -> dict[str, Any]:
 
 
 def save(
-    net: Any, request: Request, edits_made: Sequence[torch_edits.Edit], facts: Mapping[str, Any] | None = None
+    net: Any,
+    request: Request,
+    edits_made: Sequence[torch_edits.Edit],
+    facts: Mapping[str, Any] | None = None,
+    factory_reference: str = "",
 ) -> Artifact:
     """`net` as the "module" in `request.out`, with the ends of the request's model and its edits, then `edits_made`.
 
-    Raises StageFailed for weights that are not finite: a technique broke them.
+    `factory_reference`: another factory's net, which has `edits_made` alone. Raises StageFailed for weights that are
+    not finite: a technique broke them.
     """
     model = request.model
+    built_by = factory_reference or reference(model)
     if why := unsound(net):
-        raise StageFailed(f"{reference(model)}: {why}")
-    write(net, request.out, reference(model), [*edits(model), *edits_made])
+        raise StageFailed(f"{built_by}: {why}")
+    write(net, request.out, built_by, [*([] if factory_reference else edits(model)), *edits_made])
     return Artifact(request.out, "module", model.inputs, model.outputs, dict(facts or {})).write()
 
 

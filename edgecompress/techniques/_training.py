@@ -97,9 +97,11 @@ class Training:
     size: int  # of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # {"epoch", "lr", "loss", "select"} of each epoch
     last: Any = None  # the loss of the last step, a tensor
+    part: int = 0  # which one it is of `parts` trainings, one after the other: generations
+    parts: int = 1
 
     def __post_init__(self) -> None:
-        self.pace = Pace(self.options.epochs * self.steps)
+        self._set_off(0)
 
     @property
     def options(self) -> Any:
@@ -110,6 +112,15 @@ class Training:
     def steps(self) -> int:
         """Batches of an epoch."""
         return self.items.count // self.size
+
+    def _set_off(self, done: int) -> None:
+        """The pace from here, so many epochs of this part being done."""
+        each = self.options.epochs * self.steps
+        self.pace = Pace(self.parts * each, self._at(done))
+
+    def _at(self, epoch: int, steps: int = 0) -> int:
+        """Steps that are done of all parts, after epochs of this one and steps of the next."""
+        return int(self.part * self.options.epochs + epoch) * self.steps + steps
 
     # ------------------------------------------------------------------ a step
 
@@ -172,7 +183,7 @@ class Training:
         done = len(self.history)
         if done:
             self._say(f"going on after epoch {done} of {self.options.epochs}, from its checkpoint")
-        self.pace = Pace(self.options.epochs * self.steps, done * self.steps)
+        self._set_off(done)
         return done
 
     def ended(self, net: Any, optimizer: Any, *others: Any, loss: float | None = None) -> None:
@@ -185,7 +196,7 @@ class Training:
         rate = float(optimizer.param_groups[0]["lr"])
         self.history.append({"epoch": epoch, "lr": rate, "loss": loss, "select": self.judged(net)})
         self._keep(checkpoint.State(net, optimizer, others))
-        self.progress(epoch / self.options.epochs, self._words(epoch, loss) + self.pace.left(epoch * self.steps))
+        self._told(self._at(epoch), self._words(epoch, loss))
 
     def progress(self, fraction: float, what: str) -> None:
         """Tells whoever waits: the part that is done, 0..1, and words."""
@@ -239,8 +250,10 @@ class Training:
             return
         loss = None if self.last is None else float(self.last)
         self._check(loss, epoch + 1)
-        done = epoch * self.steps + steps
-        self.progress(done / self.pace.total, self._words(epoch + 1, loss) + self.pace.left(done))
+        self._told(self._at(epoch, steps), self._words(epoch + 1, loss))
+
+    def _told(self, done: int, words: str) -> None:
+        self.progress(done / self.pace.total, words + self.pace.left(done))
 
     def _check(self, loss: float | None, epoch: int) -> None:
         if loss is not None and not math.isfinite(loss):
@@ -250,7 +263,8 @@ class Training:
             )
 
     def _words(self, epoch: int, loss: float | None) -> str:
-        words = f"epoch {epoch} of {self.options.epochs}"
+        words = f"generation {self.part + 1} of {self.parts}, " if self.parts > 1 else ""
+        words += f"epoch {epoch} of {self.options.epochs}"
         words += "" if loss is None else f", loss {loss:.3f}"
         select = self.history[-1]["select"] if self.history else None
         if select is None or self.metric is None:
@@ -261,7 +275,7 @@ class Training:
         if self.request.keep is None:
             return {}
         try:
-            return checkpoint.load(self.request.keep, state, self._of())
+            return checkpoint.load(self.request.keep / self._run, state, self._of())
         except checkpoint.Damaged as error:
             self._say(f"beginning anew: the checkpoint cannot be used: {error}")
             return {}
@@ -272,19 +286,26 @@ class Training:
             return
         if log.available():
             named = {"train/loss": newest["loss"], "train/lr": newest["lr"], f"select/{self.metric}": newest["select"]}
-            log.write(keep, newest["epoch"], {tag: value for tag, value in named.items() if value is not None})
-        checkpoint.save(keep, state, {"of": self._of(), "history": self.history})
+            told = {tag: value for tag, value in named.items() if value is not None}
+            log.write(keep / log.FOLDER / self._run, newest["epoch"], told)
+        checkpoint.save(keep / self._run, state, {"of": self._of(), "history": self.history})
+
+    @property
+    def _run(self) -> str:
+        """The folder of this part, below what is kept and below the log."""
+        return f"generation-{self.part + 1}" if self.parts > 1 else ""
 
     def _of(self) -> str:
         """Which training this is: its inputs, options, seed and device."""
         request = self.request
         shas = {role: artifact.sha256 for role, artifact in sorted(request.inputs.items())}
-        return f"{shas} {request.options} seed {request.context.seed} {self.device.type} {self.amp}"
+        which = f"{request.options} seed {request.context.seed} part {self.part}"
+        return f"{shas} {which} {self.device.type} {self.amp}"
 
     def _say(self, words: str) -> None:
         """To the listener, and to the stage's log."""
-        print(f"finetune: {words}", file=sys.stderr, flush=True)
-        self.progress(0.0, words)
+        print(f"training: {words}", file=sys.stderr, flush=True)
+        self.progress(self._at(0) / self.pace.total, words)
 
 
 # --------------------------------------------------------------------------- our own loop

@@ -67,9 +67,10 @@ class State:
 
 
 def save(folder: Path, state: State, card: Mapping[str, Any]) -> None:
-    """Writes the checkpoint of `folder` anew, with one rename; `card` is given back by `load`."""
+    """Writes the checkpoint of `folder`, which it makes, anew, with one rename; `card` is given back by `load`."""
     from safetensors.torch import save_file
 
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = state.tensors()
     whole = {**card, "numbers": state.numbers(), "shapes": _shapes(tensors)}
     part = folder / f"{FILE}.{os.getpid()}.part"

@@ -17,12 +17,12 @@ def available() -> bool:
     return importlib.util.find_spec("tensorboard") is not None
 
 
-def write(keep: Path, step: int, values: Mapping[str, float]) -> None:
-    """Adds numbers under their tags, at a step (epochs that are done), to the log in `keep`."""
+def write(folder: Path, step: int, values: Mapping[str, float]) -> None:
+    """Adds numbers under their tags, at a step (epochs that are done), to the log in `folder`, which it makes."""
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    file = keep / FOLDER / FILE
+    file = folder / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = [summary_pb2.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
     events = [event_pb2.Event(wall_time=time.time(), step=step, summary=summary_pb2.Summary(value=parts))]

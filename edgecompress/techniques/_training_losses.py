@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +31,18 @@ def distillation(student: Any, teacher: Any, temperature: float) -> Any:
     return temperature**2 * each.sum(dim=-1).mean()
 
 
+def ensemble(teachers: Sequence[Any], temperature: float) -> Any:
+    """Logits whose softened probabilities are the mean of the teachers'; all [..., classes].
+
+    softmax(found / T) = mean of softmax(teacher / T): an ensemble as in Hinton, Vinyals & Dean 2015, section 1;
+    of one teacher they are its own logits, but for a number that is added to all of a row.
+    """
+    import torch
+
+    soft = torch.stack([torch.log_softmax(teacher / temperature, dim=-1) for teacher in teachers])
+    return temperature * (soft.logsumexp(dim=0) - math.log(len(teachers)))
+
+
 @dataclass(frozen=True)
 class Objective:
     """`kind` on the labels of the first output, and `distill` (0..1) of the way to the unpruned net's outputs."""
@@ -46,11 +59,21 @@ class Objective:
         that do not fit the output.
         """
         if taught is None:
-            return self._error(answers[self.outputs[0]], labels)
+            return self.error(answers[self.outputs[0]], labels)
         if labels is None:
-            return self._distance(answers, taught)
-        error = self._error(answers[self.outputs[0]], labels)
-        return (1 - self.distill) * error + self.distill * self._distance(answers, taught)
+            return self.distance(answers, taught)
+        error = self.error(answers[self.outputs[0]], labels)
+        return (1 - self.distill) * error + self.distill * self.distance(answers, taught)
+
+    def together(self, answers: Sequence[Named]) -> Named:
+        """What several nets teach: of classes the mean of their softened probabilities, of all else their mean."""
+        if len(answers) == 1:
+            return answers[0]
+        found = {name: sum(each[name] for each in answers) / len(answers) for name in self.outputs}
+        if self.kind == "cross_entropy":
+            first = self.outputs[0]
+            found[first] = ensemble([each[first] for each in answers], self.temperature)
+        return found
 
     def metric(self, against_labels: bool) -> str:
         """What `scores` counts: top1, agreement (shares, higher is better), mse or distance (lower)."""
@@ -68,7 +91,8 @@ class Objective:
         best = wanted if taught is None else wanted.argmax(dim=-1)
         return (answers[first].argmax(dim=-1) == best).float().reshape(len(best), -1).mean(dim=1)
 
-    def _error(self, output: Any, labels: Any) -> Any:
+    def error(self, output: Any, labels: Any) -> Any:
+        """That of the first output on the labels; raises InputError for labels that do not fit it."""
         from torch.nn import functional
 
         _check(self.kind, output, labels)
@@ -76,7 +100,8 @@ class Objective:
             return functional.mse_loss(output, labels.float())
         return functional.cross_entropy(output.flatten(0, -2), labels.long().flatten())
 
-    def _distance(self, answers: Named, taught: Named) -> Any:
+    def distance(self, answers: Named, taught: Named) -> Any:
+        """To what was taught: of classes the softened divergence, of all else the mean squared error."""
         return sum(self._distances(answers, taught))
 
     def _distances(self, answers: Named, taught: Named) -> Iterator[Any]:
