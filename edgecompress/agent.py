@@ -2,8 +2,8 @@
 
     python -m edgecompress.agent REQUEST.json
 
-The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact` (mode turns: `artifacts`, by label),
-`samples`, `split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`,
+The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact` (modes turns and
+taps: `artifacts`, by label), `samples`, `split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`,
 `root` (of /sys), `out` (empty: the request's own folder), `tied` (the end of stdin ends the agent; else it ends itself
 after `deadline_s`).
 The answer is `result.json` in `out`; exit 1 and {"error": message, "class": name} when it went wrong.
@@ -179,21 +179,22 @@ def _items(spec: TensorSpec, value: Any, batch: int) -> Any:
 
 
 def taps(asked: Asked, out: Path) -> Answer:
-    """Every output for the first `items` of a split, whole: row k of SPLIT/OUTPUT.npy is what batch k gave."""
+    """Every output of each of `artifacts` for the first `items`, as LABEL/SPLIT/OUTPUT.npy: row k is batch k's, whole."""
     import numpy as np
 
     runtime = _runtime(asked)
-    model = Artifact.read(Path(asked["artifact"]))
-    opened = runtime.open(model, asked["threads"])
-    writer = tensors.Appender(out / asked["split"])
-    for inputs in _feed(asked, model, asked["items"]):
-        result = opened.run(inputs)
-        writer.append({s.name: tensors.real(np.asarray(result[s.name]), s)[None] for s in model.outputs})
-    writer.close()
-    opened.close()
-    if not writer.count:
-        raise InputError(f"{asked['samples']}: split '{asked['split']}' is empty; give it at least one item")
-    return {"runs": writer.count, "batch": _batch(model, asked["batch"]), "environment": _environment(asked, runtime)}
+    for label, place in asked["artifacts"].items():
+        model = Artifact.read(Path(place))
+        opened = runtime.open(model, asked["threads"])
+        writer = tensors.Appender(out / label / asked["split"])
+        for inputs in _feed(asked, model, asked["items"]):
+            result = opened.run(inputs)
+            writer.append({s.name: tensors.real(np.asarray(result[s.name]), s)[None] for s in model.outputs})
+        writer.close()
+        opened.close()
+        if not writer.count:
+            raise InputError(f"{asked['samples']}: split '{asked['split']}' is empty; give it at least one item")
+    return {"environment": _environment(asked, runtime)}
 
 
 # --------------------------------------------------------------------------- mode session

@@ -109,7 +109,7 @@ def test_the_table_is_that_of_every_other_format(pair: Any) -> None:
 def test_a_channel_blown_up_and_made_up_for_is_named_under_plain_int8(folder: Path, given: dict[str, Artifact]) -> None:
     pytest.importorskip("onnxruntime")
     place = folder / "disaster"
-    source = diagnosed.program(diagnosed.blown_up(diagnosed.net()), place / "source")
+    source = diagnosed.program(diagnosed.Chain(100.0), place / "source")
     plain = diagnosed.stage("runtimes.onnx:export", {"model": source}, place / "onnx")
     inputs = {"model": plain, "samples": given["samples"]}
     int8 = diagnosed.stage("techniques.ptq_int8:apply", inputs, place / "int8")

@@ -30,16 +30,12 @@ def run(request: Request) -> Artifact:
         )
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {options['runtime']}")
-        twin = taps.ask(request, "tapped", options["runtime"], Path(scratch) / "tapped")
-        plain = taps.ask(request, "model", options["runtime"], Path(scratch) / "model")
+        twin, plain = taps.ask(request, ("tapped", "model"), options["runtime"], Path(scratch) / "artifact")
         same = relative_rms(plain.outputs.values(), twin.outputs.values())
         request.progress(0.2, "comparing")
-        if options["source_runtime"]:
-            found = files.against(
-                taps.ask(request, "source", options["source_runtime"], Path(scratch) / "source"), twin
-            )
-        else:
-            found = passes.over(request, twin)
+        if reader := options["source_runtime"]:
+            (ours,) = taps.ask(request, ("source",), reader, Path(scratch) / "source")
+        found = files.against(ours, twin) if reader else passes.over(request, twin)
     told = {key: options[key] for key in ("runtime", "items", "split")}
     return Artifact(request.out, KIND, facts={**told, "same": same, **facts(found)}).write()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,17 +35,17 @@ class Answers:
     taps: tuple[Tap, ...] = ()
 
 
-def ask(request: Request, role: str, runtime: str, out: Path) -> Answers:
-    """Runs the input `role` by `runtime` on the first items of the split; the arrays lie below `out`.
+def ask(request: Request, roles: Sequence[str], runtime: str, out: Path) -> list[Answers]:
+    """Runs the inputs `roles` by `runtime` on the first items of the split; the arrays lie below `out`.
 
-    Raises StageFailed where the runtime does not run it.
+    Raises StageFailed where the runtime does not run one.
     """
-    model, options, context = request.inputs[role], request.options, request.context
-    out.mkdir(parents=True)
+    options, context = request.options, request.context
+    out.mkdir()
     asked = {
         "mode": "taps",
         "runtime": {"name": runtime, "module": registry.load("runtimes", runtime).__name__},
-        "artifact": str(model.path),
+        "artifacts": {role: str(request.inputs[role].path) for role in roles},
         "samples": str(request.inputs["samples"].path),
         "split": options["split"],
         "items": options["items"],
@@ -53,7 +53,7 @@ def ask(request: Request, role: str, runtime: str, out: Path) -> Answers:
         "batch": context.batch,
     }
     dispatch.ask(registry.load("transports", "host").connect({}), asked, out, DEADLINE_S)
-    return _read(model, Artifact(out, "taps"), options["split"])
+    return [_read(request.inputs[role], Artifact(out / role, "taps"), options["split"]) for role in roles]
 
 
 def _read(model: Artifact, folder: Artifact, split: str) -> Answers:
