@@ -2,10 +2,10 @@
 
     python -m edgecompress.agent REQUEST.json
 
-The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact` (modes turns and
-taps: `artifacts`, by label), `samples`, `split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options}, `device`,
-`root` (of /sys), `out` (empty: the request's own folder), `tied` (the end of stdin ends the agent; else it ends itself
-after `deadline_s`).
+The request is JSON: `mode` (one of MODES), `runtime` {name, module}, `artifact` (modes turns and taps: `artifacts`, by
+label), `samples`, `split`, `threads`, `batch`, `profile`, `sensors` [{name, module}], `pass` {name, module, options},
+`device`, `root` (of /sys), `out` (empty: the request's own folder), `tied` (the end of stdin ends the agent; else it
+ends itself after `deadline_s`).
 The answer is `result.json` in `out`; exit 1 and {"error": message, "class": name} when it went wrong.
 The same file runs on the host, a board, an emulator: Python 3.10 and the standard library (numpy for the arrays).
 """
@@ -179,7 +179,7 @@ def _items(spec: TensorSpec, value: Any, batch: int) -> Any:
 
 
 def taps(asked: Asked, out: Path) -> Answer:
-    """Every output of each of `artifacts` for the first `items`, as LABEL/SPLIT/OUTPUT.npy: row k is batch k's, whole."""
+    """All outputs of each of `artifacts` for the first `items`, as LABEL/SPLIT/OUTPUT.npy: row k is of batch k."""
     import numpy as np
 
     runtime = _runtime(asked)

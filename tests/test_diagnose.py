@@ -102,7 +102,7 @@ def test_a_tally_tells_ranges_channels_and_what_was_cut() -> None:
     tally.add(source, found)
     assert (tally.low, tally.high, tally.least, tally.bad) == (-1, 1, -1, 0)
     assert tally.most == source.max()
-    assert 0.1 < tally.clipped < 0.3 and tally.clipped_share == pytest.approx(1)
+    assert 0.1 < tally.cut.share < 0.3 and tally.cut.part == pytest.approx(1)
     ratio, channel = tally.outlier
     assert channel == 2 and ratio and ratio > 20
 

@@ -51,6 +51,42 @@ class Power:
 
 
 @dataclass
+class Cut:
+    """What lay beyond the artifact's extremes, and was cut off there."""
+
+    values: int = 0
+    cut: int = 0
+    noise: float = 0.0
+    all_noise: float = 0.0
+
+    def add(self, wanted: Array, found: Array, ends: tuple[float, float]) -> None:
+        """One run."""
+        import numpy as np
+
+        low, high = ends
+        step = (high - low) / STEPS
+        over = (found >= high) & (wanted > high + step)
+        under = (found <= low) & (wanted < low - step)
+        fine = np.isfinite(wanted) & np.isfinite(found)
+        squares = (found[fine].astype(np.float64) - wanted[fine]) ** 2
+        cut = (over | under)[fine]
+        self.values += wanted.size
+        self.cut += int(cut.sum())
+        self.noise += float(squares[cut].sum())
+        self.all_noise += float(squares.sum())
+
+    @property
+    def share(self) -> float:
+        """Of the values."""
+        return self.cut / self.values if self.values else 0.0
+
+    @property
+    def part(self) -> float:
+        """Of the noise."""
+        return self.noise / self.all_noise if self.all_noise else 0.0
+
+
+@dataclass
 class Tally:
     """Of one layer: how far the artifact is from the source in all (`whole`), and by its own fault (`own`).
 
@@ -64,9 +100,8 @@ class Tally:
     own: Power = field(default_factory=Power)
     runs: int = 0
     bad: int = 0  # runs in which the artifact is not finite, and the source is
-    values: int = 0
-    cut: int = 0
-    cut_noise: float = 0.0
+    cut: Cut = field(default_factory=Cut)  # of the source
+    own_cut: Cut = field(default_factory=Cut)  # of what the artifact's own inputs give
     least: float = math.inf
     most: float = -math.inf
     channels: Any = None  # the largest magnitude in each channel of the source
@@ -79,7 +114,7 @@ class Tally:
         self.runs += 1
         self.bad += int((~np.isfinite(found) & np.isfinite(source)).any())
         self.whole.add(source, found)
-        self._cut(source, found)
+        self.cut.add(source, found, (self.low, self.high))
         fine = np.where(np.isfinite(source), source, 0.0)
         self.least, self.most = min(self.least, float(fine.min())), max(self.most, float(fine.max()))
         axes = tuple(a for a in range(fine.ndim) if a != self.axis % max(fine.ndim, 1))
@@ -88,32 +123,16 @@ class Tally:
         flat = np.abs(fine).reshape(-1)
         self.sizes.append(flat[:: max(1, flat.size // POINTS)].copy())  # a view would keep all of it
 
-    def _cut(self, source: Array, found: Array) -> None:
-        import numpy as np
-
-        step = (self.high - self.low) / STEPS
-        over = (found >= self.high) & (source > self.high + step)
-        under = (found <= self.low) & (source < self.low - step)
-        cut = (over | under) & np.isfinite(source)
-        self.values += cut.size
-        self.cut += int(cut.sum())
-        self.cut_noise += float(((found[cut] - source[cut]).astype(np.float64) ** 2).sum())
-
-    @property
-    def clipped(self) -> float:
-        """The share of values at the artifact's extremes that lie beyond them in the source."""
-        return self.cut / self.values if self.values else 0.0
-
-    @property
-    def clipped_share(self) -> float:
-        """The part of the noise that those make."""
-        return min(1.0, self.cut_noise / self.whole.noise) if self.whole.noise else 0.0
+    def add_own(self, computed: Array, found: Array) -> None:
+        """One run: what the source computes from the artifact's inputs, and what the artifact did."""
+        self.own.add(computed, found)
+        self.own_cut.add(computed, found, (self.low, self.high))
 
     @property
     def rounding(self) -> float | None:
         """Noise over signal of eight bits over the whole range: step^2 / 12 for each value (Bennett 1948)."""
         step = (max(self.most, 0.0) - min(self.least, 0.0)) / STEPS
-        return self.values * step**2 / 12 / self.whole.signal if self.whole.signal else None
+        return self.cut.values * step**2 / 12 / self.whole.signal if self.whole.signal else None
 
     @property
     def outlier(self) -> tuple[float | None, int | None]:

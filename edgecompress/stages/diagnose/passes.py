@@ -154,7 +154,7 @@ def _add_run(source: Source, pairs: Sequence[Pair], values: Values, run: tuple[i
         put_in[pair.node] = torch.where(torch.isfinite(given), given, wanted).to(wanted.dtype)
     for node, computed in source.fed(leaves, put_in):
         pair = by_node[node]
-        pair.tally.own.add(computed.numpy(), put_in[node].numpy())
+        pair.tally.add_own(computed.numpy(), put_in[node].numpy())
         if index < EFFECTS:
             _add_effect(source, pair, values, put_in[node] - computed)
         if index == 0:

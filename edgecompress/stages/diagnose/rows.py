@@ -73,7 +73,7 @@ def row(found: Found, every: Sequence[Found]) -> Row:
         "outlier": outlier,
         "channel": channel,
         "not_finite": tally.bad,
-        "clipped": tally.clipped,
+        "clipped": tally.cut.share,
         "reason": "; ".join(dict.fromkeys(filter(None, reasons))),
     }
 
@@ -105,6 +105,7 @@ def clue(found: Found, every: Sequence[Found]) -> Clue | None:
     before = max((every[index].ratio or 0.0 for index in place.before), default=0.0)
     added = max(0.0, (found.ratio or 0.0) - before)
     computed = bool(tally.own.signal)
+    cut = tally.own_cut if computed else tally.cut
     return Clue(
         place.name,
         place.type,
@@ -112,8 +113,8 @@ def clue(found: Found, every: Sequence[Found]) -> Clue | None:
         own=tally.own.ratio if computed else added,
         explained=found.explained if computed else tally.rounding,
         effect=found.effect if computed else added,
-        clipped=tally.clipped,
-        clipped_share=tally.clipped_share,
+        clipped=cut.share,
+        clipped_share=cut.part,
         wide=tally.wide,
         outlier=outlier,
         channel=channel,

@@ -10,6 +10,7 @@ FINE_DB = 30.0  # an output so near to the source's is that of a sound int8 file
 BEYOND_DB = 10.0  # own noise so far above what eight bits explain is no rounding,
 APART_DB = 12.0  # where the other layers' is so far below that:
 FEW = 0.1  # such layers are few of all, else the whole file is of fewer bits
+HEARD = 0.1  # of the largest effect at the output: what does less than that is not what is wrong
 MOST = 0.6  # of the noise at the output: whose it is
 UNLIKE = 8.0  # a channel's maximum over the median channel's, from which on one scale is too coarse for the others
 WIDE = 4.0  # the largest magnitude over that of 99.9 % of the values: few values take most of the range
@@ -23,6 +24,7 @@ PRODUCTS = {"linear", "matmul", "addmm", "mm", "bmm"}
 class Clue:
     """What is known of one layer. Ratios are noise over signal; None: not known.
 
+    `clipped`: the share of values cut off at the artifact's extremes, `clipped_share` theirs of the layer's noise;
     `explained`: the own noise of eight bits, one range per tensor. `effect`: at the net's output, by this layer alone.
     """
 
@@ -47,10 +49,11 @@ class Clue:
 
     @property
     def beyond_db(self) -> float | None:
-        """Its own noise over what eight bits explain, in decibels."""
-        if not self.own:
-            return None if self.own is None else -math.inf
-        return 10 * math.log10(self.own / max(self.explained or 0.0, 1e-12))
+        """Its own noise, but for what was cut off, over what eight bits explain, in decibels."""
+        if self.own is None:
+            return None
+        left = self.own * (1 - self.clipped_share if self.clipped < ALL_CUT else 1)
+        return 10 * math.log10(left / max(self.explained or 0.0, 1e-12)) if left > 0 else -math.inf
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def _overflow(broken: Sequence[Clue]) -> Verdict:
 def faults(clues: Sequence[Clue]) -> list[Clue]:
     """The few layers whose own noise is far above what eight bits explain, and far above every other layer's.
 
-    What ranges cut off explains itself, and files of four bits are noisy everywhere.
+    What ranges cut off explains itself, files of four bits are noisy everywhere, and little noise is no fault.
     """
     known = [c for c in clues if c.beyond_db is not None]
     order = sorted(known, key=lambda c: -(c.beyond_db or 0.0))
@@ -106,7 +109,8 @@ def faults(clues: Sequence[Clue]) -> list[Clue]:
         assert last is not None and following is not None
         if last >= BEYOND_DB and last - following >= APART_DB:
             found = order[:count]
-    return [c for c in clues if c in found and not _cut_off(c)]
+    largest = max((c.effect or 0.0 for c in clues), default=0.0)
+    return [c for c in clues if c in found and (c.effect or 0.0) >= HEARD * largest]
 
 
 def _fault(wrong: Sequence[Clue]) -> Verdict:
