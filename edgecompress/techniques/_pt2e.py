@@ -44,7 +44,8 @@ def made(library: Any, config: Any) -> Any:
 def quantized(request: Request, quantizer: Any, batches: Sequence[list[int]], skip: Sequence[str]) -> None:
     """Writes the program with the quantize and dequantize operators that `quantizer` wants, its ends as they were.
 
-    `batches`: the items that show the ranges; `skip`: modules that stay in float, as patterns. Raises StageFailed.
+    `batches`: the items that show the ranges; `skip`: patterns of the modules that stay in float, or names of nodes.
+    Raises StageFailed.
     """
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -150,13 +151,14 @@ def _modules(node: Any) -> Iterator[str]:
 
 
 def _named(node: Any, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for name in _modules(node) for pattern in patterns)
+    """Whether it is one of the nodes that are named, or in one of the modules."""
+    return node.name in patterns or any(fnmatch.fnmatchcase(m, pattern) for m in _modules(node) for pattern in patterns)
 
 
 def _check_known(nodes: Sequence[Any], patterns: Sequence[str]) -> None:
-    known = {name for node in nodes for name in _modules(node)}
+    known, own = {name for node in nodes for name in _modules(node)}, {node.name for node in nodes}
     for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
+        if pattern not in own and not fnmatch.filter(known, pattern):
             raise InputError(f"skip: no module is called '{pattern}'{did_you_mean(pattern, known)}")
 
 

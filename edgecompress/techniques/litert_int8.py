@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques import _litert
-from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques import _litert, _litert_weights, _ranges
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
 
 REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
 EXTRA = "litert"
@@ -21,10 +22,9 @@ NEEDS: tuple[str, ...] = ("samples",)
 HUGE = 3e38  # of a value: NaN, infinity, and masks of the smallest float
 MASK = -1000.0  # what goes so far below, and not above, is a mask: on its scale nothing else is left
 MASKING = {"ADD", "MUL", "SUB", "SELECT_V2", "SOFTMAX"}  # what makes one, lays it on, and takes what is masked
-# The axis of a weight along which its outputs lie
-OUTPUTS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 
 Ranges = dict[str, dict[str, Any]]  # tensor -> {"min", "max"}, as the quantizer has them
+Items = Callable[[], Iterator[Mapping[str, Any]]]  # the model's inputs, batch by batch, from the start
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,35 @@ class Options:
     """What is quantized, and by how much data."""
 
     io: Literal["float", "int8"] = "float"  # int8: what a microcontroller's program wants; never of ids
-    # Extremes: on ResNet-20 the quantizer's own moving average of them loses 16 dB.
+    calibrator: _ranges.Calibrator = "minmax"  # on ResNet-20 the quantizer's moving average of extremes loses 16 dB
+    percentile: float = 99.99  # of the values kept inside the range, for "percentile"
+    weight_bits: Literal[8, 4] = 8  # 4: 15 levels, held as int8 all the same: XNNPACK computes no int4 with int8
     samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
     skip: tuple[str, ...] = ()  # operators kept in float, as regular expressions of their outputs' names
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples is at least 1")
+        if not 50 < self.percentile <= 100:
+            raise ValueError("percentile is above 50 and at most 100")
         _litert.check_patterns(self.skip)
+
+
+def rungs(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What else may lose less: the other calibrators; weights are quantized per channel anyway."""
+    return _ranges.rungs(options.get("calibrator", Options.calibrator), _ranges.CALIBRATORS)
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with the operators of those layers of a diagnosis left in float."""
+    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
     """The TFLite model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
 
-    facts: {"samples": items used, "skipped": [operator]}. Raises StageFailed where a tensor is not finite.
+    facts: {"calibrator", "weight_bits", "samples": items used, "skipped": [operator]}.
+    Raises StageFailed where a tensor is not finite.
     """
     options: Options = request.options
     if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
@@ -56,13 +71,21 @@ def apply(request: Request) -> Artifact:
     recipe.add_static_config(".*", _all(), activation_num_bits=8, weight_num_bits=8)
     _litert.keep(recipe, skipped, _litert.ENDS if options.io == "float" else ())
     batches = spread(request, options.samples)
-    ranges = calibrate(data, (inputs_of(request, items) for items in batches), recipe)
+
+    def items() -> Iterator[Mapping[str, Any]]:
+        return (inputs_of(request, batch) for batch in batches)
+
+    extremes = calibrate(data, items(), recipe)
+    skipped += [scope for scope in _masking(data, extremes) if scope not in skipped]
+    _litert.keep(recipe, skipped)
+    request.progress(0.4, "calibrating")
+    ranges = extremes if options.calibrator == "minmax" else cut(data, items, extremes, options)
     request.progress(0.8, "quantizing")
-    masking = [scope for scope in _masking(data, ranges) if scope not in skipped]
-    _litert.keep(recipe, masking)
-    skipped += masking
-    facts = {"samples": len({item for batch in batches for item in batch}), "skipped": skipped}
-    return _litert.artifact(request, _litert.quantized(lifted(data, ranges), recipe, ranges), facts)
+    how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
+    facts = how | {"samples": len({item for batch in batches for item in batch}), "skipped": skipped}
+    few = _litert_weights.rounded(data, options.weight_bits, skipped)
+    made = _litert.quantized(_litert_weights.lifted(few, ranges), recipe, ranges)
+    return _litert.artifact(request, _litert_weights.narrowed(made, options.weight_bits), facts)
 
 
 def _all() -> Any:
@@ -96,6 +119,39 @@ def calibrate(data: bytes, items: Iterator[Mapping[str, Any]], recipe: Any) -> R
     return found
 
 
+def cut(data: bytes, items: Items, extremes: Ranges, options: Options) -> Ranges:
+    """The ranges that the calibrator takes out of histograms between the extremes, filled item by item.
+
+    What no interpreter hands out (the tensors of a loop's body) keeps its extremes.
+    """
+    import numpy as np
+
+    known = {name: (float(ends["min"].flat[0]), float(ends["max"].flat[0])) for name, ends in extremes.items()}
+    histograms = _histograms(data, items, known)
+    found = {
+        name: _ranges.found(options.calibrator, counts, known[name], options.percentile)
+        for name, counts in histograms.items()
+    }
+    return extremes | {n: {"min": np.array([low]), "max": np.array([high])} for n, (low, high) in found.items()}
+
+
+def _histograms(data: bytes, items: Items, extremes: Mapping[str, _ranges.Range]) -> dict[str, Any]:
+    """Counts of the values of each float tensor that an operator of the main graph makes, and of the inputs."""
+    import numpy as np
+    from ai_edge_quantizer.utils import tfl_interpreter_utils as interpreters
+
+    work = interpreters.create_tfl_interpreter(data, use_xnnpack=False, num_threads=1)  # XNNPACK keeps some to itself
+    (signature,) = work.get_signature_list()
+    floats = [d for d in work.get_tensor_details() if d["name"] in extremes and d["dtype"] == np.float32]
+    places = {d["name"]: d["index"] for d in floats}
+    found = {name: np.zeros(_ranges.BINS, np.int64) for name in places}
+    for item in items():
+        interpreters.invoke_interpreter_signature(work, dict(item), signature)
+        for name, index in places.items():
+            found[name] += _ranges.histogram(work.get_tensor(index), extremes[name])
+    return found
+
+
 def _masking(data: bytes, ranges: Ranges) -> Iterator[str]:
     """The operators around attention masks: these stay in float."""
     from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
@@ -112,48 +168,3 @@ def _masking(data: bytes, ranges: Ranges) -> Iterator[str]:
 def _is_mask(extremes: Mapping[str, Any] | None) -> bool:
     low, high = (float(extremes[end].flat[0]) for end in ("min", "max")) if extremes else (0.0, 0.0)
     return low < MASK and -low > 100 * high
-
-
-def lifted(data: bytes, ranges: Ranges) -> bytes:
-    """The file, its dead channels raised so far that their biases fit into 32 bits.
-
-    A channel whose weights are all but zero gets a scale so small that its bias overflows, and what was a constant
-    output becomes another. One weight is raised instead: the output moves by 0.003 % of the bias at most.
-    """
-    import numpy as np
-    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
-
-    copy = bytearray(data)
-    model = files.read_model(copy)  # its arrays are views of the copy
-    for graph in model.subgraphs:
-        for op in graph.operators:
-            kind = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
-            parts = _weighted(model, graph, op) if kind is not None and kind.value in OUTPUTS else None
-            if parts is None or parts[0] not in ranges:
-                continue
-            name, weights, bias = parts
-            step = _step(ranges[name])
-            least = 127 * np.abs(bias) / (step * 2**30) if step else np.zeros_like(bias)
-            channels = np.moveaxis(weights, OUTPUTS[kind.value], 0)
-            for channel in np.flatnonzero(np.abs(channels).reshape(len(channels), -1).max(1) < least):
-                channels[(channel, *(0,) * (channels.ndim - 1))] = least[channel]
-    return bytes(copy)
-
-
-def _weighted(model: Any, graph: Any, op: Any) -> tuple[str, Any, Any] | None:
-    """The input's name, the weights and the bias of an operator that has constant ones."""
-    import numpy as np
-
-    if len(op.inputs) < 3 or op.inputs[2] < 0:
-        return None
-    source, *constants = (graph.tensors[i] for i in op.inputs[:3])
-    data = [model.buffers[tensor.buffer].data for tensor in constants]
-    if any(d is None for d in data) or any(tensor.type for tensor in constants):
-        return None
-    weights, bias = (np.frombuffer(d, np.float32).reshape(t.shape) for d, t in zip(data, constants, strict=True))
-    return source.name.decode(), weights, bias
-
-
-def _step(extremes: Mapping[str, Any]) -> float:
-    """The scale of an activation with those extremes."""
-    return float(max(extremes["max"].flat[0], 0) - min(extremes["min"].flat[0], 0)) / 255

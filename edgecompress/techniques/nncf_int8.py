@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgecompress import openvino_ir
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques import _ranges
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
 
 REQUIRES = ("openvino", "nncf")
 EXTRA = "openvino"
@@ -17,6 +21,7 @@ WRITES = "openvino"
 PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
+CALIBRATORS = ("minmax", "percentile", "mse")  # worth a try, in order; NNCF knows no divergence
 PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
 
 
@@ -28,13 +33,29 @@ class Options:
     samples: int | None = 300  # calibration items at most, evenly spread over the split; None is all
     model_type: Literal["", "transformer"] = ""  # transformer: what attention needs
     # On ResNet-20 extremes keep 7 dB more than NNCF's own mean of them, and no bias correction 5 dB more than "fast".
-    ranges: Literal["minmax", "mean"] = "minmax"
+    # "mean": of the extremes of each item; "percentile": of its quantiles; "mse": NNCF's histogram, the least error.
+    calibrator: Literal["minmax", "mean", "percentile", "mse"] = "minmax"
+    percentile: float = 99.99  # of an item's values kept inside the range, for "percentile"
     bias_correction: Literal["none", "fast", "full"] = "none"
     skip: tuple[str, ...] = ()  # nodes kept in float, as regular expressions of their names
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples is at least 1")
+        if not 50 < self.percentile <= 100:
+            raise ValueError("percentile is above 50 and at most 100")
+
+
+def rungs(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What else may lose less: NNCF's other range estimators, and its full correction of biases."""
+    found = _ranges.rungs(options.get("calibrator", Options.calibrator), CALIBRATORS)
+    corrected = options.get("bias_correction", Options.bias_correction) != "none"
+    return found if corrected else [*found, ("bias correction", {"bias_correction": "full"})]
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with the nodes of those layers of a diagnosis left in float."""
+    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
@@ -98,9 +119,18 @@ def _runs_into_another(node: Any) -> bool:
 
 
 def _advanced(nncf: Any, options: Options) -> Any:
-    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
-
     return nncf.AdvancedQuantizationParameters(
         disable_bias_correction=options.bias_correction == "none",
-        activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX if options.ranges == "minmax" else None,
+        activations_range_estimator_params=_estimator(options),
     )
+
+
+def _estimator(options: Options) -> Any:
+    """How NNCF finds the ranges of activations."""
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet as Known
+
+    names = {"minmax": "MINMAX", "mean": "MEAN_MINMAX", "percentile": "MEAN_QUANTILE", "mse": "HISTOGRAM"}
+    found = copy.deepcopy(getattr(Known, names[options.calibrator]))
+    if options.calibrator == "percentile":
+        found.min.quantile_outlier_prob = found.max.quantile_outlier_prob = (100 - options.percentile) / 200
+    return found

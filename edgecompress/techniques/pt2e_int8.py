@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques import _pt2e
-from edgecompress.techniques._calibration import spread
+from edgecompress.techniques import _pt2e, _ranges
+from edgecompress.techniques._calibration import skipping, spread
 
 REQUIRES = ("torch", "torchao", "executorch>=1.5")
 EXTRA = "executorch"
@@ -17,6 +19,8 @@ WRITES = "program"
 PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
+WEIGHTED = ("conv", "linear", "addmm")  # types of layers that are a module of their own
+
 
 @dataclass(frozen=True)
 class Options:
@@ -24,13 +28,32 @@ class Options:
 
     quantizer: _pt2e.Quantizer = "xnnpack"  # whose kernels it is for: ExecuTorch's XNNPACK delegate, or LiteRT
     per_channel: bool = True  # of weights
-    ranges: Literal["histogram", "minmax"] = "histogram"  # the range of the least error, or the extremes
+    calibrator: Literal["minmax", "mse"] = "mse"  # the extremes, or torchao's histogram: the range of the least error
     samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
-    skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names
+    skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names, or nodes of the graph
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples is at least 1")
+
+
+def rungs(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What else may lose less: torchao's other observer, and a scale for each channel where there is one for all."""
+    finer = [] if options.get("per_channel", Options.per_channel) else [("per channel", {"per_channel": True})]
+    return _ranges.rungs(options.get("calibrator", Options.calibrator), ("minmax", "mse")) + finer
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with those layers of a diagnosis left in float: the module where it is the layer's own, or its node.
+
+    What a module that holds others computes between them (the sum of a shortcut) is a node of the graph.
+    """
+    return skipping(options, (name for layer in layers if (name := _name(layer))))
+
+
+def _name(layer: Mapping[str, Any]) -> str:
+    own = str(layer["type"]).startswith(WEIGHTED)
+    return glob.escape(str(layer["module"])) if own and layer["module"] else str(layer["node"])
 
 
 def apply(request: Request) -> Artifact:
@@ -38,7 +61,7 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     library = _pt2e.library(options.quantizer)
     config = library.get_symmetric_quantization_config(is_per_channel=options.per_channel)
-    if options.ranges == "minmax":
+    if options.calibrator == "minmax":
         config = _extremes(config)
     batches = spread(request, options.samples)
     _pt2e.quantized(request, _pt2e.made(library, config), batches, options.skip)

@@ -67,7 +67,7 @@ def rungs(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The options with the nodes of those layers of a diagnosis left in float."""
-    return skipping(options, (glob.escape(layer["operator"]) for layer in layers))
+    return skipping(options, (glob.escape(name) for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
