@@ -1,9 +1,11 @@
-"""TFLite files as bytes: whether one is sound, its ends as specs, its ends renamed. No interpreter sees them here."""
+"""TFLite files as bytes: whether one is sound, its ends and operators, its ends edited. No interpreter here."""
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.errors import InputError, StageFailed
@@ -13,7 +15,10 @@ MAGIC = b"TFL3"
 # of TensorType: what a tensor at the ends of a net can be
 DTYPES = ("float32", "float16", "int32", "uint8", "int64", "", "bool", "int16", "", "int8", "float64")
 # Fields of the schema's tables, by their place in a table's index
-TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS = 10, 4, 6, 8
+TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS, SIGNATURE_OUTPUTS = 10, 4, 6, 8, 6
+# An entry of a signature as bytes: its index (of 8 bytes, for a table of 12), then the name and the tensor's number
+ENTRY = struct.Struct("<4HiII")
+FURTHEST = 2**31  # that anything of a flatbuffer lies from its start
 
 # --------------------------------------------------------------------------- a stranger's bytes
 
@@ -28,7 +33,8 @@ def check(data: bytes, where: str) -> None:
     if data[4:8] != MAGIC:
         raise InputError(f"{where}: not a TFLite model; give the path of a .tflite file")
     try:
-        wrong = next(_wrong(schema.ModelT.InitFromPackedBuf(data, 0), len(data)), "")
+        whole = schema.ModelT.InitFromPackedBuf(data, 0)
+        wrong = next(itertools.chain(_wrong(whole, len(data)), _wrong_names(schema.Model.GetRootAs(data))), "")
     except Exception as error:  # struct's, numpy's and flatbuffers' own: all mean an offset that leads nowhere
         raise InputError(f"{where}: truncated or damaged ({_said(error)}); export or copy it again") from error
     if wrong:
@@ -50,8 +56,42 @@ def _wrong(model: Any, size: int) -> Iterator[str]:
             yield "an operator's kind is not there"
         if any(not 0 <= i < len(tensors) for i in _numbers(graph.inputs, graph.outputs)):
             yield "an input or output is not there"
-        if any(not -1 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.inputs, op.outputs)):
-            yield "an operator's tensor is not there"
+        if any(not -1 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.inputs)):
+            yield "an operator's input is not there"
+        if any(not 0 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.outputs)):
+            yield "an operator's output is not there"
+        if any(len(_numbers(q.scale)) not in (0, len(_numbers(q.zeroPoint))) for q in _quantizations(tensors)):
+            yield "a tensor has not as many zero points as scales"
+    for signature in model.signatureDefs or ():
+        if not 0 <= signature.subgraphIndex < len(model.subgraphs or ()):
+            yield "a signature's graph is not there"
+        count = len(model.subgraphs[signature.subgraphIndex].tensors or ())
+        if any(not 0 <= e.tensorIndex < count for e in (*(signature.inputs or ()), *(signature.outputs or ()))):
+            yield "a signature's tensor is not there"
+
+
+def _quantizations(tensors: Sequence[Any]) -> Iterator[Any]:
+    return (tensor.quantization for tensor in tensors if tensor.quantization is not None)
+
+
+def _wrong_names(model: Any) -> Iterator[str]:
+    """Names that the file breaks off in, or that are no text. Its reader cuts them without a word."""
+    for graph in (model.Subgraphs(i) for i in range(model.SubgraphsLength())):
+        for tensor in (graph.Tensors(i) for i in range(graph.TensorsLength())):
+            yield from _wrong_name(tensor._tab, TENSOR_NAME)
+    for signature in (model.SignatureDefs(i) for i in range(model.SignatureDefsLength())):
+        for entry in itertools.chain(*_entries(signature)):
+            yield from _wrong_name(entry._tab, ENTRY_NAME)
+
+
+def _wrong_name(table: Any, field: int) -> Iterator[str]:
+    if offset := table.Offset(field):
+        place = table.Indirect(table.Pos + offset)
+        (length,) = struct.unpack_from("<I", table.Bytes, place)
+        text = table.Bytes[place + 4 : place + 4 + length + 1]
+        if len(text) <= length:
+            yield "it ends within a name"
+        text[:length].decode()  # what is no text raises
 
 
 def _numbers(*lists: Any) -> list[int]:
@@ -69,26 +109,35 @@ def _said(error: Exception) -> str:
 def ends(data: bytes, where: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs and outputs in the file's order, by the names of its signature, or else of its tensors.
 
-    Raises InputError: one holds no numbers.
+    Raises InputError: one holds no numbers, has no name, or shares it with another.
     """
     from ai_edge_litert.schema_py_generated import Model
 
     model = Model.GetRootAs(data)
     graph = model.Subgraphs(0)
-    names = _signature_names(model)
-    return tuple(
-        tuple(_spec(graph.Tensors(index), names[end].get(index, ""), where) for index in _numbers(numbers))
-        for end, numbers in enumerate((graph.InputsAsNumpy(), graph.OutputsAsNumpy()))
-    )  # type: ignore[return-value]
+    sides = zip(_signature_names(model), (graph.InputsAsNumpy(), graph.OutputsAsNumpy()), strict=True)
+    inputs, outputs = (
+        tuple(_end(graph.Tensors(i), names.get(i, []), where) for i in _numbers(numbers)) for names, numbers in sides
+    )
+    for specs in (inputs, outputs):
+        _check_names([spec.name for spec in specs], where)
+    return inputs, outputs
 
 
-def _signature_names(model: Any) -> tuple[dict[int, str], dict[int, str]]:
-    """{tensor: name} of the inputs and of the outputs, as the one signature of the first graph has them."""
-    signatures = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
-    ours = [s for s in signatures if s.SubgraphIndex() == 0]
-    if len(ours) != 1:
-        return {}, {}
-    return tuple({e.TensorIndex(): e.Name().decode() for e in entries} for entries in _entries(ours[0]))  # type: ignore[return-value]
+def _signature_names(model: Any) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+    """{tensor: its names} of the inputs and of the outputs, as the one signature of the first graph has them."""
+    found: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
+    ours = _signatures(model)
+    for names, entries in zip(found, _entries(ours[0]) if len(ours) == 1 else ((), ()), strict=True):
+        for entry in entries:
+            names.setdefault(entry.TensorIndex(), []).append(_text(entry.Name()))
+    return found
+
+
+def _signatures(model: Any) -> list[Any]:
+    """Those of the first graph."""
+    every = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+    return [signature for signature in every if signature.SubgraphIndex() == 0]
 
 
 def _entries(signature: Any) -> tuple[list[Any], list[Any]]:
@@ -96,12 +145,30 @@ def _entries(signature: Any) -> tuple[list[Any], list[Any]]:
     return inputs, [signature.Outputs(i) for i in range(signature.OutputsLength())]
 
 
-def _spec(tensor: Any, name: str, where: str) -> TensorSpec:
-    name = name or (tensor.Name() or b"").decode()
+def _end(tensor: Any, names: list[str], where: str) -> TensorSpec:
+    """The spec of an input or output, by the next of its names in the signature."""
+    spec = _spec(tensor, names.pop(0) if names else "")
+    if not spec.dtype:
+        raise InputError(f"{where}: '{spec.name}' holds no plain numbers; only tensors of numbers can be deployed")
+    return spec
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    wrong = next((name for place, name in enumerate(names) if not name or name in names[:place]), None)
+    if wrong is not None:
+        what = f"two of its ends are called '{wrong}'" if wrong else "one of its ends has no name"
+        raise InputError(f"{where}: {what}; give each its own name, and export it again")
+
+
+def _spec(tensor: Any, name: str = "") -> TensorSpec:
+    """A tensor as the file has it; its dtype is empty where it holds no plain numbers."""
     dtype = DTYPES[tensor.Type()] if tensor.Type() < len(DTYPES) else ""
-    if not dtype:
-        raise InputError(f"{where}: '{name}' holds no plain numbers; only tensors of numbers can be deployed")
-    return TensorSpec(name, tuple(_numbers(tensor.ShapeAsNumpy())), dtype, "", _quantization(tensor))
+    shape = tuple(_numbers(tensor.ShapeAsNumpy()))
+    return TensorSpec(name or _text(tensor.Name()), shape, dtype, "", _quantization(tensor))
+
+
+def _text(name: bytes | None) -> str:
+    return (name or b"").decode(errors="replace")
 
 
 def _quantization(tensor: Any) -> Quantization | None:
@@ -109,62 +176,180 @@ def _quantization(tensor: Any) -> Quantization | None:
     if found is None or not found.ScaleLength():
         return None
     scale = tuple(float(s) for s in found.ScaleAsNumpy())
-    zero = tuple(int(z) for z in found.ZeroPointAsNumpy())
+    zero = tuple(_numbers(found.ZeroPointAsNumpy())) or (0,) * len(scale)
     return Quantization(scale, zero, found.QuantizedDimension() if len(scale) > 1 else None)
+
+
+# --------------------------------------------------------------------------- what it computes
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator: its type, its number in the file, and the numbers of the tensors that it reads and writes."""
+
+    type: str
+    place: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The first graph of a file: its operators in the order of computing, its tensors, the numbers of its ends.
+
+    The dtype of a tensor that holds no plain numbers is "".
+    """
+
+    nodes: tuple[Node, ...]
+    tensors: tuple[TensorSpec, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def graph(data: bytes) -> Graph:
+    """What a sound file computes."""
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    found = model.Subgraphs(0)
+    types = _types(model)
+    operators = (found.Operators(place) for place in range(found.OperatorsLength()))
+    nodes = (
+        Node(types[op.OpcodeIndex()], place, *(tuple(_numbers(v)) for v in (op.InputsAsNumpy(), op.OutputsAsNumpy())))
+        for place, op in enumerate(operators)
+    )
+    tensors = (_spec(found.Tensors(number)) for number in range(found.TensorsLength()))
+    sides = (tuple(_numbers(numbers)) for numbers in (found.InputsAsNumpy(), found.OutputsAsNumpy()))
+    return Graph(tuple(nodes), tuple(tensors), *sides)
+
+
+def _types(model: Any) -> list[str]:
+    """The type of each of a file's kinds of operators, by its number where this schema does not know it.
+
+    Old files have only the deprecated field.
+    """
+    from ai_edge_litert.schema_py_generated import BuiltinOperator
+
+    names = {number: name for name, number in vars(BuiltinOperator).items() if isinstance(number, int)}
+    codes = (model.OperatorCodes(i) for i in range(model.OperatorCodesLength()))
+    numbers = (max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) for code in codes)
+    return [names.get(number, f"BUILTIN_{number}") for number in numbers]
 
 
 def operators(data: bytes) -> dict[str, str]:
     """{name of its first output: "TYPE:number in the file"} of each operator of the first graph, as LiteRT has them."""
-    from ai_edge_litert import schema_py_generated as schema
+    found = graph(data)
+    return {found.tensors[node.writes[0]].name: f"{node.type}:{node.place}" for node in found.nodes if node.writes}
 
-    model = schema.Model.GetRootAs(data)
-    graph = model.Subgraphs(0)
-    types = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
-    found = {}
-    for place in range(graph.OperatorsLength()):
-        code = model.OperatorCodes(graph.Operators(place).OpcodeIndex())
-        kind = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # old files have only the latter
-        output = graph.Tensors(graph.Operators(place).Outputs(0))
-        found[output.Name().decode()] = f"{types[kind]}:{place}"
-    return found
+
+# --------------------------------------------------------------------------- its ends edited
 
 
 def renamed(data: bytes, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> bytes:
-    """The file with its ends called and ordered as in `inputs` and `outputs`: {name in its signature: new name}.
+    """The file with its ends called and ordered as in `inputs` and `outputs`: {its name: new name}.
 
-    The new names stand behind all the rest: no weight moves, so each keeps its alignment. Raises StageFailed.
+    Its names are those of its signature, or else of its tensors. What is new stands behind all the rest: no weight
+    moves, so each keeps its alignment. Raises StageFailed.
     """
     from ai_edge_litert.schema_py_generated import Model
 
     model = Model.GetRootAs(data)
-    graph, found = (
-        model.Subgraphs(0),
-        [{e.Name().decode(): e for e in each} for each in _entries(model.SignatureDefs(0))],
-    )
+    graph = model.Subgraphs(0)
     out = bytearray(data)
-    order = ((GRAPH_OUTPUTS, found[1], outputs), (GRAPH_INPUTS, found[0], inputs))  # a tensor that is both: an input
-    for field, entries, wanted in order:
-        if entries.keys() != wanted.keys():
-            raise StageFailed(f"the TFLite file has {', '.join(entries)} where {', '.join(wanted)} were expected")
-        numbers = [entries[old].TensorIndex() for old in wanted]
-        struct.pack_into(f"<{len(numbers)}i", out, graph._tab.Vector(graph._tab.Offset(field)), *numbers)
-        for (old, new), number in zip(wanted.items(), numbers, strict=True):
-            place = _append(out, new)
-            _point(out, entries[old]._tab, ENTRY_NAME, place)
-            _point(out, graph.Tensors(number)._tab, TENSOR_NAME, place)
+    sides = zip((GRAPH_INPUTS, GRAPH_OUTPUTS), _named(model), (inputs, outputs), strict=True)
+    for field, found, wanted in reversed(list(sides)):  # a tensor that is both: an input
+        if sorted(name for name, *_ in found) != sorted(wanted):
+            names = ", ".join(name for name, *_ in found)
+            raise StageFailed(f"the TFLite file has {names} where {', '.join(wanted)} were expected")
+        ends = {name: (number, places) for name, number, places in found}
+        _point(out, graph._tab, field, _append_numbers(out, [ends[old][0] for old in wanted]))
+        for old, new in wanted.items():
+            text = _append(out, new)
+            for table, name in ends[old][1]:
+                _point(out, table, name, text)
+    return bytes(out)
+
+
+End = tuple[str, int, list[tuple[Any, int]]]  # its name, its tensor's number, the (table, field)s that hold the name
+
+
+def _named(model: Any) -> tuple[list[End], list[End]]:
+    """The inputs and the outputs of the first graph, by the names that `ends` knows."""
+    graph = model.Subgraphs(0)
+    signatures = _signatures(model)
+    if len(signatures) == 1:
+        both = _entries(signatures[0])
+        return tuple(  # type: ignore[return-value]
+            [(_text(e.Name()), e.TensorIndex(), [(e._tab, ENTRY_NAME), _name_of(graph, e.TensorIndex())]) for e in each]
+            for each in both
+        )
+    sides = (_numbers(numbers) for numbers in (graph.InputsAsNumpy(), graph.OutputsAsNumpy()))
+    return tuple([(_text(graph.Tensors(i).Name()), i, [_name_of(graph, i)]) for i in each] for each in sides)  # type: ignore[return-value]
+
+
+def _name_of(graph: Any, number: int) -> tuple[Any, int]:
+    """Where the name of a tensor stands."""
+    return graph.Tensors(number)._tab, TENSOR_NAME
+
+
+def tapped(data: bytes, taps: Mapping[str, int]) -> bytes:
+    """The file with further outputs behind its own: {name in its signatures: number of the tensor}.
+
+    As in `renamed`, what is new stands behind all the rest. Raises StageFailed.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    graph = model.Subgraphs(0)
+    out = bytearray(data)
+    _point(out, graph._tab, GRAPH_OUTPUTS, _append_numbers(out, [*_numbers(graph.OutputsAsNumpy()), *taps.values()]))
+    for signature in _signatures(model):
+        own = [(_text(entry.Name()), entry.TensorIndex()) for entry in _entries(signature)[1]]
+        _point(out, signature._tab, SIGNATURE_OUTPUTS, _append_entries(out, [*own, *taps.items()]))
     return bytes(out)
 
 
 def _append(out: bytearray, text: str) -> int:
     """A string behind the rest, as flatbuffers have them; returns its place."""
     encoded = text.encode()
-    out += b"\0" * (-len(out) % 4)
-    place = len(out)
+    place = _end_of(out)
     out += struct.pack("<I", len(encoded)) + encoded + b"\0"
     return place
 
 
+def _append_numbers(out: bytearray, numbers: Sequence[int]) -> int:
+    place = _end_of(out)
+    out += struct.pack(f"<I{len(numbers)}i", len(numbers), *numbers)
+    return place
+
+
+def _append_entries(out: bytearray, entries: Sequence[tuple[str, int]]) -> int:
+    """A signature's vector of (name, tensor)."""
+    place = _append_numbers(out, [0] * len(entries))
+    for index, (name, number) in enumerate(entries):
+        table = _end_of(out) + 8  # behind its index
+        out += ENTRY.pack(8, 12, 4, 8, 8, 0, number)
+        _refer(out, place + 4 + 4 * index, table)
+        _refer(out, table + 4, _append(out, name))
+    return place
+
+
+def _end_of(out: bytearray) -> int:
+    """The place behind the rest, where a number may stand."""
+    out += b"\0" * (-len(out) % 4)
+    return len(out)
+
+
 def _point(out: bytearray, table: Any, field: int, place: int) -> None:
-    """Makes a field of a table point to `place`."""
-    at = table.Pos + table.Offset(field)
+    """Makes a field of a table point to `place`. Raises StageFailed: the table has no such field."""
+    offset = table.Offset(field)
+    if not offset:
+        raise StageFailed("the TFLite file has an end without a name, or no outputs; export it again")
+    _refer(out, table.Pos + offset, place)
+
+
+def _refer(out: bytearray, at: int, place: int) -> None:
+    """Makes the reference that stands at `at` one to `place`."""
+    if place >= FURTHEST:
+        raise StageFailed("the TFLite file is too large to be edited: over 2 GiB")
     struct.pack_into("<I", out, at, place - at)

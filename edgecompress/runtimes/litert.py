@@ -10,7 +10,7 @@ from typing import Any
 from edgecompress import tflite_file
 from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
-from edgecompress.runtimes import _tflite
+from edgecompress.runtimes import _taps_tflite, _tflite
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
@@ -162,8 +162,13 @@ def read(request: Request) -> Artifact:
 # --------------------------------------------------------------------------- a session
 
 
+def tapped(request: Request) -> Artifact:
+    """The file once more, with the outputs of its layers as further outputs (see `_taps_tflite`)."""
+    return _taps_tflite.tapped(request)
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
     """A session on `threads` threads of the CPU, with XNNPACK where it knows the operators."""
     from ai_edge_litert.interpreter import Interpreter
 
-    return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+    return _tflite.session(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)

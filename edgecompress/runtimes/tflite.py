@@ -7,7 +7,7 @@ from typing import Any
 
 from edgecompress.errors import CheckFailed, InputError, StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import _tflite
+from edgecompress.runtimes import _taps_tflite, _tflite
 
 REQUIRES = ("tflite-runtime",)
 ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built against numpy 1 and breaks with numpy 2
@@ -31,12 +31,17 @@ def read(request: Request) -> Artifact:
     raise InputError(f"{request.options['path']}: the runtime tflite reads no files; the runtime litert does")
 
 
+def tapped(request: Request) -> Artifact:
+    """The file once more, with the outputs of its layers as further outputs (see `_taps_tflite`)."""
+    return _taps_tflite.tapped(request)
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
     """A session on `threads` threads of the CPU. Raises CheckFailed: the file needs a newer runtime, and for what."""
     from tflite_runtime.interpreter import Interpreter
 
     try:
-        return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+        return _tflite.session(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
     except (ValueError, RuntimeError) as error:
         raise _told(str(error)) from error
 
