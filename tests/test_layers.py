@@ -26,7 +26,7 @@ LEVELS = (
     "bundle",
     "dispatch",
     "preprocess usercode",
-    "feeds metrics outputs shipped",
+    "feeds metrics outputs risk shipped",
     "torch_edits",
     "torch_net",
     "data trace",  # from here on: what workers run

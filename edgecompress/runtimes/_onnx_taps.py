@@ -111,10 +111,6 @@ class _Graph:
     def ends(self) -> set[str]:
         return {value.name for value in self.proto.output}
 
-    @cached_property
-    def order(self) -> dict[str, int]:
-        return {self._made(node): index for index, node in enumerate(self.proto.node)}
-
     def taps(self) -> Iterator[_Tap]:
         """The layers' ends, in the order of computing."""
         for node in self.proto.node:
@@ -151,7 +147,7 @@ class _Graph:
 
     def name(self, node: Any) -> str:
         """A node's name, as the float graph has it that `skip` is told of."""
-        name = str(node.name) or f"{node.op_type}_{self.order[self._made(node)]}"
+        name = str(node.name) or f"{node.op_type}_{self._made(node)}"
         return name.removesuffix("_quant") if node.op_type in RENAMED else name
 
     def words(self, nodes: Sequence[Any]) -> dict[str, str]:

@@ -84,6 +84,13 @@ def largest(tallies: Tallies) -> dict[str, Any]:
     return {"tensor": name, "value": tallies[name].largest} if name else {}
 
 
+def share(halves: int, total: int, why: str = "") -> dict[str, Any]:
+    """For the facts: {"macs_half": the share of the MACs in half precision}; None, with the reason, without any."""
+    if total:
+        return {"macs_half": halves / total}
+    return {"macs_half": None, "macs_half_why": why or "nothing in the net multiplies and adds"}
+
+
 # --------------------------------------------------------------------------- which nodes
 
 Judge = Callable[[Sequence[str], int | None], Tallies]  # nodes in fp32, samples at most -> what each output loses

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
 def count(net: Any, run: Callable[[Any], Any]) -> int:
     """The MACs of `run(net)`: products in convolutions, matrices and attention, as `analyze` counts them."""
+    import torch
+
+    recurrent = any(isinstance(module, torch.nn.RNNBase) for module in net.modules())
+    with counting(recurrent) as counted:
+        run(net)
+    return counted()
+
+
+def per_node(graph: Any, inputs: Sequence[Any]) -> dict[str, int]:
+    """The MACs of each node of a torch.fx.GraphModule that has any, for one batch of `inputs`."""
+    import torch
+
+    recurrent = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+    found: dict[str, int] = {}
+
+    class Counting(torch.fx.Interpreter):  # type: ignore[misc]
+        def run_node(self, node: Any) -> Any:
+            before = counted()
+            value = super().run_node(node)
+            found[node.name] = counted() - before
+            return value
+
+    names = {getattr(node.target, "_opname", "") for node in graph.graph.nodes}
+    with counting(bool(names & recurrent)) as counted:
+        Counting(graph).run(*inputs, enable_io_processing=False)
+    return {name: macs for name, macs in found.items() if macs}
+
+
+@contextmanager
+def counting(recurrent: bool) -> Iterator[Callable[[], int]]:
+    """Counts what torch computes inside: the MACs so far. `recurrent`: there are cells, whose kernels hide theirs."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
@@ -21,12 +53,10 @@ def count(net: Any, run: Callable[[Any], Any]) -> int:
     aten = torch.ops.aten
     more = {aten.mv: vector, aten._scaled_dot_product_flash_attention_for_cpu: attention}
     counter = FlopCounterMode(display=False, custom_mapping=more)
-    plain = not any(isinstance(module, torch.nn.RNNBase) for module in net.modules())
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # fused kernels hide their products
     try:
-        with torch.backends.mkldnn.flags(enabled=plain), torch.no_grad(), counter:
-            run(net)
+        with torch.backends.mkldnn.flags(enabled=not recurrent), torch.no_grad(), counter:
+            yield lambda: int(counter.get_total_flops()) // 2
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    return int(counter.get_total_flops()) // 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from edgecompress.errors import InputError, StageFailed
 
@@ -60,3 +62,31 @@ def with_activations(file: Path, names: Sequence[str]) -> list[str]:
         fused = readers[0].name if len(readers) == 1 and readers[0].op_type in ACTIVATIONS else ""
         found += [n for n in (name, fused) if n and n not in found]
     return found
+
+
+def order_as(file: Path, source: Path) -> None:
+    """Brings the nodes of `file` into the order in which `source` computes the same tensors: tools sort them anew.
+
+    A node that `source` has not comes right before the first one that needs it.
+    """
+    import onnx
+
+    model, first = onnx.load_model(file), onnx.load_model(source)
+    rank = {tensor: index for index, node in enumerate(first.graph.node) for tensor in node.output}
+    nodes = list(model.graph.node)
+    if any(attribute.HasField("g") for node in nodes for attribute in node.attribute):
+        return  # a loop's body reads tensors by their names
+    makers = {tensor: index for index, node in enumerate(nodes) for tensor in node.output}
+    ranks = [min((rank.get(tensor, len(rank)) for tensor in node.output), default=len(rank)) for node in nodes]
+    waiting = sorted(range(len(nodes)), key=ranks.__getitem__, reverse=True)
+    done: dict[int, Any] = {}
+    while waiting:
+        ahead = [makers[t] for t in nodes[waiting[-1]].input if t in makers and makers[t] not in done]
+        if ahead:
+            waiting += reversed(ahead)
+        else:
+            index = waiting.pop()
+            done.setdefault(index, copy.deepcopy(nodes[index]))
+    del model.graph.node[:]
+    model.graph.node.extend(done.values())
+    onnx.save_model(model, file)

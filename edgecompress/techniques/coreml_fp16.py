@@ -15,7 +15,7 @@ from edgecompress import mil
 from edgecompress.errors import StageFailed
 from edgecompress.mil import convert
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques import _half
+from edgecompress.techniques import _half, _mil_macs
 from edgecompress.techniques._calibration import inputs_of, spread
 from edgecompress.techniques._coreml import first_line
 
@@ -54,8 +54,8 @@ class Options:
 def apply(request: Request) -> Artifact:
     """The package in half precision; inputs: "model", "samples" (the calibrate split).
 
-    facts: {"kept": what operators in fp32 make, "largest": {"tensor", "value"}, "samples"}; "lost" where that does
-    not mend it.
+    facts: {"kept": what operators in fp32 make, "macs_half": share of the MACs in half precision, "largest":
+    {"tensor", "value"}, "samples"}; "lost" where that does not mend it.
     """
     options: Options = request.options
     batches = spread(request, options.samples)
@@ -69,6 +69,7 @@ def apply(request: Request) -> Artifact:
     convert.save(trial.halved(kept), request.out)
     facts: dict[str, Any] = {
         "kept": [name for name in trial.names if name in kept],
+        **_share(request.out / convert.FILE),
         "largest": _half.largest(ranges),
         "samples": len({item for batch in batches for item in batch}),
     }
@@ -76,6 +77,15 @@ def apply(request: Request) -> Artifact:
     lost = _half.why_lost(outputs, options.floor_db) or none
     facts |= {"lost": lost} if lost else {}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _share(file: Path) -> dict[str, Any]:
+    """The share of the MACs of a package that are computed in half precision, for the facts."""
+    try:
+        macs = _mil_macs.by_dtype(convert.program(file))
+    except ValueError as error:
+        return _half.share(0, 0, str(error))
+    return _half.share(macs.get("fp16", 0), sum(macs.values()))
 
 
 class _Trial:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress import costs
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.techniques import _half
@@ -60,7 +61,8 @@ class Options:
 def apply(request: Request) -> Artifact:
     """The ONNX model in half precision; inputs: "model", "samples" (the calibrate split).
 
-    facts: {"kept": nodes in fp32, "largest": {"tensor", "value"}, "samples"}; "lost" where that does not mend it.
+    facts: {"kept": nodes in fp32, "macs_half": share of the MACs in half precision, "largest": {"tensor", "value"},
+    "samples"}; "lost" where that does not mend it.
     """
     import onnx
 
@@ -81,11 +83,19 @@ def apply(request: Request) -> Artifact:
     onnx.save_model(half, request.out / "model.onnx")
     facts: dict[str, Any] = {
         "kept": [node.name for node in nodes if node.name in kept],
+        **_share(request),
         "largest": _half.largest(ranges),
         "samples": len({item for batch in batches for item in batch}),
         **({"lost": lost} if (lost := _half.why_lost(outputs, options.floor_db) or _nothing(half)) else {}),
     }
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _share(request: Request) -> dict[str, Any]:
+    """The share of the MACs of what was written that are computed in half precision, for the facts."""
+    written = Artifact(request.out, WRITES, request.model.inputs, request.model.outputs)
+    found = costs.total(written, request.context.batch)
+    return _half.share((found["macs_of"] or {}).get("float16", 0), found["macs"] or 0, found["why"])
 
 
 def _fixed(model: Any, options: Options, folder: Path) -> set[str]:

@@ -13,7 +13,7 @@ from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.techniques import _ranges
 from edgecompress.techniques._calibration import inputs_of, skipping, spread
-from edgecompress.techniques._onnx_graph import matching, prepare, with_activations
+from edgecompress.techniques._onnx_graph import matching, order_as, prepare, with_activations
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,6 +88,7 @@ def apply(request: Request) -> Artifact:
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
+    order_as(request.out / "model.onnx", request.model.file(".onnx"))
     used = len({item for batch in batches for item in batch})
     how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
     facts = how | {"samples": used, "skipped": skipped}

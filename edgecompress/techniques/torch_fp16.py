@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Dim, Request
-from edgecompress.techniques import _half
+from edgecompress.techniques import _half, _macs
 from edgecompress.techniques._calibration import inputs_of, spread
 from edgecompress.techniques._onnx_graph import first_line
 
@@ -47,7 +47,8 @@ class Options:
 def apply(request: Request) -> Artifact:
     """The program in half precision; inputs: "model", "samples" (the calibrate split).
 
-    facts: {"kept": nodes in fp32, "largest": {"tensor", "value"}, "samples"}; "lost" where that does not mend it.
+    facts: {"kept": nodes in fp32, "macs_half": share of the MACs that are not, "largest": {"tensor", "value"},
+    "samples"}; "lost" where that does not mend it.
     """
     import torch
 
@@ -60,9 +61,11 @@ def apply(request: Request) -> Artifact:
     request.progress(0.4, "half precision")
     kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
     kept, outputs = _half.settle(trial.judge, kept, others, options.floor_db)
+    share = trial.share(kept)  # before the weights are halved
     _save(_module(trial.net, kept, [spec.dtype for spec in request.model.outputs]), program, request)
     facts: dict[str, Any] = {
         "kept": [name for name in trial.names if name in kept],
+        **share,
         "largest": _half.largest(ranges),
         "samples": len({item for batch in batches for item in batch}),
     }
@@ -145,6 +148,11 @@ class _Trial:
             return {spec.name: (a.numpy(), b.float().numpy()) for spec, a, b in each if _is_fp32(a)}
 
         return _half.tallied(map(pair, self.wanted, itertools.islice(self._items(), limit)))
+
+    def share(self, kept: Sequence[str]) -> dict[str, Any]:
+        """The share of the MACs that half precision computes with only `kept` in fp32, for the facts."""
+        macs = _macs.per_node(self.net, next(self._items()))
+        return _half.share(sum(macs[name] for name in macs.keys() - {*kept}), sum(macs.values()))
 
     def _items(self) -> Iterator[list[Any]]:
         import torch
