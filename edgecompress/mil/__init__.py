@@ -9,5 +9,7 @@ An op, or an input, a type or a mode of one, that the interpreter does not know 
 
 from edgecompress.mil.program import Port, Program
 from edgecompress.mil.reader import load
+from edgecompress.mil.taps import Tap
+from edgecompress.mil.taps import write as write_taps
 
-__all__ = ["Port", "Program", "load"]
+__all__ = ["Port", "Program", "Tap", "load", "write_taps"]

@@ -192,6 +192,33 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
 
 
+def tapped(request: Request) -> Artifact:
+    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}.
+
+    An answer has its batch on axis 0; one that has none is left out. Raises StageFailed where nothing is left.
+    """
+    model = request.model
+    batch = model.inputs[0].concrete()[0]
+    specs, rows = [], []
+    for tap in mil.write_taps(model.path / convert.FILE, request.out / convert.FILE):
+        if (shape := _batch_first(tap.shape, batch)) is not None:
+            specs.append(TensorSpec(tap.output, shape, tap.dtype))
+            words = {"operator": tap.operator, "type": tap.type, "dtype": tap.held}
+            rows.append({"output": tap.output, **words, "layout": "", "module": ""})
+    if not rows:
+        raise StageFailed(f"runtime coreml: {model.path}: it has no layer to tap: none makes floats from its inputs")
+    return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
+
+
+def _batch_first(shape: Sequence[int], batch: int) -> tuple[int, ...] | None:
+    """The shape with the batch on axis 0, what it was times beside it; None where it has none."""
+    if shape[:1] == (batch,):
+        return tuple(shape)
+    rows = shape[0] if shape else 1
+    rest = (rows // batch, *shape[1:]) if shape else ()
+    return (batch, *rest) if rows % batch == 0 else None
+
+
 def read(request: Request) -> Artifact:
     """No source of users: a Core ML model comes from a program."""
     raise InputError(f"{request.options['path']}: Core ML packages are not a source; give the torch model")
@@ -242,7 +269,7 @@ class CoremlSession:
         return {word: numpy.asarray(inputs[spec.name], spec.dtype) for word, spec in self.inputs.items()}
 
     def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        return {spec.name: answer[word] for word, spec in self.outputs.items()}
+        return {spec.name: answer[word].reshape(spec.concrete()) for word, spec in self.outputs.items()}
 
     def ops(self, inputs: Mapping[str, Any], runs: int) -> Mapping[str, Any]:
         """No times, and why."""
@@ -258,8 +285,9 @@ def check_agreement(answer: Mapping[str, Any], interpreted: Mapping[str, Any]) -
     import numpy
 
     for name, right in interpreted.items():
-        right = numpy.asarray(right, "float64")
-        wrong = numpy.asarray(answer[name], "float64") - right
+        finite = numpy.isfinite(right)  # where the program itself says NaN or infinite, Core ML may say either
+        right = numpy.asarray(right, "float64")[finite]
+        wrong = numpy.asarray(answer[name], "float64")[finite] - right
         if not (wrong**2).sum() <= (right**2).sum() / 10 ** (AGREE_DB / 10):
             raise StageFailed(
                 f"runtime coreml: output '{name}': Core ML answers other numbers than its program says (up to "

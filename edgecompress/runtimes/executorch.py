@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import _coreml_delegate, _xnnpack
+from edgecompress.runtimes import _coreml_delegate, _executorch_taps, _xnnpack
 
 REQUIRES = ("torch", "executorch>=1.5")
 IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
@@ -48,22 +48,53 @@ def export(request: Request) -> Artifact:
     facts: {"backend", "delegates": [name], "fallback": [operators that no delegate took]}.
     """
     model, backend = request.model, request.options.backend
-    try:
-        lowered = _lowered(model.file(".pt2"), backend)
-    except Exception as error:  # of torch, the delegates' compilers, and plain Exception
-        raise StageFailed(f"runtime executorch: lowering to {backend}: {_first_line(error)}") from error
-    (request.out / FILE).write_bytes(lowered)
-    plan = _plan(request.out / FILE)
-    facts = {"backend": backend, "delegates": list(_delegates(plan).values()), "fallback": _left(plan)}
+    facts = _lower(_program(model), backend, request.out / FILE)
     return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
 
 
-def _lowered(file: Path, backend: str) -> bytes:
+def tapped(request: Request) -> Artifact:
+    """The input "before", the program that "model" was lowered from, lowered again with an output per layer.
+
+    facts: those of an export, and "taps": [row]. Raises InputError without "before", StageFailed where it has no layer
+    or ExecuTorch cannot lower it so.
+    """
+    model, before = request.model, request.inputs.get("before")
+    if before is None:
+        raise InputError(
+            f"runtime executorch: {model.path}: a .pte file cannot be tapped alone; give the program it was made of"
+        )
+    program = _program(before)
+    specs, rows = _executorch_taps.add(program, before)
+    if not rows:
+        raise StageFailed(f"runtime executorch: {before.path}: it has no layer to tap: none makes floats of its inputs")
+    facts = _lower(program, model.facts["backend"], request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**facts, "taps": rows}).write()
+
+
+def _program(model: Artifact) -> Any:
     import torch
     import torch.ao.quantization.fx._decomposed  # the operators of a quantized program
+
+    file = model.file(".pt2")
+    try:
+        return torch.export.load(file)
+    except Exception as error:  # torch.export has no error of its own
+        raise StageFailed(f"runtime executorch: {file}: {_first_line(error)}") from error
+
+
+def _lower(program: Any, backend: str, file: Path) -> dict[str, Any]:
+    """Writes the program's file; the facts of it."""
+    try:
+        file.write_bytes(_lowered(program, backend))
+    except Exception as error:  # of torch, the delegates' compilers, and plain Exception
+        raise StageFailed(f"runtime executorch: lowering to {backend}: {_first_line(error)}") from error
+    plan = _plan(file)
+    return {"backend": backend, "delegates": list(_delegates(plan).values()), "fallback": _left(plan)}
+
+
+def _lowered(program: Any, backend: str) -> bytes:
     from executorch.exir import to_edge_transform_and_lower
 
-    program = torch.export.load(file)
     partitioners, passes = list(_partitioners(backend)), _xnnpack.passes() if backend == "xnnpack" else None
     with _coreml_delegate.reproducible() if backend == "coreml" else nullcontext():
         lowered = to_edge_transform_and_lower(program, transform_passes=passes, partitioner=partitioners)

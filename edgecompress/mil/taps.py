@@ -1,0 +1,178 @@
+"""A package with what its layers answer as further outputs: the same program hands out more of its values."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from edgecompress.mil import package
+from edgecompress.mil.dtypes import BY_NAME, BY_NUMBER, Dtype
+from edgecompress.mil.values import Declared, declared
+
+VIEWS = {  # the same numbers, or some of them
+    *("cast", "expand_dims", "flatten2d", "identity", "reshape", "reshape_like", "slice_by_index", "slice_by_size"),
+    *("split", "squeeze", "transpose"),
+}
+PRODUCTS = {"conv", "conv_transpose", "linear"}
+NORM = "batch_norm"
+CLAMPS = {"clip", "relu", "relu6"}
+CLAMPED = {*PRODUCTS, NORM, "add", "mul", "sub"}
+ROUNDED = {"dequantize", "quantize"}  # what follows any operator in a program with integer activations
+FORMS = {"lut": "palettized", "sparse": "sparse"}  # a part of the name of a compression, and what it leaves
+DATA = ("quantized_data", "data")  # the integers of the others
+FLOATS = {"fp16": "FLOAT16", "fp32": "FLOAT32"}  # what a package's outputs call them
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One further output: its name in the package and what numpy calls its type, and the layer whose answer it is.
+
+    `operator` is what the layer's first op makes; `held` the type of its weights where they are compressed ("int8",
+    "palettized", "sparse"), else that of its answer.
+    """
+
+    output: str
+    shape: tuple[int, ...]
+    dtype: str
+    operator: str
+    type: str
+    held: str
+
+
+def write(source: Path, target: Path) -> list[Tap]:
+    """Copies a package to `target`, with one output per layer behind its own; returns those in the order of computing.
+
+    A layer ends behind the batch norm and the activation that follow nowhere else. Raises InputError for a damaged
+    file.
+    """
+    model, _ = package.read(source)
+    function = model.mlProgram.functions[model.description.defaultFunctionName or "main"]
+    graph = _Graph(function, function.block_specializations[function.opset])
+    taps = [_handed_out(model, graph, head, end) for head, end in list(graph.layers())]
+    shutil.copytree(source, target)
+    (target / package.MODEL).write_bytes(model.SerializeToString(deterministic=True))
+    return taps
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The ops of a function's block."""
+
+    function: Any
+    block: Any
+
+    @cached_property
+    def makers(self) -> dict[str, Any]:
+        """The op that makes each value."""
+        return {out.name: op for op in self.block.operations for out in op.outputs}
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[Any]]:
+        """The ops that read each value, inside of their blocks too."""
+        found: dict[str, list[Any]] = {}
+        for op in self.block.operations:
+            for name in set(_reads(op)):
+                found.setdefault(name, []).append(op)
+        return found
+
+    def layers(self) -> Iterator[tuple[Any, Any]]:
+        """The first and the last op of each layer, in the order of computing."""
+        live, taken = {given.name for given in self.function.inputs}, set[str]()
+        for op in self.block.operations:
+            if live.isdisjoint(_reads(op)):
+                continue
+            live.update(out.name for out in op.outputs)
+            if op.outputs[0].name not in taken and op.type not in VIEWS and _is_float(op):
+                yield op, self._end(op, taken)
+
+    def _end(self, op: Any, taken: set[str]) -> Any:
+        end = op
+        while (reader := self._only_reader(op)) is not None and _fuses(op.type, reader.type):
+            op = reader
+            taken.add(op.outputs[0].name)
+            end = op if _is_float(op) else end
+        return end
+
+    def _only_reader(self, op: Any) -> Any | None:
+        name = op.outputs[0].name
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.block.outputs else None
+
+    def held(self, op: Any) -> str:
+        """The form of an op's weights where they are compressed, else nothing."""
+        packed = (self.makers[name] for name in _reads(op) if name in self.makers)
+        return next((self._form(maker) for maker in packed if maker.type.startswith("constexpr_")), "")
+
+    def _form(self, maker: Any) -> str:
+        for part, form in FORMS.items():
+            if part in maker.type:
+                return form
+        given = dict(_arguments(maker))
+        return next((self._type(given[name]).name for name in DATA if name in given), "")
+
+    def _type(self, binding: Any) -> Dtype:
+        if binding.WhichOneof("binding") == "value":
+            return BY_NUMBER[binding.value.type.tensorType.dataType]
+        return declared(binding.name, self.makers[binding.name].outputs[0].type).dtype
+
+
+def _fuses(before: str, after: str) -> bool:
+    if after == NORM:
+        return before in PRODUCTS
+    return after in ROUNDED or (after in CLAMPS and before in CLAMPED)
+
+
+def _is_float(op: Any) -> bool:
+    return op.outputs[0].type.WhichOneof("type") == "tensorType" and _made(op).dtype.name in FLOATS
+
+
+def _made(op: Any) -> Declared:
+    return declared(op.outputs[0].name, op.outputs[0].type)
+
+
+def _arguments(op: Any) -> Iterator[tuple[str, Any]]:
+    """Inputs, and attributes: programs before iOS 18 write the inputs of constexpr ops so."""
+    for name, argument in op.inputs.items():
+        yield from ((name, binding) for binding in argument.arguments)
+    binding = package.messages("MIL_pb2").Argument.Binding
+    yield from ((name, binding(value=value)) for name, value in op.attributes.items())
+
+
+def _reads(op: Any) -> Iterator[str]:
+    """The names of the values that an op reads, its blocks included."""
+    yield from (b.name for argument in op.inputs.values() for b in argument.arguments if b.name)
+    for block in op.blocks:
+        yield from block.outputs
+        for inner in block.operations:
+            yield from _reads(inner)
+
+
+def _handed_out(model: Any, graph: _Graph, head: Any, end: Any) -> Tap:
+    """Makes an output of what an op answers; of one that is an output already, a copy."""
+    if end.outputs[0].name in graph.block.outputs:
+        end = _copied(graph.block, end.outputs[0])
+    made = _made(end)
+    graph.block.outputs.append(made.name)
+    feature = model.description.output.add(name=made.name)
+    array = feature.type.multiArrayType
+    array.dataType = array.ArrayDataType.Value(FLOATS[made.dtype.name])
+    shape = tuple(size for size in made.shape if size is not None)
+    array.shape.extend(shape)
+    held = graph.held(head) or made.dtype.numpy
+    return Tap(made.name, shape, made.dtype.numpy, head.outputs[0].name, head.type, held)
+
+
+def _copied(block: Any, value: Any) -> Any:
+    """An op that hands a value on."""
+    name = f"{value.name}_again"
+    op = block.operations.add(type="identity")
+    op.inputs["x"].arguments.add(name=value.name)
+    op.outputs.add(name=name, type=value.type)
+    written = op.attributes["name"]
+    written.type.tensorType.dataType = BY_NAME["string"].number
+    written.immediateValue.tensor.strings.values.append(name)
+    return op
