@@ -15,9 +15,8 @@ from edgecompress import mil
 from edgecompress.errors import StageFailed
 from edgecompress.mil import convert
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques import _half, _mil_macs
+from edgecompress.techniques import _coreml, _half, _mil_macs
 from edgecompress.techniques._calibration import inputs_of, spread
-from edgecompress.techniques._coreml import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +39,7 @@ class Options:
     """What stays in fp32, beside what the samples show."""
 
     keep_ops: tuple[str, ...] = ()  # operator types
+    skip: tuple[str, ...] = ()  # operators, as patterns of the names of what they make
     samples: int | None = 16  # calibration items at most, evenly spread over the split; None is all
     headroom: float = 2.0  # how many times larger than on the samples a number may get; masks are often -30,000
     floor_db: float = 50.0  # of each output against fp32; more operators stay in fp32 until it is reached
@@ -79,6 +79,11 @@ def apply(request: Request) -> Artifact:
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with these layers of a diagnosis left in fp32."""
+    return _coreml.kept(options, layers)
+
+
 def _share(file: Path) -> dict[str, Any]:
     """The share of the MACs of a package that are computed in half precision, for the facts."""
     try:
@@ -106,7 +111,9 @@ class _Trial:
 
     def chosen(self) -> set[str]:
         """The operators that stay in fp32 whatever the samples show."""
-        return {_name(op) for op in self.operators if op.op_type in self.request.options.keep_ops}
+        options: Options = self.request.options
+        typed = {_name(op) for op in self.operators if op.op_type in options.keep_ops}
+        return typed | _coreml.matching(self.names, options.skip, "operator")
 
     def touching(self, tensors: set[str]) -> set[str]:
         """The operators that read or make one of `tensors`."""
@@ -152,7 +159,7 @@ class _Trial:
                 skip_model_load=True,
             )
         except Exception as error:  # coremltools' errors have no base of their own
-            raise StageFailed(f"coreml_fp16: coremltools: {first_line(error)}") from error
+            raise StageFailed(f"coreml_fp16: coremltools: {_coreml.first_line(error)}") from error
 
     def _pairs(self, half: Any) -> Iterator[Mapping[str, tuple[Array, Array]]]:
         for inputs, full in zip(self._items(), self.answers, strict=True):

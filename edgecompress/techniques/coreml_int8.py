@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.mil import convert
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques._coreml import compressed
+from edgecompress.techniques import _coreml
 
 REQUIRES = ("coremltools",)
 EXTRA = "coreml"
@@ -22,16 +23,23 @@ class Options:
     """What is quantized."""
 
     min_size: int = 512  # weights of fewer numbers stay as they are
+    skip: tuple[str, ...] = ()  # operators or weights left as they are, as patterns of their names
 
 
 def apply(request: Request) -> Artifact:
     """The package with int8 weights; inputs: "model"; facts: {"compressed": number of weights}."""
-    return compressed(request, "coreml_int8", lambda model: _quantized(model, request.options))
+    return _coreml.compressed(request, "coreml_int8", lambda model, kept: _quantized(model, kept, request.options))
 
 
-def _quantized(model: Any, options: Options) -> Any:
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with these layers of a diagnosis left as they are."""
+    return _coreml.kept(options, layers)
+
+
+def _quantized(model: Any, kept: Collection[str], options: Options) -> Any:
     convert.coremltools()
     import coremltools.optimize as cto
 
     how = cto.coreml.OpLinearQuantizerConfig(mode="linear_symmetric", weight_threshold=options.min_size)
-    return cto.coreml.linear_quantize_weights(model, cto.coreml.OptimizationConfig(how))
+    config = cto.coreml.OptimizationConfig(how, op_name_configs=dict.fromkeys(kept))
+    return cto.coreml.linear_quantize_weights(model, config)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgecompress.mil import convert
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques._coreml import compressed
+from edgecompress.techniques import _coreml
 
 REQUIRES = ("coremltools",)
 EXTRA = "coreml"
@@ -24,6 +25,7 @@ class Options:
     bits: Literal[4, 6, 8] = 6  # of an index
     group: int = 0  # output channels that share a table; 0: all of a weight. Needs an export for iOS18
     min_size: int = 2048  # weights of fewer numbers stay as they are
+    skip: tuple[str, ...] = ()  # operators or weights left as they are, as patterns of their names
 
     def __post_init__(self) -> None:
         if self.group < 0:
@@ -32,10 +34,15 @@ class Options:
 
 def apply(request: Request) -> Artifact:
     """The package with palettes; inputs: "model"; facts: {"compressed": number of weights}."""
-    return compressed(request, "coreml_palette", lambda model: _palettized(model, request.options))
+    return _coreml.compressed(request, "coreml_palette", lambda model, kept: _palettized(model, kept, request.options))
 
 
-def _palettized(model: Any, options: Options) -> Any:
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with these layers of a diagnosis left as they are."""
+    return _coreml.kept(options, layers)
+
+
+def _palettized(model: Any, kept: Collection[str], options: Options) -> Any:
     convert.coremltools()
     import coremltools.optimize as cto
 
@@ -46,7 +53,8 @@ def _palettized(model: Any, options: Options) -> Any:
         group_size=options.group,
         weight_threshold=options.min_size,
     )
-    return cto.coreml.palettize_weights(model, cto.coreml.OptimizationConfig(how))
+    config = cto.coreml.OptimizationConfig(how, op_name_configs=dict.fromkeys(kept))
+    return cto.coreml.palettize_weights(model, config)
 
 
 def _table(weight: Any, bits: int) -> tuple[Any, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.mil import convert
 from edgecompress.model import Artifact, Request
-from edgecompress.techniques._coreml import compressed
+from edgecompress.techniques import _coreml
 
 REQUIRES = ("coremltools",)
 EXTRA = "coreml"
@@ -23,6 +24,7 @@ class Options:
 
     sparsity: float = 0.5  # share of each weight's numbers that become zero
     min_size: int = 512  # weights of fewer numbers stay as they are
+    skip: tuple[str, ...] = ()  # operators or weights left as they are, as patterns of their names
 
     def __post_init__(self) -> None:
         if not 0 < self.sparsity < 1:
@@ -31,10 +33,15 @@ class Options:
 
 def apply(request: Request) -> Artifact:
     """The package with sparse weights; inputs: "model"; facts: {"compressed": number of weights}."""
-    return compressed(request, "coreml_sparse", lambda model: _pruned(model, request.options))
+    return _coreml.compressed(request, "coreml_sparse", lambda model, kept: _pruned(model, kept, request.options))
 
 
-def _pruned(model: Any, options: Options) -> Any:
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with these layers of a diagnosis left as they are."""
+    return _coreml.kept(options, layers)
+
+
+def _pruned(model: Any, kept: Collection[str], options: Options) -> Any:
     convert.coremltools()
     import coremltools.optimize as cto
 
@@ -46,6 +53,7 @@ def _pruned(model: Any, options: Options) -> Any:
             weight_threshold=options.min_size,
         )
         for name, weight in cto.coreml.get_weights_metadata(model, weight_threshold=options.min_size).items()
+        if name not in kept
     }
     return cto.coreml.prune_weights(model, cto.coreml.OptimizationConfig(op_name_configs=how))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import tempfile
 import warnings
@@ -14,7 +15,7 @@ from edgecompress import costs
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.techniques import _half
-from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.techniques._onnx_graph import first_line, matching
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ def _share(request: Request) -> dict[str, Any]:
     written = Artifact(request.out, WRITES, request.model.inputs, request.model.outputs)
     found = costs.total(written, request.context.batch)
     return _half.share((found["macs_of"] or {}).get("float16", 0), found["macs"] or 0, found["why"])
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with these layers of a diagnosis left in fp32."""
+    return skipping(options, (glob.escape(layer["operator"]) for layer in layers))
 
 
 def _fixed(model: Any, options: Options, folder: Path) -> set[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Dim, Request
-from edgecompress.techniques import _half, _macs
-from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques import _half, _macs, _skip
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.techniques._onnx_graph import first_line
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ PROVIDES = "fp16"
 NEEDS: tuple[str, ...] = ("samples",)
 
 FILE = "program.pt2"
+WRAPPER = "net."  # what a traced program calls the user's own module
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Options:
     """What stays in fp32, beside what the samples show."""
 
     keep_ops: tuple[str, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # PyTorch's operators, without their overloads
+    skip: tuple[str, ...] = ()  # nodes, or modules (what they compute themselves), as patterns of their names
     samples: int | None = 16  # calibration items at most, evenly spread over the split; None is all
     headroom: float = 4.0  # how many times larger than on the samples a number may get
     floor_db: float = 50.0  # of each output against fp32; more nodes stay in fp32 until it is reached
@@ -73,6 +76,11 @@ def apply(request: Request) -> Artifact:
     if lost := _half.why_lost(outputs, options.floor_db) or none:
         facts["lost"] = lost
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with these layers of a diagnosis left in fp32: by their modules, or else by their nodes."""
+    return skipping(options, (glob.escape(layer["module"] or layer["node"]) for layer in layers))
 
 
 def _save(net: Any, program: Any, request: Request) -> None:
@@ -127,12 +135,15 @@ class _Trial:
         """The nodes that stay in fp32: by their type, by what they read or make, or for want of a kernel."""
         import torch
 
-        types = {f"aten.{name}" for name in self.request.options.keep_ops}
+        options: Options = self.request.options
+        types = {f"aten.{name}" for name in options.keep_ops}
+        skipped = _skip.matching({w for node in self.nodes for w in _words(node)}, options.skip, "node and no module")
         found = {
             node.name
             for node in self.nodes
             if isinstance(node.target, torch._ops.HigherOrderOperator)
             or str(node.target).rpartition(".")[0] in types
+            or skipped & _words(node)
             or unfit & {node.name, *(given.name for given in node.all_input_nodes)}
         }
         half = _mixed(self.net, found)
@@ -160,6 +171,12 @@ class _Trial:
         for batch in self.batches:
             given = inputs_of(self.request, batch)
             yield [torch.from_numpy(given[spec.name]) for spec in self.request.model.inputs]
+
+
+def _words(node: Any) -> set[str]:
+    """A node's name, and the module that computes it, by the name that the user's code gives it."""
+    paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    return {node.name, *(path.removeprefix(WRAPPER) for path in paths[-1:])}
 
 
 def _is_fp32(value: Any) -> bool:
