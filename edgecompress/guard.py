@@ -18,7 +18,7 @@ from edgecompress.fit import shares, turns
 from edgecompress.job import Job
 from edgecompress.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.settings import Limits, Variant
-from edgecompress.stages import metrics
+from edgecompress.stages import metrics, risk
 
 SPLIT = "select"
 GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
@@ -246,7 +246,8 @@ class Guard:
         if found.status != "ok":  # lost: it answers what is no number; failed: it was not built, or does not run
             over = math.inf if found.artifact else None
             return dataclasses.replace(trial, over=over, reason=found.reason)
-        over = excess(found.facts, judge.limits(self.job, self.variant), self._items(outcomes))
+        budget = Budget(judge.limits(self.job, self.variant), self._items(outcomes), self.job.target.value.guard.sure)
+        over = budget.excess(found.facts)
         worst = min((o["sqnr_db"] for o in found.facts["outputs"] if o["sqnr_db"] is not None), default=None)
         artifact = outcomes[trial.stage].artifact
         told = {"metric": _metric(found), "size_bytes": artifact.size_bytes if artifact else None}
@@ -335,20 +336,35 @@ def rungs() -> list[str]:
     return [*OWN, *(name for name, module in registry.every("techniques") if hasattr(module, "RUNG"))]
 
 
-def excess(facts: Table, limits: Limits, items: int) -> float:
-    """What a verdict loses beyond the budget: at most 0 inside.
+@dataclass(frozen=True)
+class Budget:
+    """What may be lost. `items`: those that judge, which limits.items_lost is told for."""
 
-    Of a share of right answers only what is lost counts: an item gained is luck, and may not repeat itself on others.
-    `items`: those that limits.items_lost is told for. Without a metric: what its outputs lack of the limits on them.
-    """
-    m = facts.get("metric") or {}
-    if limits.items_lost is not None and m.get("items_lost") is not None:
-        return float(m["items_lost"] / m["n"] - limits.items_lost / items)
-    if limits.metric_ratio is not None and m.get("ratio") is not None:
-        return float(m["ratio"] - limits.metric_ratio)
-    if limits.metric_drop is not None and None not in (m.get("before"), m.get("after")):
-        return float(m["before"] - m["after"] - limits.metric_drop)
-    return max([0.0, *_lacking(facts["outputs"], limits)])
+    limits: Limits
+    items: int
+    sure: float  # the chance to keep a budget of items that is asked for
+
+    def excess(self, facts: Table) -> float:
+        """What a verdict on other items loses beyond the budget: at most 0 inside.
+
+        Of right answers it is what the chance to keep the budget on `items` items lacks of `sure`. Without a metric:
+        what the outputs lack of the limits on them.
+        """
+        m, limits = facts.get("metric") or {}, self.limits
+        if limits.items_lost is not None and m.get("items_lost") is not None:
+            return self.sure - self._chance(m, limits.items_lost)
+        if limits.metric_ratio is not None and m.get("ratio") is not None:
+            return float(m["ratio"] - limits.metric_ratio)
+        if limits.metric_drop is not None and None not in (m.get("before"), m.get("after")):
+            return float(m["before"] - m["after"] - limits.metric_drop)
+        return max([0.0, *_lacking(facts["outputs"], limits)])
+
+    def _chance(self, metric: Table, most: int) -> float:
+        """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""
+        counted = {word: metric[f"items_{word}"] / metric["n"] for word in ("lost", "gained")}
+        foretold = metric.get("expected") or counted
+        lost = max(foretold["lost"], counted["lost"])
+        return risk.chance(self.items * lost, self.items * foretold["gained"], most)
 
 
 def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:

@@ -89,10 +89,13 @@ class Guard:
     on: bool = False
     rungs: tuple[str, ...] = ()  # "calibrate", "keep", and techniques that have a RUNG; empty: all that apply
     layers: int = 8  # the worst ones, tried in higher precision one by one
+    sure: float = 0.7  # of right answers: the chance to keep the budget on as many items as judge, at least
 
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise ValueError("layers is at least 1")
+        if not 0 < self.sure < 1:
+            raise ValueError("sure is a chance, between 0 and 1")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgecompress import plan, registry
 from edgecompress.errors import ConfigError
-from edgecompress.guard import Guard, Recipe, Trial, excess
+from edgecompress.guard import Budget, Guard, Recipe, Trial
 from edgecompress.job import job
 from edgecompress.model import Artifact, Choice, Outcome, Stage
 from edgecompress.settings import Limits
@@ -66,6 +66,7 @@ class Bench:
             return Outcome(name, "lost", reason="nothing to do")
         lost = self.lost[label]
         metric = {"name": "top1", "n": ITEMS, "items_lost": lost, "items_gained": 0, "net_lost": lost}
+        metric["expected"] = {"lost": max(0, lost - 1) / ITEMS, "gained": 0.0}
         output = {"name": "logits", "sqnr_db": 40.0 - lost, "cosine": 1.0, "reason": ""}
         return self._made(name, {"metric": metric, "outputs": [output]})
 
@@ -173,24 +174,38 @@ def verdict(**metric: Any) -> dict[str, Any]:
     return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": ""}]}
 
 
-def test_gains_do_not_pay_for_what_is_lost() -> None:
-    found = verdict(n=500, items_lost=3, items_gained=9, net_lost=-6)
-    assert excess(found, Limits(items_lost=1), 500) == pytest.approx(2 / 500)
+def budget(items: int = 500, **limits: Any) -> Budget:
+    return Budget(Limits(**limits), items, sure=0.75)
 
 
-def test_a_budget_of_items_holds_in_proportion() -> None:
-    assert excess(verdict(n=1000, items_lost=2), Limits(items_lost=1), 500) == 0
-    assert excess(verdict(n=64, items_lost=1), Limits(items_lost=1), 500) > 0
+def test_items_that_were_lost_count_where_margins_foretell_fewer() -> None:
+    foretold = {"lost": 0.0, "gained": 0.0}
+    none = verdict(n=136, items_lost=0, items_gained=0, expected=foretold)
+    one = verdict(n=136, items_lost=1, items_gained=0, expected=foretold)
+    assert budget(items_lost=1).excess(none) == pytest.approx(0.75 - 1)
+    assert budget(items_lost=1).excess(one) == pytest.approx(0.75 - (1 + 500 / 136) * math.exp(-500 / 136))
+
+
+def test_none_lost_of_a_few_is_no_promise_for_many() -> None:
+    noisy = verdict(n=136, items_lost=0, items_gained=0, expected={"lost": 0.008, "gained": 0.002})
+    quiet = verdict(n=136, items_lost=0, items_gained=0, expected={"lost": 0.0008, "gained": 0.0002})
+    assert budget(items_lost=1).excess(noisy) > 0 > budget(items_lost=1).excess(quiet)
+
+
+def test_gains_that_were_seen_do_not_pay_for_what_is_lost() -> None:
+    foretold = {"lost": 0.002, "gained": 0.001}
+    few, many = (verdict(n=500, items_lost=3, items_gained=gained, expected=foretold) for gained in (0, 9))
+    assert budget(items_lost=1).excess(few) == budget(items_lost=1).excess(many) > 0
 
 
 def test_perplexity_and_a_metric_of_ones_own_have_budgets_too() -> None:
-    assert excess(verdict(n=9, ratio=1.02), Limits(metric_ratio=1.01), 9) == pytest.approx(0.01)
-    assert excess(verdict(n=9, before=0.8, after=0.7), Limits(metric_drop=0.2), 9) == pytest.approx(-0.1)
+    assert budget(metric_ratio=1.01).excess(verdict(n=9, ratio=1.02)) == pytest.approx(0.01)
+    assert budget(metric_drop=0.2).excess(verdict(n=9, before=0.8, after=0.7)) == pytest.approx(-0.1)
 
 
 def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
-    assert excess(verdict(), Limits(sqnr_db=28.0, cosine=0.95), 9) == 0
-    assert excess(verdict(), Limits(sqnr_db=33.0), 9) == pytest.approx(3)
+    assert budget(sqnr_db=28.0, cosine=0.95).excess(verdict()) == 0
+    assert budget(sqnr_db=33.0).excess(verdict()) == pytest.approx(3)
 
 
 def test_of_equal_rungs_the_nearer_one_is_better_and_a_broken_one_never_is() -> None:

@@ -12,7 +12,7 @@ from edgecompress import config, dispatch, registry, tensors
 from edgecompress.errors import EdgeError, StageFailed
 from edgecompress.model import Artifact, Check, Request, Shell
 from edgecompress.settings import Limits
-from edgecompress.stages import metrics, outputs, shipped
+from edgecompress.stages import metrics, outputs, risk, shipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,7 +181,13 @@ def _metric(request: Request, ours: Mapping[str, Array], theirs: Mapping[str, Ar
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
-    return metrics.compare(metric, before, after), ""
+    found = metrics.compare(metric, before, after)
+    if (
+        "split" in request.options and metric.name == "top1"
+    ):  # something is chosen by it: counts of few items are coarse
+        output = request.options.get("output") or next(iter(ours))
+        found["expected"] = risk.flips(ours[output], theirs[output], labels)
+    return found, ""
 
 
 # --------------------------------------------------------------------------- the limits
