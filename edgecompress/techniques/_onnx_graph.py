@@ -11,6 +11,8 @@ from typing import Any
 from edgecompress.errors import InputError, StageFailed
 
 ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid"}  # what a kernel computes with what is before it
+MOVES = {"Flatten", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
 
 
@@ -50,18 +52,26 @@ def matching(file: Path, patterns: Sequence[str]) -> list[str]:
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def with_activations(file: Path, names: Sequence[str]) -> list[str]:
-    """Those nodes, each followed by the activation that alone reads it: what is kept in float is kept to its end."""
+def to_their_ends(file: Path, names: Sequence[str]) -> list[str]:
+    """Those nodes, and what only clips or moves their answers: what is kept in float is kept to its end."""
     import onnx
 
-    graph = onnx.load_model(file).graph
-    nodes = {node.name: node for node in graph.node}
-    found = []
-    for name in names:
-        readers = [n for n in graph.node if nodes[name].output[0] in n.input]
-        fused = readers[0].name if len(readers) == 1 and readers[0].op_type in ACTIVATIONS else ""
-        found += [n for n in (name, fused) if n and n not in found]
+    found, made = list(names), set[str]()
+    for node in onnx.load_model(file).graph.node:  # in the order of computing
+        if node.name not in found and node.op_type in ACTIVATIONS | MOVES and node.input[0] in made:
+            found.append(node.name)
+        if node.name in found:
+            made.update(node.output)
     return found
+
+
+def reading(file: Path, names: Sequence[str]) -> list[str]:
+    """The products that read an answer of those nodes: in int8 they would round it after all."""
+    import onnx
+
+    nodes = onnx.load_model(file).graph.node
+    made = {output for node in nodes if node.name in names for output in node.output}
+    return [n.name for n in nodes if n.op_type in PRODUCTS and n.name not in names and not made.isdisjoint(n.input)]
 
 
 def order_as(file: Path, source: Path) -> None:

@@ -13,7 +13,7 @@ from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.techniques import _ranges
 from edgecompress.techniques._calibration import inputs_of, skipping, spread
-from edgecompress.techniques._onnx_graph import matching, order_as, prepare, with_activations
+from edgecompress.techniques._onnx_graph import matching, order_as, prepare, reading, to_their_ends
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,7 @@ def apply(request: Request) -> Artifact:
 
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
-        skipped = with_activations(prepared, matching(prepared, options.skip))
+        skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
@@ -111,6 +111,7 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
     from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 
     options, ranges, skipped = how
+    floats = [*skipped, *reading(prepared, skipped)]
     found = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ranges.items()
@@ -124,18 +125,18 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
         per_channel=options.per_channel,
         activation_type=QuantType.QUInt8 if options.activation == "uint8" else QuantType.QInt8,
         weight_type=QuantType.QInt8,
-        nodes_to_exclude=skipped,
+        nodes_to_exclude=floats,
         calibration_cache_path=cache,
         extra_options={
             "ActivationSymmetric": options.symmetric,
-            "TensorQuantOverrides": _few_levels(prepared, skipped, options.weight_bits),
+            "TensorQuantOverrides": _few_levels(prepared, floats, options.weight_bits),
         },
     )
     if skipped:
         _free(out, skipped)
 
 
-def _few_levels(prepared: Path, skipped: Sequence[str], bits: int) -> dict[str, list[dict[str, Any]]]:
+def _few_levels(prepared: Path, floats: Sequence[str], bits: int) -> dict[str, list[dict[str, Any]]]:
     """Scales of weights that use fewer levels than int8 has, per channel: max|w| / (2^(bits - 1) - 1)."""
     import numpy as np
     import onnx
@@ -145,7 +146,7 @@ def _few_levels(prepared: Path, skipped: Sequence[str], bits: int) -> dict[str, 
     graph = onnx.load_model(prepared).graph
     constants = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     found = {}
-    for node in (n for n in graph.node if n.op_type in OUTPUTS and n.name not in skipped):
+    for node in (n for n in graph.node if n.op_type in OUTPUTS and n.name not in floats):
         tensor = constants.get(node.input[1])
         if tensor is not None and len(tensor.dims) > 1 and (node.op_type != "MatMul" or len(tensor.dims) == 2):
             axis = 0 if any(a.name == "transB" and a.i for a in node.attribute) else OUTPUTS[node.op_type]
