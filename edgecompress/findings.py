@@ -17,6 +17,7 @@ from edgecompress.plan import Plan, Route
 from edgecompress.routes import TRACE
 from edgecompress.run import Run
 from edgecompress.settings import SPLITS
+from edgecompress.stages.diagnose import words
 
 NAME = "diagnosis"
 GIVEN = "artifact"  # the stage that an artifact from outside stands for
@@ -208,7 +209,7 @@ def _cells(row: Mapping[str, Any], culprits: Sequence[str]) -> tuple[str, ...]:
     return (
         "→" if row["name"] in culprits else "",
         str(row["name"]),
-        str(row["operator"]),
+        words.short(str(row["operator"]), 30),
         str(row["dtype"]),
         own,
         _number(row["sqnr_db"], "exact" if row["reason"].startswith("identical") else "–"),
@@ -217,7 +218,7 @@ def _cells(row: Mapping[str, Any], culprits: Sequence[str]) -> tuple[str, ...]:
         _range(row["range"]),
         f"{row['not_finite']} not finite" if row["not_finite"] else _range(row["found"]),
         _number(row["outlier"]),
-        "–" if not row["clipped"] else f"{row['clipped']:.2%}",
+        "–" if not row["clipped"] else f"{row['clipped']:.2%}" if row["clipped"] >= 1e-4 else "<0.01%",
     )
 
 

@@ -166,7 +166,7 @@ def test_values_that_are_not_finite_come_before_everything() -> None:
 @pytest.mark.parametrize(
     ("more", "advice"),
     [
-        ({"clipped": 0.01, "clipped_share": 0.9}, "calibrate"),
+        ({"clipped": 0.01, "clipped_effect": 0.9}, "calibrate"),
         ({"wide": 20.0}, "calibrate"),
         ({"outlier": 90.0, "channel": 3}, "equalize"),
         ({}, "keep"),

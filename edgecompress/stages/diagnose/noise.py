@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,13 @@ class Power:
         return "" if self.signal and self.noise else "identical" if not self.noise else "the source is zero"
 
 
+def beyond(wanted: Any, found: Any, ends: tuple[float, float]) -> Any:
+    """Where `found` is at one of its extremes and `wanted` a step of eight bits beyond; arrays, or torch's tensors."""
+    low, high = ends
+    step = (high - low) / STEPS
+    return ((found >= high) & (wanted > high + step)) | ((found <= low) & (wanted < low - step))
+
+
 @dataclass
 class Cut:
     """What lay beyond the artifact's extremes, and was cut off there."""
@@ -63,13 +71,9 @@ class Cut:
         """One run."""
         import numpy as np
 
-        low, high = ends
-        step = (high - low) / STEPS
-        over = (found >= high) & (wanted > high + step)
-        under = (found <= low) & (wanted < low - step)
         fine = np.isfinite(wanted) & np.isfinite(found)
         squares = (found[fine].astype(np.float64) - wanted[fine]) ** 2
-        cut = (over | under)[fine]
+        cut = beyond(wanted, found, ends)[fine]
         self.values += wanted.size
         self.cut += int(cut.sum())
         self.noise += float(squares[cut].sum())
@@ -154,6 +158,11 @@ class Tally:
         usual = float(np.percentile(np.concatenate(self.sizes), USUAL)) if self.sizes else 0.0
         largest = max(abs(self.least), abs(self.most))
         return largest / usual if usual else 1.0
+
+
+def largest(powers: Iterable[Power]) -> float | None:
+    """The largest noise over signal; None where none is known."""
+    return max((power.ratio for power in powers if power.ratio is not None), default=None)
 
 
 def decibels(ratio: float | None) -> float | None:

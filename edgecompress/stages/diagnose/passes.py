@@ -14,7 +14,7 @@ from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.stages.diagnose import align
 from edgecompress.stages.diagnose.layers import Layer, Source, Values, load
-from edgecompress.stages.diagnose.noise import Power, Tally, extremes
+from edgecompress.stages.diagnose.noise import Power, Tally, beyond, extremes, largest
 from edgecompress.stages.diagnose.rows import Found, Place
 from edgecompress.stages.diagnose.taps import Answers, Tap
 
@@ -37,6 +37,7 @@ class Pair:
     axes: align.Axes
     tally: Tally
     effects: list[Power]
+    uncut: list[Power]  # the effects of what was not cut off
     explained: float | None = None
 
     def found(self, run: int, like: Any) -> Array:
@@ -119,7 +120,7 @@ def _pairs(source: Source, taps: Sequence[Tap], runs: Sequence[Sequence[Any]]) -
 def _pair(source: Source, node: Any, tap: Tap, match: align.Match) -> Pair:
     layer = source.owner[node]
     low, high = extremes(tap.values)
-    return Pair(layer, node, tap, match.axes, Tally(low, high, _channels(layer, node)), [])
+    return Pair(layer, node, tap, match.axes, Tally(low, high, _channels(layer, node)), [], [])
 
 
 def _channels(layer: Layer, node: Any) -> int:
@@ -156,20 +157,25 @@ def _add_run(source: Source, pairs: Sequence[Pair], values: Values, run: tuple[i
         pair = by_node[node]
         pair.tally.add_own(computed.numpy(), put_in[node].numpy())
         if index < EFFECTS:
-            _add_effect(source, pair, values, put_in[node] - computed)
+            _add_effects(source, pair, values, (computed, put_in[node]))
         if index == 0:
             rough = Power()
             rough.add(values[node].numpy(), source.coarse(values, pair.layer, node).numpy())
             pair.explained = rough.ratio
 
 
-def _add_effect(source: Source, pair: Pair, values: Values, error: Any) -> None:
-    """What a layer's own error does to the net's outputs, were it the only one."""
+def _add_effects(source: Source, pair: Pair, values: Values, own: tuple[Any, Any]) -> None:
+    """What a layer's own error does to the net's outputs, were it the only one; in all, and where nothing was cut."""
+    computed, found = own
+    error = (found - computed).nan_to_num()
+    cut = beyond(computed, found, (pair.tally.low, pair.tally.high))
+    whole = source.outputs(values, pair.node, values[pair.node] + error)
+    rest = source.outputs(values, pair.node, values[pair.node] + error.masked_fill(cut, 0)) if cut.any() else whole
     wanted = source.answers(values)
-    found = source.outputs(values, pair.node, values[pair.node] + error.nan_to_num())
-    pair.effects = pair.effects or [Power() for _ in wanted]
-    for power, before, after in zip(pair.effects, wanted, found, strict=True):
-        power.add(before.numpy(), after.numpy())
+    for powers, answers in ((pair.effects, whole), (pair.uncut, rest)):
+        powers += [Power() for _ in wanted[len(powers) :]]
+        for power, before, after in zip(powers, wanted, answers, strict=True):
+            power.add(before.numpy(), after.numpy())
 
 
 # --------------------------------------------------------------------------- the layers
@@ -197,7 +203,7 @@ def _founds(source: Source, pairs: Sequence[Pair], leaves: Sequence[Any]) -> lis
 def _found(place: Place, pair: Pair | None) -> Found:
     if pair is None:
         return Found(place)
-    found = Found(place, pair.tap.row, pair.tally, pair.effects, pair.explained)
+    found = Found(place, pair.tap.row, pair.tally, pair.effects, largest(pair.uncut), pair.explained)
     own = pair.tally.own.reason
     found.reasons += [f"its own error: {own}"] if own else []
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgecompress.stages.diagnose.noise import Power, Tally, decibels
+from edgecompress.stages.diagnose.noise import Power, Tally, decibels, largest
 from edgecompress.stages.diagnose.words import Clue
 
 Row = dict[str, Any]
@@ -35,6 +35,7 @@ class Found:
     tap: Mapping[str, str] | None = None
     tally: Tally | None = None
     effects: Sequence[Power] = ()  # at each output of the net
+    uncut: float | None = None  # the largest effect of what was not cut off
     explained: float | None = None
     reasons: list[str] = field(default_factory=list)
 
@@ -46,8 +47,14 @@ class Found:
     @property
     def effect(self) -> float | None:
         """Noise over signal at the net's output that it moves most; None: not known."""
-        known = [power.ratio for power in self.effects if power.ratio is not None]
-        return max(known) if known else None
+        return largest(self.effects)
+
+    @property
+    def cut_off(self) -> float:
+        """The part of its effect that comes from what was cut off."""
+        if self.tally is None or self.effect is None:
+            return self.tally.cut.part if self.tally else 0.0
+        return max(0.0, 1 - (self.uncut or 0.0) / self.effect) if self.effect else 0.0
 
 
 def row(found: Found, every: Sequence[Found]) -> Row:
@@ -114,7 +121,8 @@ def clue(found: Found, every: Sequence[Found]) -> Clue | None:
         explained=found.explained if computed else tally.rounding,
         effect=found.effect if computed else added,
         clipped=cut.share,
-        clipped_share=cut.part,
+        clipped_noise=cut.part,
+        clipped_effect=found.cut_off,
         wide=tally.wide,
         outlier=outlier,
         channel=channel,

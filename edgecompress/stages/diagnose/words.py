@@ -14,7 +14,7 @@ HEARD = 0.1  # of the largest effect at the output: what does less than that is 
 MOST = 0.6  # of the noise at the output: whose it is
 UNLIKE = 8.0  # a channel's maximum over the median channel's, from which on one scale is too coarse for the others
 WIDE = 4.0  # the largest magnitude over that of 99.9 % of the values: few values take most of the range
-CUT = 0.5  # of a layer's noise, from which on it comes from what was cut off
+CUT = 0.5  # of a layer's effect, from which on it comes from what was cut off
 ALL_CUT = 0.2  # of the values: so many are not cut off by a range, they are wrong
 CONVOLUTIONS = ("conv", "convolution")
 PRODUCTS = {"linear", "matmul", "addmm", "mm", "bmm"}
@@ -24,7 +24,7 @@ PRODUCTS = {"linear", "matmul", "addmm", "mm", "bmm"}
 class Clue:
     """What is known of one layer. Ratios are noise over signal; None: not known.
 
-    `clipped`: the share of values cut off at the artifact's extremes, `clipped_share` theirs of the layer's noise;
+    `clipped`: the share of values cut off at the artifact's extremes; theirs of the layer's noise, and of its effect;
     `explained`: the own noise of eight bits, one range per tensor. `effect`: at the net's output, by this layer alone.
     """
 
@@ -35,7 +35,8 @@ class Clue:
     explained: float | None = None
     effect: float | None = None
     clipped: float = 0.0
-    clipped_share: float = 0.0
+    clipped_noise: float = 0.0
+    clipped_effect: float = 0.0
     wide: float = 1.0
     outlier: float | None = None
     channel: int | None = None
@@ -45,14 +46,14 @@ class Clue:
     @property
     def says(self) -> str:
         """The layer as a sentence names it."""
-        return f"{self.name} ({self.type}; {self.operator} in the file)"
+        return f"{self.name} ({self.type}; {short(self.operator, 60)} in the file)"
 
     @property
     def beyond_db(self) -> float | None:
         """Its own noise, but for what was cut off, over what eight bits explain, in decibels."""
         if self.own is None:
             return None
-        left = self.own * (1 - self.clipped_share if self.clipped < ALL_CUT else 1)
+        left = self.own * (1 - self.clipped_noise if self.clipped < ALL_CUT else 1)
         return 10 * math.log10(left / max(self.explained or 0.0, 1e-12)) if left > 0 else -math.inf
 
 
@@ -68,6 +69,11 @@ class Verdict:
     def first(self) -> str | None:
         """Where to look first."""
         return self.culprits[0] if self.culprits else None
+
+
+def short(text: str, limit: int) -> str:
+    """A name with its middle left out where it is longer than `limit`."""
+    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-(limit - limit // 2) :]}"
 
 
 def judged(clues: Sequence[Clue], output_db: float | None) -> Verdict:
@@ -180,7 +186,7 @@ def cause(clue: Clue) -> str:
 
 
 def _cut_off(clue: Clue) -> bool:
-    return clue.clipped_share >= CUT and 0 < clue.clipped < ALL_CUT
+    return clue.clipped_effect >= CUT and 0 < clue.clipped < ALL_CUT
 
 
 def _reason(advice: str, worst: Clue) -> str:
