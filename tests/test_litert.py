@@ -247,7 +247,7 @@ def test_an_operator_that_is_skipped_stays_in_float(small: tuple[Artifact, Artif
     model, samples = small
     all_int8 = compressed("litert_int8", model, samples, tmp_path / "all")
     without = compressed("litert_int8", model, samples, tmp_path / "without", skip=("Conv2d_0",))
-    assert without.facts["skipped"] and all("Conv2d_0" in name for name in without.facts["skipped"])
+    assert any("Conv2d_0" in name for name in without.facts["skipped"])
     kinds = ["int8", "float32"]
     assert [first_convolution(a) for a in (all_int8, without)] == kinds
     with pytest.raises(InputError, match="skip: no operator's name matches 'absent'"):

@@ -15,6 +15,11 @@ from edgecompress.model import Artifact, Request, TensorSpec
 
 FILE = "model.tflite"
 ENDS = ("INPUT", "OUTPUT")  # what the quantizer calls the ends of a graph
+# What hands on the numbers that it reads
+MOVES = {
+    *("PAD", "PADV2", "RELU", "RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "MAX_POOL_2D", "MIRROR_PAD"),
+    *("PACK", "UNPACK", "GATHER", "SQUEEZE", "EXPAND_DIMS"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,24 @@ def matching(found: Sequence[Operator], patterns: Iterable[str]) -> list[str]:
             raise InputError(f"skip: no operator's name matches '{pattern}'; the names end in {names}, ...")
         chosen |= dict.fromkeys(scopes)
     return list(chosen)
+
+
+def to_their_ends(data: bytes, scopes: Sequence[str]) -> list[str]:
+    """Those operators, what only clips or moves their answers, and what reads these: nothing rounds them on the way."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model, found = files.read_model(data), list(scopes)
+    for graph in model.subgraphs:
+        handed: set[int] = set()  # tensors that stay in float
+        for op in graph.operators:  # in the order of computing
+            kind = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
+            scope = files.get_op_scope(op, graph.tensors)
+            reads = not handed.isdisjoint(op.inputs)
+            if scope in scopes or (reads and kind is not None and kind.value in MOVES):
+                handed.update(op.outputs)
+            if reads and kind is not None and scope not in found:
+                found.append(scope)
+    return found
 
 
 def check_patterns(patterns: Iterable[str]) -> None:

@@ -36,7 +36,8 @@ class Options:
     percentile: float = 99.99  # of the values kept inside the range, for "percentile"
     weight_bits: Literal[8, 4] = 8  # 4: 15 levels, held as int8 all the same: XNNPACK computes no int4 with int8
     samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
-    skip: tuple[str, ...] = ()  # operators kept in float, as regular expressions of their outputs' names
+    # Operators kept in float, with those that read their answers, as regular expressions of their outputs' names
+    skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
@@ -66,7 +67,7 @@ def apply(request: Request) -> Artifact:
     if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
         raise InputError("int8: a net with state keeps float inputs and outputs; use io = 'float'")
     data = request.model.file(".tflite").read_bytes()
-    skipped = _litert.matching(_litert.operators(data), options.skip)
+    skipped = _litert.to_their_ends(data, _litert.matching(_litert.operators(data), options.skip))
     recipe = _litert.recipe()
     recipe.add_static_config(".*", _all(), activation_num_bits=8, weight_num_bits=8)
     _litert.keep(recipe, skipped, _litert.ENDS if options.io == "float" else ())
