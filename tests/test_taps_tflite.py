@@ -12,7 +12,7 @@ import pytest
 
 from edgecompress import config, dispatch, envs, registry, tensors, tflite_file, zoo
 from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.runtimes import _taps_tflite, litert, tflite
 from edgecompress.techniques import _litert
 from edgecompress.transports import host
@@ -54,9 +54,9 @@ class Small(torch.nn.Module):
 # --------------------------------------------------------------------------- files to tap
 
 
-def exported(net: Any, inputs: dict[str, np.ndarray], folder: Path, batch: int = 1) -> Artifact:
-    """A net as a file for `batch` items; `inputs`: one item at least of each."""
-    given = {name: torch.from_numpy(array[:batch]) for name, array in inputs.items()}
+def exported(net: Any, inputs: dict[str, np.ndarray], folder: Path) -> Artifact:
+    """A net as a file for one item; `inputs`: items of each."""
+    given = {name: torch.from_numpy(array[:1]) for name, array in inputs.items()}
     program = torch.export.export(net, tuple(given.values()))
     (folder / "program").mkdir(parents=True)
     (folder / "file").mkdir()
@@ -65,7 +65,7 @@ def exported(net: Any, inputs: dict[str, np.ndarray], folder: Path, batch: int =
     answer = net(*given.values())
     outputs = (TensorSpec("output", tuple(answer.shape)),)
     model = Artifact(folder / "program", "program", specs, outputs).write()
-    return litert.export(Request({"model": model}, folder / "file", None, Context(batch=batch)))
+    return litert.export(Request({"model": model}, folder / "file"))
 
 
 def samples_of(inputs: dict[str, np.ndarray], folder: Path) -> Artifact:
@@ -94,17 +94,16 @@ def tapped(model: Artifact, out: Path) -> Artifact:
 
 
 def answers(model: Artifact, samples: Artifact) -> dict[str, np.ndarray]:
-    """What each output means, of all items."""
+    """What each output means: [items, *shape]."""
     session = litert.open(model, 1)
-    batch = model.inputs[0].concrete()[0]
-    found = [session.run(inputs) for inputs in tensors.batches(samples, "test", batch, None, model)]
-    return {s.name: np.concatenate([tensors.real(each[s.name], s) for each in found])[:ITEMS] for s in model.outputs}
+    found = [session.run(inputs) for inputs in tensors.batches(samples, "test", 1, None, model)]
+    return {s.name: np.stack([tensors.real(each[s.name], s) for each in found]) for s in model.outputs}
 
 
 def layers(model: Artifact, samples: Artifact) -> list[tuple[dict[str, Any], np.ndarray]]:
     """Each tap and what it gave, channels first."""
     found = answers(model, samples)
-    turned = {tap["output"]: np.moveaxis(found[tap["output"]], 3, 1) for tap in taps(model) if tap["layout"]}
+    turned = {tap["output"]: np.moveaxis(found[tap["output"]], -1, 2) for tap in taps(model) if tap["layout"]}
     return [(tap, turned.get(tap["output"], found[tap["output"]])) for tap in taps(model)]
 
 
@@ -122,7 +121,7 @@ def same_ends(model: Artifact, twin: Artifact, samples: Artifact) -> None:
     wanted, found = answers(model, samples), answers(twin, samples)
     assert all((wanted[name] == found[name]).all() for name in wanted)
     for spec in twin.outputs:
-        assert found[spec.name].shape == (ITEMS, *spec.shape[1:]), spec.name
+        assert found[spec.name].shape == (ITEMS, *spec.shape), spec.name
         assert np.isfinite(found[spec.name]).all()
     names = [spec.name for spec in twin.outputs]
     assert len(set(names)) == len(names) and all(Path(name).name == name for name in names)
@@ -186,7 +185,8 @@ def test_the_operator_of_a_tap_of_an_int8_file_is_one_that_the_option_skip_takes
     named = f"^{re.escape(found[1]['operator'])}$"
     mixed = compressed("litert_int8", model, samples, tmp_path / "mixed", skip=(named,))
     twin = tapped(mixed, tmp_path / "again")
-    assert [tap["dtype"] for tap in taps(twin)] == ["int8", "float32", *["int8"] * 4]
+    kept = [tap for tap in taps(twin) if tap["dtype"] == "float32"]
+    assert kept[0]["operator"] == found[1]["operator"] and len(kept) < len(found)
     same_ends(mixed, twin, samples)
 
 
@@ -200,18 +200,6 @@ def test_nets_whose_layers_have_no_axis_of_the_batch_are_tapped_too(name: str, t
         same_ends(made, twin, samples)
         assert {"FULLY_CONNECTED", "ADD"} < {tap["type"] for tap in taps(twin)}
         assert not {"RESHAPE", "TRANSPOSE", "SLICE", "QUANTIZE"} & {tap["type"] for tap in taps(twin)}
-
-
-def test_items_stay_apart_in_a_file_for_several(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    inputs = {"image": np.random.default_rng(0).normal(size=(ITEMS, 3, 12, 12)).astype(np.float32)}
-    net, samples = Small().eval(), samples_of(inputs, tmp_path / "samples")
-    one, three = (
-        layers(tapped(exported(net, inputs, tmp_path / f"{n}", n), tmp_path / f"{n}" / "tapped"), samples)
-        for n in (1, 3)
-    )
-    for (_, ours), (tap, theirs) in zip(one, three, strict=True):
-        assert np.allclose(ours, theirs, atol=1e-5), tap
 
 
 # --------------------------------------------------------------------------- who else reads the file
@@ -243,7 +231,7 @@ def test_tflite_runtime_runs_it_too(small: tuple[Small, Artifact, Artifact], tmp
     asked = {"mode": "outputs", "runtime": plugin, "artifact": str(twin.path), "samples": str(samples.path)}
     dispatch.ask(host.connect({}), {**asked, "threads": 1, "batch": 1}, tmp_path, 120)
     for name, wanted in answers(twin, samples).items():
-        assert sqnr_db(wanted, np.load(tmp_path / "test" / f"{name}.npy")) > 25, name
+        assert sqnr_db(wanted, np.load(tmp_path / "test" / f"{name}.npy").reshape(wanted.shape)) > 25, name
 
 
 # --------------------------------------------------------------------------- strangers' files

@@ -41,7 +41,7 @@ WRAPPER = "net"  # what a traced program calls the user's own module
 
 @dataclass(frozen=True)
 class Tap:
-    """A tensor at the end of a layer: the operator that makes it, its number, and its spec, items on the first axis."""
+    """A tensor at the end of a layer: the operator that makes it, its number, and its spec."""
 
     node: Node
     number: int
@@ -51,15 +51,15 @@ class Tap:
 def tapped(request: Request) -> Artifact:
     """The file with the outputs of its layers as further outputs; input: "model".
 
-    Integer tensors come as they are, their specs say the quantization. A tensor without the axis of the batch has it
-    in its spec. facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module"}]}. Raises StageFailed.
+    Tensors come as the file holds them: their specs say the quantization, and not each has the batch on its first axis.
+    facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module"}]}. Raises StageFailed.
     """
     model = request.model
     data = _sound(model)
     graph = tflite_file.graph(data)
     own = {spec.name for spec in model.outputs}
     names = (name for name in map("tap_{}".format, itertools.count()) if name not in own)
-    taps = [replace(tap, spec=replace(tap.spec, name=next(names))) for tap in _taps(graph, _batch(model))]
+    taps = [replace(tap, spec=replace(tap.spec, name=next(names))) for tap in _taps(graph)]
     (request.out / FILE).write_bytes(tflite_file.tapped(data, {tap.spec.name: tap.number for tap in taps}))
     facts = {"taps": [_about(tap, graph) for tap in taps]}
     outputs = (*model.outputs, *(tap.spec for tap in taps))
@@ -76,16 +76,10 @@ def _sound(model: Artifact) -> bytes:
     return data
 
 
-def _batch(model: Artifact) -> int:
-    """Items in a call: what the file is made for."""
-    shape = model.inputs[0].concrete() if model.inputs else ()
-    return shape[0] if shape else 1
-
-
 # --------------------------------------------------------------------------- where layers end
 
 
-def _taps(graph: Graph, batch: int) -> Iterator[Tap]:
+def _taps(graph: Graph) -> Iterator[Tap]:
     """The real numbers that depend on the inputs and are computed, not moved; in the order of computing."""
     alive, images = set(graph.inputs), _images(graph)
     for node in graph.nodes:
@@ -94,25 +88,12 @@ def _taps(graph: Graph, batch: int) -> Iterator[Tap]:
         alive.update(node.writes)
         for number in node.writes if node.type not in VIEWS else ():
             spec = graph.tensors[number]
-            shape = _by_items(spec.shape, batch)
-            if shape and _is_real(spec):
-                layout = "NHWC" if number in images and shape == spec.shape else ""
-                yield Tap(node, number, replace(spec, shape=shape, layout=layout))
+            if _is_real(spec):
+                yield Tap(node, number, replace(spec, layout="NHWC" if number in images else ""))
 
 
 def _is_real(spec: TensorSpec) -> bool:
     return spec.dtype.startswith("float") or (spec.quantization is not None and spec.dtype in QUANTIZED)
-
-
-def _by_items(shape: Any, batch: int) -> tuple[int, ...]:
-    """The shape with the items on its first axis; nothing where they cannot be told apart.
-
-    Converters fold the batch into the axis behind it, or leave out that of a single item.
-    """
-    if not shape or shape[0] == batch:
-        return tuple(shape)
-    whole = batch == 1 or (shape[0] % batch == 0 and batch not in shape[1:])
-    return (batch, shape[0] // batch, *shape[1:]) if whole else ()
 
 
 def _images(graph: Graph) -> set[int]:

@@ -83,23 +83,6 @@ class TfliteSession:
         self.interpreter = None
 
 
-class TappedSession(TfliteSession):
-    """A session of a file whose layers are tapped: what has no axis of the batch there gets the one of its spec."""
-
-    def __init__(self, interpreter: Any, artifact: Artifact) -> None:
-        super().__init__(interpreter, artifact)
-        self.shapes = {spec.name: spec.concrete() for spec in artifact.outputs}
-
-    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One inference."""
-        return {name: array.reshape(self.shapes[name]) for name, array in super().run(inputs).items()}
-
-
-def session(interpreter: Any, artifact: Artifact) -> TfliteSession:
-    """A session over an interpreter that has loaded the artifact's file."""
-    return (TappedSession if "taps" in artifact.facts else TfliteSession)(interpreter, artifact)
-
-
 def _places(specs: Sequence[TensorSpec], details: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     return [(spec.name, int(detail["index"])) for spec, detail in zip(specs, details, strict=True)]
 

@@ -171,4 +171,4 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.Tfl
     """A session on `threads` threads of the CPU, with XNNPACK where it knows the operators."""
     from ai_edge_litert.interpreter import Interpreter
 
-    return _tflite.session(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+    return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)

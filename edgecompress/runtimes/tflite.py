@@ -41,7 +41,7 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.Tfl
     from tflite_runtime.interpreter import Interpreter
 
     try:
-        return _tflite.session(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+        return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
     except (ValueError, RuntimeError) as error:
         raise _told(str(error)) from error
 
