@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import net as resnet
 
 Pictures = Iterator[tuple[np.ndarray, int]]
 
-LEARNED, SELECTED = 11_000, 1_000  # of the further train images: first those, then these, the rest is kept back
+SELECTED = 1_000  # of the 16,000 further train images, to look at epochs with: the rest is kept back
 
 
 def resnet20() -> nn.Module:
@@ -37,11 +37,11 @@ def student() -> nn.Module:
 def data(split: str) -> Pictures | None:
     """(uint8 [32, 32, 3], class); "kept": train images that the teacher has seen, and no student has."""
     parts = {
-        "train": lambda: chain(_of("calibrate"), islice(_of("select"), LEARNED)),
+        "train": lambda: _of("calibrate"),
         "calibrate": lambda: _of("calibrate"),
-        "select": lambda: islice(_of("select"), LEARNED, LEARNED + SELECTED),
+        "select": lambda: islice(_of("select"), SELECTED),
         "test": lambda: _of("test"),
-        "kept": lambda: islice(_of("select"), LEARNED + SELECTED, None),
+        "kept": lambda: islice(_of("select"), SELECTED, None),
     }
     return parts[split]() if split in parts else None
 
