@@ -196,8 +196,14 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"  {line}" for line in listing.aligned([HEAD, *(_cells(row, facts["culprits"]) for row in tapped)])]
     ends = [f"  output {o['name']}: {_number(o['sqnr_db'], 'identical')} dB" for o in facts["outputs"]]
     notes = [f"  {rest} layers have no output of their own in the artifact"] if rest else []
-    notes += [f"  no layer of the source: {', '.join(facts['unmatched'])}"] if facts["unmatched"] else []
+    notes += [f"  of no layer of the source: {_few(facts['unmatched'])}"] if facts["unmatched"] else []
     return [title, *lines, *ends, *notes, f"  tapping it changes its answers by {same}"]
+
+
+def _few(names: Sequence[str], limit: int = 4) -> str:
+    """The first names, and how many there are more."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(words.short(name, 30) for name in names[:limit]) + more
 
 
 def _cells(row: Mapping[str, Any], culprits: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgecompress import diagnosis, findings, plan
+from edgecompress.diagnosis import Subject
+from edgecompress.errors import InputError
+from edgecompress.job import job
 from edgecompress.stages.diagnose import align
 from edgecompress.stages.diagnose.align import Value
 from edgecompress.stages.diagnose.noise import Power, Tally, decibels, extremes, relative_rms
@@ -188,3 +193,46 @@ def test_outliers_before_a_product_of_matrices_are_smoothed() -> None:
     layer = Clue("x", "layer_norm", "X", outlier=40.0, reads=frozenset({"linear"}))
     assert cause(layer) == "smooth"
     assert cause(Clue("x", "layer_norm", "X", outlier=40.0, reads=frozenset({"add"}))) == ""
+
+
+# --------------------------------------------------------------------------- what is asked for
+
+
+def subjects(target: str) -> dict[str, Subject]:
+    """What would be diagnosed of each variant of the embedded demo."""
+    wanted = job(None, target)
+    steps = plan.deploy(wanted)
+    return {route.variant.name: findings.subject(route, steps) for route in steps.routes}
+
+
+@pytest.mark.slow  # the plan asks whether torch is there
+def test_an_artifact_is_held_against_the_program_that_was_quantized() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    found = subjects("x86")
+    assert found["int8"] == Subject("onnx", "int8/ptq_int8", "trace", "program")
+    assert found["fp32"].before == "trace"
+    if "executorch-int8" in found:
+        assert found["executorch-int8"].before == "executorch-int8/pt2e_int8"
+
+
+def test_the_stages_of_a_diagnosis_are_the_twin_the_source_and_the_pass() -> None:
+    wanted = job(str(Path(findings.__file__).parent / "demo" / "source.toml"), "x86")
+    module = diagnosis.stages(wanted, "why", Subject("onnx", "made", "source", "module"))
+    assert [stage.name for stage in module] == ["why/tapped", "why/program", "why"]
+    file = diagnosis.stages(wanted, "why", Subject("litert", "made", "source", "file", "", "onnx"), 4, "select")
+    assert [stage.call for stage in file] == ["runtimes.litert:tapped", "runtimes.onnx:tapped", diagnosis.CALL]
+    assert file[-1].options == {"runtime": "litert", "source_runtime": "onnx", "split": "select", "items": 4}
+    assert diagnosis.stages(wanted, "why", Subject("null", "made")) == []
+
+
+@pytest.mark.parametrize("wrong", [{"items": 0}, {"split": "train"}])
+def test_what_cannot_be_run_is_said_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"--items 0|--split train"):
+        findings.Asked(**wrong)
+
+
+def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path) -> None:
+    (tmp_path / "net.txt").touch()
+    with pytest.raises(InputError, match=r"diagnose reads \.onnx"):
+        findings.diagnose(None, findings.Asked(artifact=tmp_path / "net.txt"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import diagnosed
 import numpy as np
 import pytest
 
+from edgecompress.cli import main
 from edgecompress.model import Artifact
 
 pytestmark = pytest.mark.slow
@@ -117,3 +119,20 @@ def test_a_channel_blown_up_and_made_up_for_is_named_under_plain_int8(folder: Pa
     assert (found["advice"], found["first"]) == ("equalize", "depth"), diagnosed.told(found)
     row = next(row for row in found["layers"] if row["name"] == "depth")
     assert row["channel"] == 3 and row["outlier"] > 30 and row["dtype"] == "uint8"
+
+
+def test_a_file_from_outside_is_held_against_a_file(
+    folder: Path, given: dict[str, Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither is a torch net: own errors are not known, the fault is found all the same."""
+    pytest.importorskip("onnxruntime")
+    place = folder / "outside"
+    plain = diagnosed.stage("runtimes.onnx:export", {"model": given["source"]}, place / "plain")
+    files = [str(artifact.file(".onnx")) for artifact in (plain, broken(plain, place / "theirs"))]
+    asked = ["--data", "random", "--items", "4", "--json", "--store", str(place / "store"), "--out", str(place / "out")]
+    assert main(["diagnose", files[0], "--artifact", files[1], *asked]) == 0
+    found = json.loads(capsys.readouterr().out)
+    row = next(row for row in found["layers"] if row["name"] == found["first"])
+    assert (found["advice"], row["module"]) == ("fault", FAULTY), diagnosed.told(found)
+    assert row["own_sqnr_db"] is None and "torch source" in row["reason"]
+    assert json.loads((place / "out" / "diagnosis.json").read_text())["says"] == found["says"]
