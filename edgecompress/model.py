@@ -331,6 +331,11 @@ class Technique(Protocol):
     what they save as bytes is told (it REQUIRES zstandard then); `expand(options)`: the steps, as
     (technique, options), that one step of a recipe stands for, or None; and, where its strength may be found by
     measuring, `goal(options) -> Goal | None` and `cells(request)`, as edgecompress.fit asks for them.
+
+    For the accuracy guard it may have `rungs(options) -> [(label, options)]`: what else its own calibration can do;
+    `kept(options, layers) -> options`: those layers of a diagnosis in higher precision; on nets, `RUNG`: its place on
+    the ladder (where it finds nothing to do its artifact is "lost", with the reason), and `ROUNDS = True`: it leaves
+    weights that training would have to leave again.
     """
 
     REQUIRES: tuple[str, ...]
@@ -365,7 +370,12 @@ class Traced(Session, Protocol):
 
 
 class Runtime(Protocol):
-    """`runtimes/NAME.py`: one inference engine and its FORMAT (a kind)."""
+    """`runtimes/NAME.py`: one inference engine and its FORMAT (a kind).
+
+    It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
+    own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and
+    "type" as the format has them, "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "").
+    """
 
     REQUIRES: tuple[str, ...]
     FORMAT: str
