@@ -38,7 +38,7 @@ class Subject:
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
-FEW = {"settings": {"limits.items_lost": 0}, "asked": {"data": "net:data_to_choose_by"}}
+FEW: Any = {"settings": {"limits.items_lost": 0}, "asked": {"data": "net:data_to_choose_by"}}
 REAL = {
     "resnet20": Subject("resnet20/source.toml"),
     "mobilenetv2": Subject("mobilenetv2/source.toml", **FEW),
