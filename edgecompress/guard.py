@@ -182,7 +182,7 @@ class Guard:
             why = f"not tried: {lacking} is not installed; run: {envs.install_command(module)}"
             return [_nothing(technique, best, why)]
         trains = getattr(module, "TRAINS", False)
-        earlier = [t for t in best.recipe.before if not (trains and _rounds(t))]
+        earlier = [t for t in best.recipe.before if not (trains and _on_grid(t))]
         recipe = dataclasses.replace(best.recipe, before=(*earlier, technique))
         return [(yield from self._try(outcomes, technique, technique, recipe))]
 
@@ -419,8 +419,8 @@ def _on_module(stage: Stage) -> bool:
     return stage.call.endswith(":apply") and bool(registry.call(stage.call)[0].WRITES == "module")
 
 
-def _rounds(technique: str) -> bool:
-    return bool(getattr(registry.load("techniques", technique), "ROUNDS", False))
+def _on_grid(technique: str) -> bool:
+    return bool(getattr(registry.load("techniques", technique), "ON_GRID", False))
 
 
 def _nothing(rung: str, best: Trial, reason: str) -> Trial:
