@@ -15,9 +15,10 @@ from edgecompress import diagnosis, findings, plan
 from edgecompress.diagnosis import Subject
 from edgecompress.errors import InputError
 from edgecompress.job import job
-from edgecompress.stages.diagnose import align
+from edgecompress.stages.diagnose import align, closer
 from edgecompress.stages.diagnose.align import Value
 from edgecompress.stages.diagnose.noise import Power, Tally, decibels, extremes, relative_rms
+from edgecompress.stages.diagnose.rows import Found, Place
 from edgecompress.stages.diagnose.words import Clue, cause, faults, judged
 
 # --------------------------------------------------------------------------- the alignment
@@ -127,6 +128,24 @@ def test_one_large_value_makes_a_range_wide() -> None:
     values[0, 0, 0] = 100
     tally.add(values, values)
     assert usual < 1.1 and tally.wide > 50
+
+
+def found_layer(name: str, channels: int, effect: float) -> Found:
+    """A layer whose channel i holds -i, 0 and i."""
+    tally = Tally(0, 1)
+    tally.add(*[np.outer(np.arange(channels), [-1.0, 0.0, 1.0])[None]] * 2)
+    return Found(Place(name, name, "conv2d"), {"operator": name}, tally, [Power(1.0, effect)])
+
+
+def test_the_worst_layers_are_looked_at_more_closely() -> None:
+    layers = [found_layer(f"l{i}", 2000 if i == 7 else 5, 0.1 * i) for i in range(9)]
+    rows = closer.rows([*layers, Found(Place("untapped", "", ""))], ["l2"])
+    assert [row["name"] for row in rows] == ["l2", "l8", "l7", "l6", "l5", "l4"]
+    assert rows[1]["channels"] == [4, 3, 2, 1, 0]
+    assert (len(rows[2]["channels"]), rows[2]["channels"][0], rows[2]["channels"][-1]) == (512, 1999, 0)
+    histogram = rows[1]["histogram"]
+    assert (sum(histogram["counts"]), histogram["edges"][0], histogram["edges"][-1]) == (15, -4, 4)
+    assert histogram["counts"][32] == 7 and len(histogram["counts"]) == 64
 
 
 # --------------------------------------------------------------------------- the words

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Request
-from edgecompress.stages.diagnose import files, passes, rows, taps, words
+from edgecompress.stages.diagnose import closer, files, passes, rows, taps, words
 from edgecompress.stages.diagnose.noise import Power, relative_rms
 from edgecompress.stages.diagnose.passes import Passed
 
@@ -48,6 +48,7 @@ def facts(found: Passed) -> dict[str, Any]:
     return {
         "outputs": [{"name": name, "sqnr_db": power.sqnr_db} for name, power in found.outputs.items()],
         "layers": table,
+        "closer": closer.rows(found.layers, verdict.culprits),
         "unmatched": found.unmatched,
         "first": verdict.first,
         "culprits": list(verdict.culprits),

@@ -109,7 +109,7 @@ class Tally:
     least: float = math.inf
     most: float = -math.inf
     channels: Any = None  # the largest magnitude in each channel of the source
-    sizes: list[Any] = field(default_factory=list)  # magnitudes at a few places
+    points: list[Any] = field(default_factory=list)  # values of the source at a few places
 
     def add(self, source: Array, found: Array) -> None:
         """One run: the source's value and the artifact's, of one shape."""
@@ -124,8 +124,8 @@ class Tally:
         axes = tuple(a for a in range(fine.ndim) if a != self.axis % max(fine.ndim, 1))
         largest = np.abs(fine).max(axis=axes)
         self.channels = largest if self.channels is None else np.maximum(self.channels, largest)
-        flat = np.abs(fine).reshape(-1)
-        self.sizes.append(flat[:: max(1, flat.size // POINTS)].copy())  # a view would keep all of it
+        flat = fine.reshape(-1)
+        self.points.append(flat[:: max(1, flat.size // POINTS)].copy())  # a view would keep all of it
 
     def add_own(self, computed: Array, found: Array) -> None:
         """One run: what the source computes from the artifact's inputs, and what the artifact did."""
@@ -155,7 +155,7 @@ class Tally:
         """The largest magnitude over that of nearly all values: how much of the range few values take."""
         import numpy as np
 
-        usual = float(np.percentile(np.concatenate(self.sizes), USUAL)) if self.sizes else 0.0
+        usual = float(np.percentile(np.abs(np.concatenate(self.points)), USUAL)) if self.points else 0.0
         largest = max(abs(self.least), abs(self.most))
         return largest / usual if usual else 1.0
 
