@@ -12,10 +12,13 @@ import pytest
 from edgecompress import config, registry, tensors
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.runtimes import _executorch_taps
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
 ITEMS = 16
+BATCH = Dim("batch", 1, 8)
+SEQUENCES = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")
 IMAGES = np.random.default_rng(0).normal(size=(ITEMS, 3, 8, 8)).astype("float32")
 
 
@@ -142,8 +145,10 @@ def check(runtime: str, model: Artifact, twin: Artifact, least_db: float) -> lis
 def test_an_executorch_file_hands_out_its_layers(
     technique: str, dtype: str, least_db: float, samples: Artifact, tmp_path: Path
 ) -> None:
+    """Also of a program that takes any batch."""
     pytest.importorskip("executorch")
-    before = program(tmp_path / "net")
+    batch = 1 if technique else BATCH
+    before = program(tmp_path / "net", batch=batch)
     if technique:
         before = call(tmp_path, f"techniques.{technique}", "apply", {"model": before, "samples": samples})
     model = call(tmp_path, "runtimes.executorch", "export", {"model": before})
@@ -153,30 +158,27 @@ def test_an_executorch_file_hands_out_its_layers(
     assert [row["type"] for row in rows] == ["conv2d", "conv2d", "add", "conv2d", "adaptive_avg_pool2d", "linear"]
     assert [row["dtype"] for row in rows] == [dtype] * len(rows)
     assert {name: twin.facts[name] for name in ("backend", "delegates", "fallback")} == model.facts
-
-
-def test_a_program_with_any_batch_has_taps_with_any(tmp_path: Path) -> None:
-    pytest.importorskip("executorch")
-    batch = Dim("batch", 1, 8)
-    before = program(tmp_path / "net", batch=batch)
-    model = call(tmp_path, "runtimes.executorch", "export", {"model": before})
-    twin = call(tmp_path, "runtimes.executorch", "tapped", {"model": model, "before": before})
     assert {spec.shape[0] for spec in twin.outputs} == {batch}
-    found = answers("executorch", twin, IMAGES[:3])
-    one = answers("executorch", twin, IMAGES[1:2])
-    assert all(np.allclose(found[name][1:2], one[name], atol=1e-5) for name in one)
+    if batch == BATCH:
+        one, three = (answers("executorch", twin, IMAGES[begin:3]) for begin in (2, 0))
+        assert all(np.allclose(three[name][2:], one[name], atol=1e-5) for name in one)
 
 
-def test_a_layer_has_its_batch_on_axis_0(tmp_path: Path) -> None:
-    pytest.importorskip("executorch")
+@pytest.mark.parametrize("batch", [3, BATCH])
+def test_a_layer_has_its_batch_on_axis_0(batch: int | Dim, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    example = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")
-    before = program(tmp_path / "net", Sequences().eval(), 3, example)
-    model = call(tmp_path, "runtimes.executorch", "export", {"model": before})
-    twin = call(tmp_path, "runtimes.executorch", "tapped", {"model": model, "before": before})
-    shapes = {row["type"]: spec.shape for row, spec in zip(twin.facts["taps"], twin.outputs[1:], strict=True)}
-    assert shapes == {"lstm": (3, 5, 6), "bmm": (3, 3, 5, 5), "linear": (3, 5, 3), "add": (3, 15)}
-    answers("executorch", twin, example)
+    before = program(tmp_path / "net", Sequences().eval(), batch, SEQUENCES)
+    exported = torch.export.load(before.file(".pt2"))
+    specs, rows = _executorch_taps.add(exported, before)
+    assert {row["type"]: spec.shape[1:] for row, spec in zip(rows, specs, strict=True)} == {
+        "lstm": (5, 6),
+        "bmm": (3, 5, 5),
+        "linear": (5, 3),
+        "add": (15,),
+    }
+    assert {spec.shape[0] for spec in specs} == {batch}
+    found = exported.module()(torch.from_numpy(SEQUENCES))
+    assert [tuple(answer.shape) for answer in found[1:]] == [spec.concrete(3) for spec in specs]
 
 
 def test_an_executorch_file_needs_the_program_it_was_made_of(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_a_layer_says_how_its_weights_are_held_and_can_be_kept_as_it_is(
 
 
 def test_weights_are_skipped_by_their_own_names_and_unknown_names_refused(packages: Packages) -> None:
-    every, one = ([], ["inner_last_weight"])
+    every, one = (), ("inner_last_weight",)
     counts = [
         packages.after("coreml_int8", packages.full, min_size=100, skip=s).facts["compressed"] for s in (every, one)
     ]

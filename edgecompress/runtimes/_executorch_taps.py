@@ -103,7 +103,7 @@ class _Graph:
         for node in self.program.graph.nodes:
             if live.isdisjoint(node.all_input_nodes):
                 continue
-            if _is_tensor(node) or isinstance(node.meta.get("val"), (list, tuple)):  # not: what is made of sizes only
+            if _has_numbers(node):
                 live.add(node)
             if node not in taken and node.users and _computes(node):
                 end = _end(node, taken)
@@ -158,13 +158,13 @@ def _fuses(before: str, after: str) -> bool:
 
 def _only_reader(node: Any) -> Any | None:
     """The one node that reads the numbers of `node`; None where there are more, or where it is an output."""
-    readers = [user for user in node.users if user.op == "output" or user.meta.get("val") is not None]
-    numbers = [user for user in readers if user.op == "output" or not _is_size(user)]
-    return numbers[0] if len(numbers) == 1 and numbers[0].op != "output" else None
+    readers = [user for user in node.users if user.op == "output" or _has_numbers(user)]
+    return readers[0] if len(readers) == 1 and readers[0].op != "output" else None
 
 
-def _is_size(node: Any) -> bool:
-    return not _is_tensor(node) and not isinstance(node.meta["val"], (list, tuple))
+def _has_numbers(node: Any) -> bool:
+    """Whether it makes a tensor, or several: not a size, not a check."""
+    return _is_tensor(node) or isinstance(node.meta.get("val"), (list, tuple))
 
 
 def _computes(node: Any) -> bool:
