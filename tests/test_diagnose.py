@@ -62,6 +62,15 @@ def test_a_layer_of_garbage_is_matched_by_its_place() -> None:
     assert [m and m.source for m in found] == [0, 1, 2, 3]
 
 
+def test_a_tap_of_nothing_does_not_push_the_others_from_their_places() -> None:
+    """Converters take layers apart: what is nearly a value comes before the value itself."""
+    sources = values((1, 64), (1, 64), (1, 64))
+    nearly = sources[2] + 0.05 * np.random.default_rng(8).normal(size=sources[2].shape)
+    found = align.align([Value(t) for t in (sources[0], nearly, sources[2])], [Value(s) for s in sources[::2]])
+    assert [m and m.source for m in found] == [0, None, 1]
+    assert (align.nearness(-1), align.nearness(1)) == (align.PLACE, 1)
+
+
 def test_channels_last_are_turned_and_other_axes_only_where_that_is_sure() -> None:
     (source,) = values((1, 4, 6, 5))
     last, swapped = source.transpose(0, 1, 3, 4, 2), source.transpose(0, 1, 2, 4, 3)

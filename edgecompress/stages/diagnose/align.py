@@ -6,6 +6,7 @@ pair taps with values that keep both orders, the one with the largest sum of sco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 POINTS = 4096  # of each value that are compared
 NHWC = (0, 3, 1, 2)  # the axes of such a tensor in the order NCHW
+PLACE = 0.1  # the score of a pair that is alike in nothing but its number of elements
+NEAREST = 1e-6  # 1 - cosine, from which on two values count as the same
 SAME_MODULE = 0.5  # what it adds to a score that both are known to be of one module
 SURE, BETTER = 0.9, 0.1  # other axes are believed where the cosine is so large, and so much larger
 
@@ -45,8 +48,8 @@ class Match:
 def align(taps: Sequence[Value], sources: Sequence[Value]) -> list[Match | None]:
     """The match of each tap, None where it has none; candidates hold equally many elements.
 
-    A pair scores 1 + the cosine of what both hold at up to POINTS places: a tap full of errors is still matched by its
-    place between others.
+    A pair scores PLACE to 1, by the logarithm of 1 - the cosine of what both hold at up to POINTS places: a tap full of
+    errors is still matched by its place between others, and a likeness never outweighs the value itself.
     """
     import numpy as np
 
@@ -57,7 +60,7 @@ def align(taps: Sequence[Value], sources: Sequence[Value]) -> list[Match | None]
             if tap.values.size == source.values.size:
                 match = found[i, j] = _match(tap, source, j)
                 known = bool(tap.module) and tap.module == source.module
-                scores[i, j] = 1 + match.cosine + (SAME_MODULE if known else 0)
+                scores[i, j] = nearness(match.cosine) + (SAME_MODULE if known else 0)
     return [None if j is None else found[i, j] for i, j in enumerate(paired(scores))]
 
 
@@ -84,6 +87,12 @@ def paired(scores: Array) -> list[int | None]:
         else:
             i -= 1
     return found
+
+
+def nearness(cosine: float) -> float:
+    """PLACE where two values have nothing in common, 1 where they are the same, in between by the decimals."""
+    far = min(1.0, max(NEAREST, 1 - cosine))
+    return PLACE + (1 - PLACE) * math.log10(far) / math.log10(NEAREST)
 
 
 def _match(tap: Value, source: Value, index: int) -> Match:

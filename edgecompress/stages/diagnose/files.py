@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from edgecompress.stages.diagnose import align
-from edgecompress.stages.diagnose.noise import Power, Tally, extremes
+from edgecompress.stages.diagnose.noise import Power, Tally
 from edgecompress.stages.diagnose.passes import ALIGNED, Passed
 from edgecompress.stages.diagnose.rows import Found, Place
 from edgecompress.stages.diagnose.taps import Answers, Tap
@@ -41,7 +41,7 @@ def _found(tap: Tap, matched: tuple[Tap, align.Match] | None) -> Found:
     if matched is None:
         return Found(place)
     theirs, match = matched
-    tally = Tally(*extremes(theirs.values), axis=-1 if tap.row.get("layout") == "NHWC" or len(shape) < 4 else 1)
+    tally = Tally(*theirs.extremes, axis=-1 if tap.row.get("layout") == "NHWC" or len(shape) < 4 else 1)
     for ours, other in zip(tap.values, theirs.values, strict=True):
         tally.add(ours, align.reordered(other, match.axes, shape))
     return Found(place, theirs.row, tally, reasons=[UNKNOWN])

@@ -87,14 +87,15 @@ class Source:
         return self._run({}, self.nodes, leaves)
 
     def fed(self, leaves: Sequence[Any], found: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """(node, what it computes) for each node of `found`, when those before it answered what `found` says."""
+        """(node, what it computes) when those before it answered what `found` says, as far as that is finite."""
+        import torch
+
         runner = self._runner({}, leaves)
         for node in self.nodes:
-            computed = runner.run_node(node)
+            computed = runner.env[node] = runner.run_node(node)
+            yield node, computed
             if node in found:
-                yield node, computed
-                computed = found[node]
-            runner.env[node] = computed
+                runner.env[node] = torch.where(torch.isfinite(found[node]), found[node], computed)
 
     def outputs(self, values: Values, node: Any, changed: Any) -> list[Any]:
         """What the net answers when `node` alone is `changed`: only what follows from it is computed."""

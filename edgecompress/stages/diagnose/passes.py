@@ -14,7 +14,7 @@ from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
 from edgecompress.stages.diagnose import align
 from edgecompress.stages.diagnose.layers import Layer, Source, Values, load
-from edgecompress.stages.diagnose.noise import Power, Tally, beyond, extremes, largest
+from edgecompress.stages.diagnose.noise import Power, Tally, beyond, largest
 from edgecompress.stages.diagnose.rows import Found, Place
 from edgecompress.stages.diagnose.taps import Answers, Tap
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 ALIGNED = 2  # runs that taps are matched on
+ROUNDS = 3  # of matching again
+ALIKE = 0.1  # of cosine, within which the last tap of a layer is taken
 EFFECTS = 8  # runs that effects are taken from: each costs half an inference for every layer
 
 
@@ -40,12 +42,13 @@ class Pair:
     uncut: list[Power]  # the effects of what was not cut off
     explained: float | None = None
 
-    def found(self, run: int, like: Any) -> Array:
-        """What the artifact answered in a run, as the source has it."""
+    def found(self, run: int, like: Any) -> Any:
+        """What the artifact answered in a run, as the source has it: a tensor like `like`."""
         import numpy as np
+        import torch
 
-        values = np.asarray(self.tap.values[run], dtype=np.float32)
-        return align.reordered(values, self.axes, tuple(like.shape))
+        values = align.reordered(np.asarray(self.tap.values[run], np.float32), self.axes, tuple(like.shape))
+        return torch.from_numpy(np.array(values)).to(like.dtype)
 
 
 @dataclass(frozen=True)
@@ -103,24 +106,56 @@ def _without(model: Artifact, fed: set[str]) -> Artifact:
 
 
 def _pairs(source: Source, taps: Sequence[Tap], runs: Sequence[Sequence[Any]]) -> tuple[list[Pair], list[str]]:
-    """A pair for each layer that has a tap (its last one), in the order of computing; the taps without a place."""
+    """A pair for each layer that has a tap, in the order of computing; the taps without a place.
+
+    They are matched with the source's values, then with what the source computes from what is matched so far: behind a
+    layer full of errors nothing is like the source any more, and everything like that.
+    """
+    nodes = [n for n in source.nodes if n in source.owner]
+    known = [source.values(leaves) for leaves in runs]
+    nodes = [n for n in nodes if hasattr(known[0][n], "numel")]
+    matches = _matched(source, nodes, taps, known)
+    for _ in range(ROUNDS):
+        pairs = _chosen(source, nodes, taps, matches)
+        found = [{p.node: p.found(run, values[p.node]) for p in pairs} for run, values in enumerate(known)]
+        fed = [dict(source.fed(leaves, put_in)) for leaves, put_in in zip(runs, found, strict=True)]
+        again = _matched(source, nodes, taps, fed)
+        if [m and (m.source, m.axes) for m in again] == [m and (m.source, m.axes) for m in matches]:
+            break
+        matches = again
+    unmatched = [str(tap.row["operator"]) for tap, match in zip(taps, matches, strict=True) if match is None]
+    return _chosen(source, nodes, taps, matches), unmatched
+
+
+def _matched(
+    source: Source, nodes: Sequence[Any], taps: Sequence[Tap], runs: Sequence[Values]
+) -> list[align.Match | None]:
     import numpy as np
 
-    values = [source.values(leaves) for leaves in runs]
-    order = {node: index for index, node in enumerate(source.nodes)}
-    nodes = sorted((n for n in source.owner if hasattr(values[0][n], "numel")), key=order.__getitem__)
-    wanted = [align.Value(np.stack([v[n].numpy() for v in values]), module=source.owner[n].module) for n in nodes]
+    wanted = [align.Value(np.stack([run[n].numpy() for run in runs]), module=source.owner[n].module) for n in nodes]
     given = [align.Value(t.values[: len(runs)], t.row.get("layout", ""), t.row.get("module", "")) for t in taps]
-    matches = align.align(given, wanted)
-    last = {id(source.owner[nodes[m.source]]): (nodes[m.source], t, m) for t, m in zip(taps, matches, strict=True) if m}
-    unmatched = [str(tap.row["operator"]) for tap, match in zip(taps, matches, strict=True) if match is None]
-    return [_pair(source, *found) for found in last.values()], unmatched
+    return align.align(given, wanted)
+
+
+def _chosen(
+    source: Source, nodes: Sequence[Any], taps: Sequence[Tap], matches: Sequence[align.Match | None]
+) -> list[Pair]:
+    """The tap of each layer: the last one that is as much alike as any of it."""
+    found: dict[int, list[tuple[Tap, align.Match]]] = {}
+    for tap, match in zip(taps, matches, strict=True):
+        if match:
+            found.setdefault(id(source.owner[nodes[match.source]]), []).append((tap, match))
+    pairs = []
+    for several in found.values():
+        best = max(match.cosine for _, match in several)
+        tap, match = next(pair for pair in reversed(several) if pair[1].cosine > best - ALIKE)
+        pairs.append(_pair(source, nodes[match.source], tap, match))
+    return pairs
 
 
 def _pair(source: Source, node: Any, tap: Tap, match: align.Match) -> Pair:
     layer = source.owner[node]
-    low, high = extremes(tap.values)
-    return Pair(layer, node, tap, match.axes, Tally(low, high, _channels(layer, node)), [], [])
+    return Pair(layer, node, tap, match.axes, Tally(*tap.extremes, axis=_channels(layer, node)), [], [])
 
 
 def _channels(layer: Layer, node: Any) -> int:
@@ -143,31 +178,34 @@ def _add_outputs(outputs: Mapping[str, Power], source: Source, values: Values, f
 
 def _add_run(source: Source, pairs: Sequence[Pair], values: Values, run: tuple[int, Sequence[Any]]) -> None:
     """One run into every tally: the noise in all, each layer's own, and what that alone does at the end."""
-    import torch
-
     index, leaves = run
     by_node = {pair.node: pair for pair in pairs}
-    put_in: Values = {}
-    for pair in pairs:
-        wanted, found = values[pair.node], pair.found(index, values[pair.node])
-        pair.tally.add(wanted.numpy(), found)
-        given = torch.from_numpy(found.copy())
-        put_in[pair.node] = torch.where(torch.isfinite(given), given, wanted).to(wanted.dtype)
-    for node, computed in source.fed(leaves, put_in):
-        pair = by_node[node]
-        pair.tally.add_own(computed.numpy(), put_in[node].numpy())
-        if index < EFFECTS:
-            _add_effects(source, pair, values, (computed, put_in[node]))
-        if index == 0:
-            rough = Power()
-            rough.add(values[node].numpy(), source.coarse(values, pair.layer, node).numpy())
-            pair.explained = rough.ratio
+    found = {pair.node: pair.found(index, values[pair.node]) for pair in pairs}
+    for node, pair in by_node.items():
+        pair.tally.add(values[node].numpy(), found[node].numpy())
+    for node, computed in source.fed(leaves, found):
+        if node in by_node:
+            _add_own(source, by_node[node], values, (index, computed, found[node]))
+
+
+def _add_own(source: Source, pair: Pair, values: Values, seen: tuple[int, Any, Any]) -> None:
+    """A layer's own error in a run: what it computes from the artifact's inputs, and what the artifact answered."""
+    index, computed, found = seen
+    pair.tally.add_own(computed.numpy(), found.numpy())
+    if index < EFFECTS:
+        _add_effects(source, pair, values, (computed, found))
+    if index == 0:
+        rough = Power()
+        rough.add(values[pair.node].numpy(), source.coarse(values, pair.layer, pair.node).numpy())
+        pair.explained = rough.ratio
 
 
 def _add_effects(source: Source, pair: Pair, values: Values, own: tuple[Any, Any]) -> None:
     """What a layer's own error does to the net's outputs, were it the only one; in all, and where nothing was cut."""
+    import torch
+
     computed, found = own
-    error = (found - computed).nan_to_num()
+    error = torch.where(torch.isfinite(found), found - computed, 0.0).nan_to_num()
     cut = beyond(computed, found, (pair.tally.low, pair.tally.high))
     whole = source.outputs(values, pair.node, values[pair.node] + error)
     rest = source.outputs(values, pair.node, values[pair.node] + error.masked_fill(cut, 0)) if cut.any() else whole

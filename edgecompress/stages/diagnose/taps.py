@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress import dispatch, registry, tensors
 from edgecompress.errors import StageFailed
 from edgecompress.model import Artifact, Request
+from edgecompress.stages.diagnose import noise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +27,11 @@ class Tap:
 
     row: Mapping[str, str]
     values: Array
+
+    @cached_property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest value that is finite."""
+        return noise.extremes(self.values)
 
 
 @dataclass(frozen=True)
