@@ -11,8 +11,11 @@ import diagnosed
 import numpy as np
 import pytest
 
+from edgecompress import tensors
 from edgecompress.cli import main
-from edgecompress.model import Artifact
+from edgecompress.model import Artifact, Request
+from edgecompress.stages import diagnose
+from edgecompress.stages.diagnose import layers, passes, taps
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -136,3 +139,55 @@ def test_a_file_from_outside_is_held_against_a_file(
     assert (found["advice"], row["module"]) == ("fault", FAULTY), diagnosed.told(found)
     assert row["own_sqnr_db"] is None and "torch source" in row["reason"]
     assert json.loads((place / "out" / "diagnosis.json").read_text())["says"] == found["says"]
+
+
+# --------------------------------------------------------------------------- the passes alone
+
+
+def test_an_overflow_is_named_where_it_begins(given: dict[str, Artifact], tmp_path: Path) -> None:
+    """Taps as a half-precision file would have them: from one layer on nothing is finite."""
+    source = layers.load(given["source"])
+    items = [torch.from_numpy(batch["x"]) for batch in tensors.batches(given["samples"], "calibrate")]
+    with torch.no_grad():
+        runs = [source.values([item]) for item in items]
+    found = []
+    for layer in source.layers:
+        values = np.stack([run[layer.nodes[-1]].numpy() for run in runs])
+        if layer.name == "point":
+            values[2:, 0, 3, 0, 0] = np.inf
+        elif found and not np.isfinite(found[-1].values).all():
+            values[2:] = np.nan
+        row = {"output": layer.name, "operator": f"op_{layer.name}", "dtype": "float16"}
+        found.append(taps.Tap(row, values.astype(np.float16)))
+    options = {"split": "calibrate", "items": diagnosed.ITEMS}
+    asked = Request({**given, "tapped": given["source"]}, tmp_path, options)
+    told = diagnose.facts(passes.over(asked, taps.Answers({"output": found[-1].values}, tuple(found))))
+    assert (told["advice"], told["first"]) == ("overflow", "point"), diagnosed.told(told)
+    assert [row["not_finite"] for row in told["layers"]] == [0, 0, 6, 6, 6, 6]
+    assert min(row["own_sqnr_db"] for row in told["layers"]) > 50
+
+
+class InPlace(torch.nn.Module):
+    """An activation and a sum that overwrite what they read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.relu = torch.nn.Conv2d(3, 4, 1), torch.nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, 3, 8, 8] -> [n, 4, 8, 8]."""
+        y = self.relu(self.conv(x))
+        y += 1.0
+        return y * self.conv(x)
+
+
+def test_operators_in_place_leave_the_values_before_them(tmp_path: Path) -> None:
+    net, x = InPlace().eval(), torch.randn(1, 3, 8, 8)
+    source = layers.load(diagnosed.program(net, tmp_path / "net"))
+    with torch.no_grad():
+        values = source.values([x])
+        assert torch.equal(source.answers(values)[0], net(x))
+    assert [layer.type for layer in source.layers] == ["conv2d", "conv2d", "mul"]
+    first = source.layers[0]
+    assert values[first.nodes[0]].min() < 0 <= values[first.nodes[1]].min()
+    assert len({layer.name for layer in source.layers}) == 3
