@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
-from test_equalize import answers, conv, images
+from test_equalize import answers, conv, images, rounded
 from test_low_rank import source
 from torch import nn
 
@@ -175,14 +175,8 @@ def test_weights_lie_on_the_grid_and_answer_better_than_rounded_to_nearest(
     assert [each["name"] for each in found.facts["layers"]] == ["first.0", "second.0", "third", "head"]
     assert all(each["error"][1] <= each["error"][0] for each in found.facts["layers"])
     exact = answers(inputs["model"], inputs["samples"])
-    errors = [float((answers_of(net, found, inputs) - exact).square().mean()) for net in (nearest(before, bits), after)]
+    errors = [float((answers_of(net, found, inputs) - exact).square().mean()) for net in (rounded(before, bits), after)]
     assert errors[1] < (0.7 if bits == 4 else 1.0) * errors[0]
-
-
-def nearest(net: nn.Module, bits: int) -> nn.Module:
-    for layer in (each for each in net.modules() if isinstance(each, (nn.Conv2d, nn.Linear))):
-        layer.weight.data = _flow.rounded(layer.weight.data, bits)
-    return net
 
 
 def answers_of(net: nn.Module, artifact: Artifact, inputs: Mapping[str, Artifact]) -> torch.Tensor:
@@ -199,11 +193,11 @@ def test_a_later_quantizer_finds_the_same_grid(inputs: Mapping[str, Artifact], t
     exported = ort.export(Request({"model": program, "samples": samples}, tmp_path / "onnx"))
     given = {"model": exported, "samples": samples}
     int8 = ptq_int8.apply(Request(given, tmp_path / "int8", ptq_int8.Options(samples=8)))
-    exact, rounded = (constants(each) for each in (exported, int8))
-    quantized = [name.removesuffix("_quantized") for name, a in rounded.items() if a.dtype == np.int8 and a.ndim > 1]
+    exact, codes_of = (constants(each) for each in (exported, int8))
+    quantized = [name.removesuffix("_quantized") for name, a in codes_of.items() if a.dtype == np.int8 and a.ndim > 1]
     assert len(quantized) == 4
     for name in quantized:
-        codes, scale = rounded[f"{name}_quantized"], rounded[f"{name}_scale"]
+        codes, scale = codes_of[f"{name}_quantized"], codes_of[f"{name}_scale"]
         axis = codes.shape.index(len(scale))
         back = codes * np.expand_dims(scale, [i for i in range(codes.ndim) if i != axis])
         np.testing.assert_allclose(back, exact[name], atol=1e-5 * np.abs(exact[name]).max())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_examples import net as example
 from test_low_rank import source
 from torch import nn
 from torch.nn import functional as F
@@ -70,6 +73,22 @@ class Forks(nn.Module):  # type: ignore[misc]
         x = torch.relu(self.squeeze(x))
         x = torch.cat([F.leaky_relu(self.left(x)), self.right(x)], dim=1).flatten(2).transpose(1, 2)
         return self.head(self.tied(self.tied(x)).flatten(1))
+
+
+class Recurrent(nn.Module):  # type: ignore[misc]
+    """An LSTM, and two products behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.wide, self.head = nn.LSTM(8, 12, batch_first=True), nn.Linear(12, 24), nn.Linear(24, 4)
+
+    def forward(self, image: Any) -> Any:
+        return self.head(torch.relu(self.wide(self.rnn(image.flatten(1, 2))[0])))
+
+
+def recurrent() -> nn.Module:
+    torch.manual_seed(0)
+    return Recurrent().eval()
 
 
 def depthwise() -> nn.Module:
@@ -207,6 +226,13 @@ def test_what_ends_a_chain_is_named_and_two_readers_get_one_scale(tmp_path: Path
     }
 
 
+def test_products_behind_an_lstm_are_equalized(tmp_path: Path) -> None:
+    found, inputs = made("recurrent", tmp_path, bias_correction=False)
+    assert [(pair["first"], pair["readers"]) for pair in found.facts["pairs"]] == [("wide", ["head"])]
+    before = answers(inputs["model"], inputs["samples"])
+    torch.testing.assert_close(answers(found, inputs["samples"]), before, rtol=1e-4, atol=1e-5)
+
+
 def test_nothing_to_equalize_is_lost_and_the_weights_stay(tmp_path: Path) -> None:
     found, inputs = made("sigmoids", tmp_path, bias_correction=False)
     assert found.facts["lost"].startswith("no two layers to equalize: 0: 'sigmoid' reads it")
@@ -229,9 +255,7 @@ def test_after_bias_correction_the_rounded_net_has_the_means_of_the_exact_one(tm
     mean = answers(inputs["model"], inputs["samples"]).mean(0)
 
     def rounded_mean(artifact: Artifact) -> torch.Tensor:
-        net = torch_net.rebuild(artifact)
-        for layer in (each for each in net.modules() if isinstance(each, (nn.Conv2d, nn.Linear))):
-            layer.weight.data = _flow.rounded(layer.weight.data, 4)
+        net = rounded(torch_net.rebuild(artifact), 4)
         return torch_net.outputs(net, artifact, torch_net.example(artifact, inputs["samples"], 32))["output"].mean(0)
 
     torch.testing.assert_close(rounded_mean(found), mean, rtol=1e-3, atol=1e-4)
@@ -257,6 +281,38 @@ def test_rounded_weights_keep_the_largest_of_each_channel_and_round_to_themselve
         torch.testing.assert_close(found.abs().amax(1), weight.abs().amax(1))
         torch.testing.assert_close(_flow.rounded(found, bits), found)
         assert ((found - weight).abs() <= _flow.steps(weight, bits) * 0.501).all()
+
+
+def rounded(net: nn.Module, bits: int) -> nn.Module:
+    """The net with its weights as a quantizer has them."""
+    for layer in (each for each in net.modules() if isinstance(each, (nn.Conv2d, nn.Linear))):
+        layer.weight.data = _flow.rounded(layer.weight.data, bits)
+    return net
+
+
+@pytest.mark.shared
+def test_resnet20_with_rounded_weights_comes_nearer_to_itself_on_images_it_has_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "example_resnet20", net := example("resnet20"))
+    mean, std = (np.array(row)[:, None, None] for row in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    calibrate, unseen = (
+        np.stack([((image / 255).transpose(2, 0, 1) - mean) / std for image, _ in itertools.islice(items, 64)])
+        for items in (net.data("calibrate"), net.data("test"))
+    )
+    inputs = source("example_resnet20:build", tmp_path, {"image": calibrate.astype(np.float32)})
+    (tmp_path / "made").mkdir()
+    found = equalize.apply(Request(inputs, tmp_path / "made", equalize.Options()))
+    assert {pair["first"]: pair["readers"] for pair in found.facts["pairs"]} == {
+        f"layer{i}.{j}.conv1": [f"layer{i}.{j}.conv2"] for i in (1, 2, 3) for j in (0, 1, 2)
+    }
+    x = torch.from_numpy(unseen.astype(np.float32))
+    with torch.no_grad():
+        exact = torch_net.rebuild(inputs["model"])(x)
+        errors = [
+            float((rounded(torch_net.rebuild(each), 8)(x) - exact).square().mean()) for each in (inputs["model"], found)
+        ]
+    assert errors[1] < 0.8 * errors[0]
 
 
 @pytest.mark.parametrize("wrong", [{"weight_bits": 5}, {"samples": 0}])

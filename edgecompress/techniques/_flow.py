@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -265,9 +266,9 @@ def _size(request: Request) -> int:
 def _exported(net: Any, request: Request, size: int) -> Any:
     import torch
 
-    model = request.model
+    model = request.model  # a copy is traced: an LSTM's weights are not what they were afterwards
     named = torch_net.example(model, request.inputs["samples"], size)
-    flat = torch_net.flat(net, list(named), [spec.name for spec in model.outputs])
+    flat = torch_net.flat(copy.deepcopy(net), list(named), [spec.name for spec in model.outputs])
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # attention as the products it is made of
     try:

@@ -33,8 +33,8 @@ RUNG = 50
 ZETA, GAMMA = 1.1, -0.1  # the ends that the sigmoid is stretched to (section 3.2)
 BETA = 20.0, 2.0  # of the regularizer, at first and at last
 WARM = 0.2  # the share of the iterations without it
-WEIGHT = 1.0  # of the regularizer's mean, where the error of rounding to nearest is 1
-RATE = 0.01  # of Adam
+WEIGHT = 50.0  # of the regularizer's mean, where the error of rounding to nearest is 1
+RATE = 0.03  # of Adam
 ACTIVATIONS = ("relu", "relu6", "hardtanh", "leaky_relu", "elu", "gelu", "silu", "hardswish", "sigmoid", "tanh")
 
 Batches = Sequence[Mapping[str, Any]]
