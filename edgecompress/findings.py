@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect",
 class Asked:
     """What is diagnosed: a variant of the target (empty: the first that compresses), or an artifact from outside.
 
-    `artifact`: a folder that a deploy wrote, or a model file. `out`: where diagnosis.json goes.
+    `artifact`: a folder that a deploy wrote, or a model file. `out`: where diagnosis.json and its pages go.
     """
 
     variant: str = ""
@@ -69,7 +70,7 @@ def diagnose(
     walk.stages(stages)
     title = wanted.source.value.name or Path(wanted.source.value.model).name
     told = {"source": title, "target": wanted.target.name, "variant": asked.variant, **_facts(walk, NAME)}
-    return Diagnosis(told, _written(told, asked.out) if asked.out else None, walk.outcomes)
+    return Diagnosis(told, _written(walk, told, asked.out) if asked.out else None, walk.outcomes)
 
 
 def _facts(walk: Run, name: str) -> dict[str, Any]:
@@ -79,9 +80,14 @@ def _facts(walk: Run, name: str) -> dict[str, Any]:
     return dict(outcome.facts)
 
 
-def _written(told: Mapping[str, Any], out: Path) -> Path:
+def _written(walk: Run, told: Mapping[str, Any], out: Path) -> Path:
+    """diagnosis.json, and the pages that a worker draws from it."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{NAME}.json").write_text(json.dumps(told, indent=1, allow_nan=False), encoding="utf-8")
+    page = walk.stage(Stage("page", "stages.diagnose.page:draw", options=dict(told), context=()))
+    assert page.artifact  # or it had raised
+    for suffix in (".html", ".md"):
+        shutil.copyfile(page.artifact.file(suffix), out / f"{NAME}{suffix}")
     return out
 
 

@@ -88,12 +88,12 @@ def page(report: Mapping[str, Any]) -> str:
     """The whole of report.md."""
     summary = report["summary"]
     head = [
-        f"# {_text(report['title'] or 'edgecompress report')}",
-        f"{SIGNS[summary['outcome']]} **{_text(summary['sentence'])}**",
+        f"# {text(report['title'] or 'edgecompress report')}",
+        f"{SIGNS[summary['outcome']]} **{text(summary['sentence'])}**",
     ]
-    notes = [f"> {'**Warning:** ' if n['level'] == 'warning' else ''}{_text(n['text'])}" for n in report["notes"]]
-    facts = " · ".join(_text(part) for part in (report["command"], report["date"]) if part)
-    parts = [*head, facts, "\n>\n".join(notes), *(_section(t) for t in _tables(report))]
+    notes = [f"> {'**Warning:** ' if n['level'] == 'warning' else ''}{text(n['text'])}" for n in report["notes"]]
+    facts = " · ".join(text(part) for part in (report["command"], report["date"]) if part)
+    parts = [*head, facts, "\n>\n".join(notes), *(section(t) for t in _tables(report))]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -107,20 +107,21 @@ def _together(report: Mapping[str, Any]) -> list[Table]:
     return [pareto.table(report["pareto"])] if len(report["pareto"]) > 1 else []
 
 
-def _section(table: Table) -> str:
+def section(table: Table) -> str:
+    """A table below its title, or why it is empty."""
     if not table.rows:
-        return f"## {table.title}\n\n{_text(table.empty)}" if table.empty else ""
+        return f"## {table.title}\n\n{text(table.empty)}" if table.empty else ""
     rule = "|".join([" --- "] * len(table.head))
     rows = [_row(row, bold=i == table.marked) for i, row in enumerate(table.rows)]
     return "\n".join([f"## {table.title}\n", _row(table.head), f"|{rule}|", *rows])
 
 
 def _row(cells: tuple[str, ...], bold: bool = False) -> str:
-    shown = [f"**{_text(c)}**" if bold and i == 0 else _text(c) for i, c in enumerate(cells)]
+    shown = [f"**{text(c)}**" if bold and i == 0 else text(c) for i, c in enumerate(cells)]
     return f"| {' | '.join(shown)} |"
 
 
-def _text(value: str) -> str:
+def text(value: str) -> str:
     """`value` with all that Markdown or HTML would act on made inert, on one line."""
     plain = " ".join(str(value).split("\n")).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _SPECIAL.sub(r"\\\1", plain)

@@ -1,0 +1,157 @@
+"""The diagnosis as one HTML file, like the report: no script, no request, light and dark; and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.model import Artifact, Request
+from edgecompress.stages.diagnose import figures
+from edgecompress.stages.diagnose.figures import GAP, decibels, near, span
+from edgecompress.stages.report import html, markdown
+from edgecompress.stages.report.marks import Figure
+from edgecompress.stages.report.numbers import DASH, cleaned, plural
+from edgecompress.stages.report.tables import Table
+from edgecompress.stages.report.tags import Raw, bdi, tag
+
+FILES = ("diagnosis.md", "diagnosis.html")
+Facts = Mapping[str, Any]
+DO = {  # the word of the advice -> its title, how it is done here
+    "": ("Nothing stands out", ""),
+    "calibrate": ("Calibrate", "The option `calibrator` of its technique: percentile, entropy or mse."),
+    "equalize": ("Equalize", "The technique `equalize`, before the quantization."),
+    "smooth": ("Smooth", "The technique `smooth`, before the quantization."),
+    "keep": ("Keep in higher precision", "The option `skip` of its technique, with the marked layers."),
+    "train": ("Train", "The technique `qat`, before the quantization."),
+    "overflow": ("Overflow", "The option `skip` of its technique, with the marked layer."),
+    "fault": ("Fault", "Hold the marked layer against the source: another opset, export or runtime shows whose it is."),
+}
+GUARDED = ("calibrate", "equalize", "smooth", "keep", "train")
+GUARD = "`edgecompress guard` finds by itself which of these remedies are needed."
+HEAD = (
+    *("layer", "operator", "type", "held as", "own SQNR", "so far", "growth", "effect", "source", "artifact"),
+    *("outlier", "cut off", "not finite", "note"),
+)
+
+
+def draw(request: Request) -> Artifact:
+    """The stage: options are diagnosis.json -> "page": diagnosis.html and diagnosis.md."""
+    for name, text in zip(FILES, (written(request.options), page(request.options)), strict=True):
+        (request.out / name).write_text(text, encoding="utf-8")
+    return Artifact(request.out, "page").write()
+
+
+# --------------------------------------------------------------------------- tables
+
+
+def layers(facts: Facts) -> Table:
+    """A row for each layer in the order of computing, the first that the advice is about marked."""
+    names = [row["name"] for row in facts["layers"]]
+    rows = tuple(_layer(row, i, row["name"] in facts["culprits"]) for i, row in enumerate(facts["layers"], 1))
+    marked = names.index(facts["first"]) if facts["first"] in names else -1
+    return Table("Every layer", HEAD, rows, marked, "The artifact has no output of any layer.")
+
+
+def _layer(row: Facts, place: int, guilty: bool) -> tuple[str, ...]:
+    outlier = DASH if row["outlier"] is None else f"{row['outlier']:.1f}, channel{GAP}{row['channel']}"
+    return (
+        f"{'→ ' if guilty else ''}{place} {row['name']}",
+        *(str(row[key] or DASH) for key in ("operator", "type", "dtype")),
+        *(near(row, key) for key in ("own_sqnr_db", "sqnr_db")),
+        decibels(row["growth_db"]),
+        DASH if row["effect"] is None else f"{row['effect']:.2g}",
+        *(span(row[key]) for key in ("range", "found")),
+        outlier,
+        _share(row["clipped"]),
+        str(row["not_finite"] or DASH),
+        str(row["reason"]),
+    )
+
+
+def _share(part: float | None) -> str:
+    if not part:
+        return DASH
+    return f"{100 * part:.2f} %" if part >= 1e-4 else "< 0.01 %"
+
+
+def outputs(facts: Facts) -> Table:
+    """How near the net's own outputs are."""
+    rows = tuple((str(o["name"]), decibels(o["sqnr_db"], "identical")) for o in facts["outputs"])
+    return Table("Outputs", ("output", "SQNR"), rows, empty="No output is a float.")
+
+
+def about(facts: Facts) -> Table:
+    """What was run, and what was left out."""
+    rest = len(facts["layers"]) - len(figures.measured(facts))
+    found = {
+        "target": facts.get("target"),
+        "variant": facts.get("variant"),
+        "runtime": facts["runtime"],
+        "items": f"{facts['items']} of split '{facts['split']}'",
+        "tapping it changes its answers by": f"{100 * facts['same']:.2g} %" if facts["same"] else "nothing",
+        "without an output of their own": plural(rest, "layer") if rest else "",
+        "of no layer of the source": ", ".join(map(str, facts["unmatched"])),
+    }
+    return Table("What was run", ("", ""), tuple((key, str(value)) for key, value in found.items() if value))
+
+
+def advice(facts: Facts) -> tuple[str, str]:
+    """Its title, and how that is done."""
+    title, how = DO.get(facts["advice"], (str(facts["advice"]), ""))
+    return title, f"{how} {GUARD}" if facts["advice"] in GUARDED else how
+
+
+def _title(facts: Facts) -> str:
+    return str(facts.get("source") or "edgecompress diagnosis")
+
+
+# --------------------------------------------------------------------------- faces
+
+
+def written(facts: Facts) -> str:
+    """The whole of diagnosis.md."""
+    facts = cleaned(facts)
+    title, how = advice(facts)
+    says = f"**{markdown.text(title)}.** {markdown.text(facts['says'])}"
+    parts = [f"# {markdown.text(_title(facts))}", says, how]
+    parts += [markdown.section(make(facts)) for make in (outputs, layers, about)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def page(facts: Facts) -> str:
+    """The whole of diagnosis.html."""
+    facts = cleaned(facts)
+    drawn = {figure.name: figure for figure in figures.every(facts)}
+    top = tag("header", tag("p", "edgecompress diagnosis", class_="kicker"), tag("h1", bdi(_title(facts))))
+    pictures = _figures("beside", drawn["sqnr"], drawn["effects"])
+    parts = (
+        html.section("Where the noise comes from", pictures, html.as_table({}, outputs(facts))),
+        *_section("What the values are", _figures("", drawn["ranges"], drawn["channels"], drawn["values"])),
+        html.section("Every layer", html.as_table({}, layers(facts))),
+        html.section("What was run", html.as_table({}, about(facts))),
+    )
+    return html.document(_title(facts), tag("main", top, _verdict(facts), *parts))
+
+
+def _verdict(facts: Facts) -> Raw:
+    title, how = advice(facts)
+    good = not facts["advice"]
+    sign = tag("span", "✓" if good else "→", class_="sign", aria_hidden="true")
+    said = [tag("p", title, class_="kicker"), tag("p", bdi(facts["says"]), class_="sentence"), _marked(how)]
+    section = {"class_": f"verdict {'ok' if good else 'bad'}", "aria_label": "Verdict"}
+    return tag("section", tag("div", sign, tag("div", said), class_="says"), **section)
+
+
+def _marked(words: str) -> Raw:
+    """Words of ours, in which `code` is marked."""
+    parts = [tag("code", part) if i % 2 else part for i, part in enumerate(words.split("`"))]
+    return tag("p", parts, class_="how") if words else Raw("")
+
+
+def _figures(shape: str, *shown: Figure) -> Raw:
+    drawn = [html.as_figure({}, figure) for figure in shown if figure.caption]
+    return tag("div", drawn, class_=f"figures {shape}".strip()) if drawn else Raw("")
+
+
+def _section(title: str, *parts: Raw) -> list[Raw]:
+    return [html.section(title, *parts)] if any(parts) else []
