@@ -16,6 +16,10 @@ WRAPPER = "net."  # what a traced program calls the user's own module
 NOTE = "quantization_annotation"  # the quantizers' key in a node's meta
 SCALAR = "_tensor_constant_"  # what quantizers call a number of the graph that they have made a tensor of
 HISTORY = ("from_node", "stack_trace")  # of a node: addresses in memory and paths of this machine
+MOVES = {  # what hands on the numbers that it reads
+    *("batch_norm", "clamp", "contiguous", "dropout", "expand", "flatten", "hardtanh", "max_pool2d", "pad", "permute"),
+    *("relu", "relu6", "reshape", "select", "slice", "squeeze", "transpose", "unsqueeze", "view"),
+}
 
 Quantizer = Literal["xnnpack", "litert"]
 
@@ -44,8 +48,8 @@ def made(library: Any, config: Any) -> Any:
 def quantized(request: Request, quantizer: Any, batches: Sequence[list[int]], skip: Sequence[str]) -> None:
     """Writes the program with the quantize and dequantize operators that `quantizer` wants, its ends as they were.
 
-    `batches`: the items that show the ranges; `skip`: patterns of the modules that stay in float, or names of nodes.
-    Raises StageFailed.
+    `batches`: the items that show the ranges; `skip`: patterns of the modules that stay in float with what reads them,
+    or nodes. Raises StageFailed.
     """
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -88,8 +92,9 @@ def _limit(quantizer: Any, skip: Sequence[str]) -> None:
     def limited(model: Any) -> Any:
         noted = annotate(model)
         _check_known(noted.graph.nodes, skip)
+        floats = _to_their_ends(noted.graph.nodes, skip)
         for node in noted.graph.nodes:
-            if NOTE in node.meta and (_holds_integers(node) or _named(node, skip)):
+            if NOTE in node.meta and (node in floats or _holds_integers(node)):
                 del node.meta[NOTE]
         for node in noted.graph.nodes:
             _fuse_clamp(node)
@@ -153,6 +158,18 @@ def _modules(node: Any) -> Iterator[str]:
 def _named(node: Any, patterns: Sequence[str]) -> bool:
     """Whether it is one of the nodes that are named, or in one of the modules."""
     return node.name in patterns or any(fnmatch.fnmatchcase(m, pattern) for m in _modules(node) for pattern in patterns)
+
+
+def _to_their_ends(nodes: Sequence[Any], skip: Sequence[str]) -> set[Any]:
+    """The nodes of `skip`, what clips or moves their answers, and what reads these: nothing rounds them on the way."""
+    found, handed = set[Any](), set[Any]()
+    for node in nodes:
+        named, reads = _named(node, skip), not handed.isdisjoint(node.all_input_nodes)
+        if named or (reads and getattr(node.target, "_opname", "").rstrip("_") in MOVES):
+            handed.add(node)
+        if named or reads:
+            found.add(node)
+    return found
 
 
 def _check_known(nodes: Sequence[Any], patterns: Sequence[str]) -> None:

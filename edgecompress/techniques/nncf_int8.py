@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,11 @@ PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
 CALIBRATORS = ("minmax", "percentile", "mse")  # worth a try, in order; NNCF knows no divergence
+SCALES = {"Add", "Multiply", "Subtract", "Divide"}
+MOVES = {  # what hands on the numbers that it reads
+    *("Clamp", "MaxPool", "PRelu", "Relu", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
+    *("Convert", "Pad", "Unsqueeze", "VariadicSplit"),
+}
 PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
 
 
@@ -37,7 +42,8 @@ class Options:
     calibrator: Literal["minmax", "mean", "percentile", "mse"] = "minmax"
     percentile: float = 99.99  # of an item's values kept inside the range, for "percentile"
     bias_correction: Literal["none", "fast", "full"] = "none"
-    skip: tuple[str, ...] = ()  # nodes kept in float, as regular expressions of their names
+    # Nodes kept in float, with those that read their answers, as regular expressions of their names
+    skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
@@ -69,6 +75,7 @@ def apply(request: Request) -> Artifact:
     batches = spread(request, options.samples)
     net = openvino.Core().read_model(request.model.file(".xml"))
     kept = [node.get_friendly_name() for node in net.get_ordered_ops() if _runs_into_another(node)]
+    readers = [name for name in _to_their_ends(net, options.skip) if name not in kept]
     request.progress(0.1, "calibrating")
     try:
         quantized = nncf.quantize(
@@ -79,7 +86,7 @@ def apply(request: Request) -> Artifact:
             subset_size=len(batches),
             fast_bias_correction=options.bias_correction != "full",
             advanced_parameters=_advanced(nncf, options),
-            ignored_scope=nncf.IgnoredScope(names=kept, patterns=list(options.skip)),
+            ignored_scope=nncf.IgnoredScope(names=[*kept, *readers], patterns=list(options.skip)),
         )
     except Exception as error:  # NNCF's errors have no base of their own
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
@@ -116,6 +123,20 @@ def _runs_into_another(node: Any) -> bool:
         if node.get_type_name() in (PRODUCT, *ENDS):
             return bool(node.get_type_name() == PRODUCT)
     return False
+
+
+def _to_their_ends(net: Any, patterns: Sequence[str]) -> Iterator[str]:
+    """What clips or moves the answers of the nodes that match, and what reads these: NNCF would round them there."""
+    handed: set[str] = set()
+    for node in net.get_ordered_ops():
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        sources = [value.get_node() for value in node.input_values()]
+        reads = not handed.isdisjoint(source.get_friendly_name() for source in sources)
+        alone = sum(source.get_type_name() != "Constant" for source in sources) == 1  # a bias, a scale
+        if any(re.match(p, name) for p in patterns) or (reads and (kind in MOVES or (kind in SCALES and alone))):
+            handed.add(name)
+        if reads and kind != "Result":
+            yield name
 
 
 def _advanced(nncf: Any, options: Options) -> Any:

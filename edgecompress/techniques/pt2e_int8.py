@@ -30,7 +30,8 @@ class Options:
     per_channel: bool = True  # of weights
     calibrator: Literal["minmax", "mse"] = "mse"  # the extremes, or torchao's histogram: the range of the least error
     samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
-    skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names, or nodes of the graph
+    # Modules kept in float, with what reads their answers, as patterns of their names; or nodes of the graph
+    skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
