@@ -52,6 +52,7 @@ class Trial:
     sqnr_db: float | None
     facts: Table  # what the report tells of it
     reason: str = ""
+    lost: float = 0.0  # without what is gained by luck
 
     @property
     def inside(self) -> bool:
@@ -59,12 +60,12 @@ class Trial:
         return self.over is not None and self.over <= 0
 
     def better(self, other: Trial) -> bool:
-        """Less beyond the budget; of equal ones the one that is nearer to the source."""
+        """Inside the budget, or else less lost; of equal ones the one that is nearer to the source."""
         return self._rank() < other._rank()
 
-    def _rank(self) -> tuple[bool, float, float]:
+    def _rank(self) -> tuple[bool, bool, bool, float, float]:
         near = math.inf if self.sqnr_db is None else self.sqnr_db  # None: identical
-        return self.over is None, max(self.over or 0.0, 0.0), -near
+        return self.over is None, self.over == math.inf, not self.inside, self.lost, -near
 
 
 Climb = Generator[list[Stage], None, Any]  # yields the stages that it needs the outcomes of
@@ -251,7 +252,7 @@ class Guard:
         worst = min((o["sqnr_db"] for o in found.facts["outputs"] if o["sqnr_db"] is not None), default=None)
         artifact = outcomes[trial.stage].artifact
         told = {"metric": _metric(found), "size_bytes": artifact.size_bytes if artifact else None}
-        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=told)
+        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=told, lost=foretold(found.facts))
 
     def _items(self, outcomes: Outcomes) -> int:
         """How many items the budget is told for: those of the split that judges."""
@@ -362,9 +363,16 @@ class Budget:
     def _chance(self, metric: Table, most: int) -> float:
         """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""
         counted = {word: metric[f"items_{word}"] / metric["n"] for word in ("lost", "gained")}
-        foretold = metric.get("expected") or counted
-        lost = max(foretold["lost"], counted["lost"])
-        return risk.chance(self.items * lost, self.items * foretold["gained"], most)
+        expected = metric.get("expected") or counted
+        lost = max(expected["lost"], counted["lost"])
+        return risk.chance(self.items * lost, self.items * expected["gained"], most)
+
+
+def foretold(facts: Table) -> float:
+    """What a verdict loses, gains not counted: of right answers as margins and noise foretell, else as it was seen."""
+    metric = facts.get("metric") or {}
+    expected = metric.get("expected")
+    return float(expected["lost"] if expected else metrics.lost(metric, gross=True) or 0.0)
 
 
 def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:

@@ -162,9 +162,10 @@ def test_the_references_are_not_guarded() -> None:
 def test_it_always_ends_and_never_takes_a_worse_rung_than_it_saw(lost: dict[str, int]) -> None:
     guard, bench = ladder(), Bench({"plain": 30, **lost})
     choice = bench.play(guard)
-    seen = [row["over"] for row in choice.table["ladder"] if row["over"] is not None]
-    chosen = next(row["over"] for row in choice.table["ladder"] if row["chosen"])
-    assert max(chosen, 0) == max(min(seen), 0) and len(bench.ran) == len(set(bench.ran))
+    seen = [row for row in choice.table["ladder"] if row["over"] is not None]
+    chosen = next(row for row in seen if row["chosen"])
+    assert chosen["inside"] or chosen["lost"] == min(row["lost"] for row in seen)
+    assert len(bench.ran) == len(set(bench.ran))
 
 
 # --------------------------------------------------------------------------- what a budget is
@@ -208,9 +209,18 @@ def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
     assert budget(sqnr_db=33.0).excess(verdict()) == pytest.approx(3)
 
 
-def test_of_equal_rungs_the_nearer_one_is_better_and_a_broken_one_never_is() -> None:
-    def trial(over: float | None, sqnr_db: float | None) -> Trial:
-        return Trial("", "", Recipe(), "", over, sqnr_db, {})
+def trial(over: float | None, lost: float, sqnr_db: float | None = 30.0) -> Trial:
+    return Trial("", "", Recipe(), "", over, sqnr_db, {}, lost=lost)
 
-    assert trial(-1, 40).better(trial(-2, 30)) and trial(0.1, 10).better(trial(0.2, 50))
-    assert not trial(None, None).better(trial(math.inf, None)) and trial(math.inf, None).better(trial(None, None))
+
+def test_inside_is_better_than_outside_whatever_it_loses() -> None:
+    assert trial(-0.1, 0.02).better(trial(0.1, 0.01)) and not trial(0.1, 0.01).better(trial(-0.1, 0.02))
+
+
+def test_outside_the_one_that_loses_less_is_better_and_luck_does_not_count() -> None:
+    assert trial(0.4, 0.01).better(trial(0.3, 0.02))
+
+
+def test_of_equal_rungs_the_nearer_one_is_better_and_a_broken_one_never_is() -> None:
+    assert trial(0.1, 0.01, 40).better(trial(0.1, 0.01, 30)) and trial(0.1, 0.01, None).better(trial(0.1, 0.01, 99))
+    assert trial(0.1, 9.0).better(trial(math.inf, 0.0)) and trial(math.inf, 0.0).better(trial(None, 0.0))
