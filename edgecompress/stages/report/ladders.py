@@ -15,8 +15,8 @@ Ladder = dict[str, Any]
 KEYS = ("variant", "runtime", "split", "reason")
 RUNG_KEYS = ("rung", "label", "inside", "chosen", "sqnr_db", "reason")
 _CAPTION = (
-    "What each rung loses on the split that chooses, in the order in which they were climbed; left of the line is "
-    "inside the budget. Full: chosen. The split that judges was not looked at meanwhile."
+    "What each rung loses on the split that chooses, in the order in which they were climbed. The line is the budget; "
+    "of right answers it is the chance to keep it that decides. Full: chosen. The split that judges chose nothing."
 )
 
 
@@ -88,7 +88,7 @@ def rungs(report: Report) -> Table:
 
 
 def _rung_row(found: Ladder, rung: Mapping[str, Any]) -> tuple[str, ...]:
-    near = DASH if rung["sqnr_db"] is None else f"{rung['sqnr_db']:.1f} dB"
+    near = decibels(rung["sqnr_db"])
     ratio = DASH if rung["ratio"] is None else significant(rung["ratio"], 3)
     size = plain(rung["size_bytes"], "bytes")
     words = ("chosen" if rung["chosen"] else "", "inside" if rung["inside"] else "", rung["reason"])
@@ -104,10 +104,15 @@ def layers(report: Report) -> Table:
 
 
 def _layer_row(variant: str, cell: Mapping[str, Any]) -> tuple[str, ...]:
-    near = DASH if cell["sqnr_db"] is None else f"{cell['sqnr_db']:.1f} dB"
+    near = decibels(cell["sqnr_db"])
     cost = DASH if cell["cost"] is None else f"{100 * cell['cost']:+.1f} % of the latency".replace("-", "−")
     note = cell["reason"] or ("" if cell["gain"] > 0 else "mends nothing")
     return variant, cell["name"], near, cost, note
+
+
+def decibels(value: float | None) -> str:
+    """`35.6 dB`."""
+    return DASH if value is None else f"{value:.1f} dB".replace("-", "−")
 
 
 def percent(share: float | None) -> str:
@@ -131,7 +136,7 @@ def _panels(report: Report) -> Iterator[Panel]:
 
 
 def _heading(found: Ladder) -> str:
-    return f"{found['variant']}: plain loses {percent(found['plain_loss'])} on test, its end {percent(found['loss'])}"
+    return f"plain loses {percent(found['plain_loss'])} on test, its end {percent(found['loss'])}"
 
 
 def _spec(found: Ladder, fill: str) -> Spec:
