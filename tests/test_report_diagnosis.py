@@ -37,7 +37,7 @@ def test_the_table_holds_the_numbers_of_the_facts() -> None:
         ends = [number(end) for end in cells["artifact"].split(f"{figures.GAP}..{figures.GAP}")]
         assert ends == pytest.approx(layer["found"], rel=5e-3)
     assert number(shown["blocks.0.depth"]["cut off"]) == 1.25
-    assert shown["blocks.0.depth"]["outlier"] == f"172.5, channel{figures.GAP}3"
+    assert shown["blocks.0.depth"]["outlier"] == f"172.5,{figures.GAP}channel{figures.GAP}3"
 
 
 def test_what_is_missing_is_a_dash_with_its_reason_and_what_is_exact_is_called_so() -> None:

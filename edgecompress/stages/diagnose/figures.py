@@ -26,7 +26,8 @@ SOURCE, ARTIFACT, CULPRIT = "var(--c0)", "var(--c1)", "var(--c4)"
 
 _SQNR = (
     "From top to bottom as they are computed. Bar: a layer's own error, given the inputs that the artifact gave it; "
-    "the shorter, the worse. Tick: all noise so far, own and inherited. Orange and →: what the advice is about."
+    "the shorter, the worse. Tick: all noise so far, own and inherited. Hollow: exact. "
+    "Orange and →: what the advice is about."
 )
 _EFFECTS = (
     "What the own error of one layer does to the net's output, all others exact: noise over signal there, on a log "
@@ -241,7 +242,7 @@ def _unlike_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     drawn = axis("times, log scale", values=powers, grid=True, format="~s")
     x = quantity("one", drawn, type="log", domain=[1, 1.6 * most])
     bars = told(known, _bars(len(rows)), "outlier", x=x, x2={"field": "outlier"}, y=_names(), **paint())
-    beyond = [line for line in known if line["outlier"] >= words.UNLIKE]
+    beyond = [line for line in known if line["outlier"] >= words.UNLIKE and len(rows) <= DENSE[-1]]
     mark = {"type": "text", "align": "left", "dx": 3, "fontSize": 10, "color": "var(--ink)"}
     which = {"field": "which", "type": "nominal"}
     text = layer(beyond, mark, x=also(x, "outlier"), y=_names(), text=which)

@@ -53,7 +53,7 @@ def layers(facts: Facts) -> Table:
 
 
 def _layer(row: Facts, place: int, guilty: bool) -> tuple[str, ...]:
-    outlier = DASH if row["outlier"] is None else f"{row['outlier']:.1f}, channel{GAP}{row['channel']}"
+    outlier = DASH if row["outlier"] is None else f"{row['outlier']:.1f},{GAP}channel{GAP}{row['channel']}"
     return (
         f"{'→ ' if guilty else ''}{place} {row['name']}",
         *(str(row[key] or DASH) for key in ("operator", "type", "dtype")),
