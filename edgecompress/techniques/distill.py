@@ -262,14 +262,21 @@ def _lessons(request: Request, device: Any, part: int, before: Any) -> Lessons:
             f"the split '{lessons.items.split}' has no labels: nobody would tell the peers what is right; give it "
             "labels, or let the source teach: scheme = 'offline'"
         )
-    least = 3 if options.angles else 2 if options.distances else 1
+    what, least = ("angles", 3) if options.angles else ("distances", 2) if options.distances else ("", 1)
     if lessons.size < least:
-        raise InputError(f"distances and angles are between {least} items of a batch, which has {lessons.size}")
-    named = [] if before or options.scheme == "online" else [torch_net.factory(name) for name in options.teachers]
-    first = [] if lessons.dense is None or options.scheme == "online" else [before or lessons.dense]
-    placed = [setup.placed(net.requires_grad_(False).eval(), device, request.model) for net in (*first, *named)]
-    pairs = [(mine, mine if before else theirs) for mine, theirs in options.layers]
-    return replace(lessons, teachers=placed, pairs=pairs, part=part, parts=options.generations)
+        raise InputError(f"{what} are between {least} items of a batch, which has {lessons.size}; leave {what} out")
+    teachers = [setup.placed(net, device, request.model) for net in _teachers(lessons, before)]
+    pairs = options.layers if before is None else [(mine, mine) for mine, _ in options.layers]
+    return replace(lessons, teachers=teachers, pairs=pairs, part=part, parts=options.generations)
+
+
+def _teachers(lessons: Lessons, before: Any) -> list[Any]:
+    """Trained nets that stay as they are: the source and those named, or the one of the generation before."""
+    options: Options = lessons.options
+    if lessons.dense is None or options.scheme == "online":
+        return []
+    first = [lessons.dense, *map(torch_net.factory, options.teachers)]
+    return [net.requires_grad_(False).eval() for net in (first if before is None else [before])]
 
 
 def _seed(request: Request, part: int) -> None:
