@@ -43,8 +43,8 @@ def check(data: bytes, where: str) -> None:
 
 def _wrong(model: Any, size: int) -> Iterator[str]:
     """What a sound file does not have: numbers of tensors, buffers or operators that are not there."""
-    if not model.subgraphs:
-        yield "it holds no graph"
+    if not model.subgraphs or not _numbers(model.subgraphs[0].outputs):
+        yield "it holds no graph that gives anything"
     for index, buffer in enumerate(model.buffers or ()):
         if buffer.offset > 1 and buffer.offset + buffer.size > size:
             yield f"buffer {index} lies outside the file"
@@ -162,7 +162,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
 
 def _spec(tensor: Any, name: str = "") -> TensorSpec:
     """A tensor as the file has it; its dtype is empty where it holds no plain numbers."""
-    dtype = DTYPES[tensor.Type()] if tensor.Type() < len(DTYPES) else ""
+    dtype = DTYPES[tensor.Type()] if 0 <= tensor.Type() < len(DTYPES) else ""
     shape = tuple(_numbers(tensor.ShapeAsNumpy()))
     return TensorSpec(name or _text(tensor.Name()), shape, dtype, "", _quantization(tensor))
 
@@ -259,7 +259,7 @@ def renamed(data: bytes, inputs: Mapping[str, str], outputs: Mapping[str, str]) 
     sides = zip((GRAPH_INPUTS, GRAPH_OUTPUTS), _named(model), (inputs, outputs), strict=True)
     for field, found, wanted in reversed(list(sides)):  # a tensor that is both: an input
         if sorted(name for name, *_ in found) != sorted(wanted):
-            names = ", ".join(name for name, *_ in found)
+            names = ", ".join(name for name, *_ in found) or "nothing"
             raise StageFailed(f"the TFLite file has {names} where {', '.join(wanted)} were expected")
         ends = {name: (number, places) for name, number, places in found}
         _point(out, graph._tab, field, _append_numbers(out, [ends[old][0] for old in wanted]))

@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ai_edge_quantizer")
 
 ITEMS = 8
+TAP = TensorSpec("tap", ())
 COMPRESSED = ("", "litert_int8", "litert_dynamic", "litert_fp16")
 LEAST_DB = {"": 100.0, "litert_int8": 20.0, "litert_dynamic": 20.0, "litert_fp16": 50.0}
 elder = pytest.mark.skipif(bool(envs.missing(tflite)), reason=f"run: {envs.install_command(tflite)}")
@@ -301,6 +302,25 @@ def test_each_cut_of_a_file_is_refused(small: tuple[Small, Artifact, Artifact], 
         for length in (*range(len(whole) - 200, len(whole)), *range(0, len(whole), 1009)):
             with pytest.raises(InputError):
                 tflite_file.check(whole[:length], "cut.tflite")
+
+
+def test_noise_in_a_file_is_refused_in_one_line_or_harmless_to_every_edit(
+    small: tuple[Small, Artifact, Artifact],
+) -> None:
+    whole, seeded, edited = small[1].file(".tflite").read_bytes(), np.random.default_rng(0), 0
+    for _ in range(200):
+        torn = bytearray(whole)
+        for place in seeded.integers(len(whole), size=3):
+            torn[place] = seeded.integers(256)
+        try:
+            tflite_file.check(bytes(torn), "torn.tflite")
+            inputs, outputs = tflite_file.ends(bytes(torn), "torn.tflite")
+            twin = tflite_file.tapped(bytes(torn), {"tap": tflite_file.graph(bytes(torn)).nodes[0].writes[0]})
+            tflite_file.renamed(twin, {s.name: s.name for s in inputs}, {s.name: s.name for s in (*outputs, TAP)})
+            edited += 1
+        except (InputError, StageFailed) as error:
+            assert "\n" not in str(error)
+    assert 20 < edited < 200
 
 
 def test_a_damaged_file_cannot_be_tapped_and_says_so(small: tuple[Small, Artifact, Artifact], tmp_path: Path) -> None:
