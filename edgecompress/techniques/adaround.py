@@ -29,6 +29,7 @@ PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples",)
 TRAINS = True
 RUNG = 50
+ON_GRID = True  # its weights are rounded: training starts without it
 
 ZETA, GAMMA = 1.1, -0.1  # the ends that the sigmoid is stretched to (section 3.2)
 BETA = 20.0, 2.0  # of the regularizer, at first and at last
