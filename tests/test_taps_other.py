@@ -13,6 +13,7 @@ from edgecompress import config, registry, tensors
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.runtimes import _executorch_taps
+from edgecompress.techniques import _coreml
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -245,6 +246,20 @@ def test_a_layer_says_how_its_weights_are_held_and_can_be_kept_as_it_is(
         for r in packages.tapped(packages.after(technique, packages.half, **options)).facts["taps"]
     }
     assert held[row["operator"]] == "float16" and word in held.values()
+
+
+@pytest.mark.parametrize(
+    ("shown", "given"),
+    [
+        ("op_54_cast_fp16", "var_54"),
+        ("op_55_cast_fp16_cast_uint16_cast_uint16", "var_55"),
+        ("op_58_batch_first_cast_fp16_0", "var_58_batch_first_0"),
+        ("inner_last_weight_to_fp16", "inner_last_weight"),
+        ("drop_5_op_6", "drop_5_op_6"),
+    ],
+)
+def test_names_are_those_that_the_conversion_gave(shown: str, given: str) -> None:
+    assert _coreml.plain(shown) == given
 
 
 def test_weights_are_skipped_by_their_own_names_and_unknown_names_refused(packages: Packages) -> None:

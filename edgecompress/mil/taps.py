@@ -13,9 +13,9 @@ from edgecompress.mil import package
 from edgecompress.mil.dtypes import BY_NAME, BY_NUMBER, Dtype
 from edgecompress.mil.values import Declared, declared
 
-VIEWS = {  # the same numbers, or some of them
-    *("cast", "expand_dims", "flatten2d", "identity", "reshape", "reshape_like", "slice_by_index", "slice_by_size"),
-    *("split", "squeeze", "transpose"),
+VIEWS = {  # the same numbers, some of them, or zeros around them
+    *("cast", "expand_dims", "flatten2d", "identity", "pad", "reshape", "reshape_like", "slice_by_index"),
+    *("slice_by_size", "split", "squeeze", "transpose"),
 }
 PRODUCTS = {"conv", "conv_transpose", "linear"}
 NORM = "batch_norm"

@@ -11,9 +11,10 @@ from edgecompress.model import Artifact, Dim, TensorSpec
 
 WRAPPER = "net"  # what a traced program calls the user's own module
 QUANTIZE = "quantize_per_tensor"
-VIEWS = {  # the same numbers, or some of them
-    *("_to_copy", "_unsafe_view", "alias", "chunk", "clone", "contiguous", "detach", "dropout", "expand", "expand_as"),
-    *("flatten", "lift_fresh_copy", "movedim", "narrow", "permute", "reshape", "select", "slice", "split"),
+VIEWS = {  # the same numbers, some of them, or zeros around them
+    *("_to_copy", "_unsafe_view", "alias", "chunk", "clone", "constant_pad_nd", "contiguous", "detach", "dropout"),
+    *("expand", "expand_as", "flatten", "lift_fresh_copy", "movedim", "narrow", "pad", "permute", "reshape"),
+    *("select", "slice", "split"),
     *("split_with_sizes", "squeeze", "t", "to", "transpose", "unbind", "unflatten", "unsqueeze", "view", "view_as"),
     *("dequantize_affine", "dequantize_per_channel", "dequantize_per_tensor", QUANTIZE),
 }

@@ -12,7 +12,7 @@ from edgecompress.model import Artifact, Request
 from edgecompress.techniques import _skip
 from edgecompress.techniques._calibration import skipping
 
-RENAMED = re.compile(r"^op_(?=\d)|_cast_fp16$|_to_fp16$")  # of names, where coremltools has been at a program again
+RENAMED = re.compile(r"^op_(?=\d)|_(?:cast|to)_(?:fp16|u?int16)")  # of names, by coremltools
 
 
 def compressed(request: Request, who: str, compress: Callable[[Any, Collection[str]], Any]) -> Artifact:
