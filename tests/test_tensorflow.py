@@ -207,6 +207,31 @@ def test_the_example_is_a_source_that_is_right_and_stays_so_in_int8(tmp_path: Pa
     assert abs(before - right(int8, samples)) <= 2
 
 
+def test_layers_of_a_diagnosis_stay_in_float_of_tensorflow_s_converter(tmp_path: Path) -> None:
+    net, samples = digits(tmp_path)
+    made = [tf_compressed(net, samples, tmp_path / "int8")]
+    taps = (
+        registry.load("runtimes", "litert").tapped(Request({"model": made[0]}, folder(tmp_path / "taps"))).facts["taps"]
+    )
+    for count, row in enumerate((taps[0], taps[-2])):
+        made.append(tf_compressed(net, samples, tmp_path / f"kept{count}", **tf_int8.kept({}, [row])))
+    sizes = [artifact.size_bytes for artifact in made]
+    assert sizes[0] < min(sizes[1:])
+    assert all(abs(right(net, samples) - right(artifact, samples)) <= 2 for artifact in made)
+    with pytest.raises(InputError, match="skip: no operator's name matches 'absent'"):
+        tf_compressed(net, samples, tmp_path / "absent", skip=("absent",))
+
+
+def tf_compressed(net: Artifact, samples: Artifact, out: Path, **options: Any) -> Artifact:
+    made = config.build(tf_int8.Options, {"samples": 50, **options}, "tf_int8")
+    return tf_int8.apply(Request({"model": net, "samples": samples}, folder(out), made))
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 def test_int8_ends_are_told_with_their_quantization(tmp_path: Path) -> None:
     net, samples = digits(tmp_path)
     out = tmp_path / "int8"

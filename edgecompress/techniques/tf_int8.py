@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from edgecompress import tflite_file
-from edgecompress.errors import StageFailed
+from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
-from edgecompress.techniques._calibration import inputs_of, spread
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._litert import MOVES, check_patterns
 from edgecompress.techniques._onnx_graph import first_line
 
 REQUIRES = ("tensorflow-cpu", "ai-edge-litert")
@@ -28,10 +30,18 @@ class Options:
 
     io: Literal["float", "int8"] = "float"  # int8: what a microcontroller's program wants; never of ids
     samples: int | None = 300  # calibration items at most, evenly spread over the split; None is all
+    # Operators kept in float, with those that read their answers, as regular expressions of their outputs' names
+    skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples is at least 1")
+        check_patterns(self.skip)
+
+
+def kept(options: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options with the operators of those layers of a diagnosis left in float."""
+    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
@@ -43,10 +53,11 @@ def apply(request: Request) -> Artifact:
     batches = spread(request, options.samples)
     try:
         data = _converted(request, batches)
+    except InputError:
+        raise
     except Exception as error:  # the converter's own class, TensorFlow's, plain RuntimeError
         raise StageFailed(f"tf_int8: TFLiteConverter: {type(error).__name__}: {first_line(error)}") from error
-    inputs, outputs = ({spec.name: spec.name for spec in specs} for specs in (model.inputs, model.outputs))
-    data = tflite_file.renamed(data, inputs, outputs)
+    data = _renamed(data, model)
     (request.out / FILE).write_bytes(data)
     found = tflite_file.ends(data, FILE)
     facts = {"samples": len({item for batch in batches for item in batch})}
@@ -68,7 +79,47 @@ def _converted(request: Request, batches: list[list[int]]) -> bytes:
     converter.representative_dataset = lambda: _items(request, batches, sorted(fixed))
     if options.io == "int8":
         converter.inference_input_type = converter.inference_output_type = tf.int8
-    return bytes(converter.convert())
+    return _partly(converter, request) if options.skip else bytes(converter.convert())
+
+
+def _partly(converter: Any, request: Request) -> bytes:
+    """The file with the operators of `skip` in float: what TensorFlow's debugger of quantization can do."""
+    import tensorflow as tf
+
+    library, whole = tf.lite.experimental, request.options.io == "int8"
+    options = library.QuantizationDebugOptions(fully_quantize=whole)
+    work = library.QuantizationDebugger(
+        converter=converter, debug_dataset=converter.representative_dataset, debug_options=options
+    )
+    names = _to_their_ends(work.calibrated_model, request)
+    work.options = library.QuantizationDebugOptions(fully_quantize=whole, denylisted_nodes=names)
+    return bytes(work.get_nondebug_quantized_model())
+
+
+def _to_their_ends(data: bytes, request: Request) -> list[str]:
+    """The tensors of the operators of `skip`, of what moves their answers, and of what reads these.
+
+    Raises InputError: a pattern matches no operator.
+    """
+    before, after = tflite_file.graph(data), tflite_file.graph(_renamed(data, request.model))
+    scopes = ["".join(f"{after.tensors[number].name};" for number in node.writes) for node in after.nodes]
+    for pattern in request.options.skip:
+        if not any(re.search(pattern, scope) for scope in scopes):
+            raise InputError(
+                f"skip: no operator's name matches '{pattern}'; the names are {', '.join(scopes[:4])}, ..."
+            )
+    handed, found = set[int](), list[int]()
+    for node, scope in zip(after.nodes, scopes, strict=True):  # in the order of computing
+        named = any(re.search(pattern, scope) for pattern in request.options.skip)
+        reads = not handed.isdisjoint(node.reads)
+        handed.update(node.writes if named or (reads and node.type in MOVES) else ())
+        found += node.writes if named or reads else ()
+    return [before.tensors[number].name for number in found]
+
+
+def _renamed(data: bytes, model: Artifact) -> bytes:
+    inputs, outputs = ({spec.name: spec.name for spec in specs} for specs in (model.inputs, model.outputs))
+    return tflite_file.renamed(data, inputs, outputs)
 
 
 def _items(request: Request, batches: list[list[int]], order: list[str]) -> Iterator[list[Any]]:
