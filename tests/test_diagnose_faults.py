@@ -11,7 +11,7 @@ import diagnosed
 import numpy as np
 import pytest
 
-from edgecompress import tensors
+from edgecompress import registry, tensors
 from edgecompress.cli import main
 from edgecompress.model import Artifact, Request
 from edgecompress.stages import diagnose
@@ -139,6 +139,21 @@ def test_a_file_from_outside_is_held_against_a_file(
     assert (found["advice"], row["module"]) == ("fault", FAULTY), diagnosed.told(found)
     assert row["own_sqnr_db"] is None and "torch source" in row["reason"]
     assert json.loads((place / "out" / "diagnosis.json").read_text())["says"] == found["says"]
+    for page in ("diagnosis.html", "diagnosis.md"):
+        assert str(found["source"]) in (place / "out" / page).read_text(encoding="utf-8")
+
+
+def test_an_overflow_of_half_precision_is_named_in_the_runtime(folder: Path, given: dict[str, Artifact]) -> None:
+    onnx = pytest.importorskip("onnx")
+    place = folder / "overflow"
+    source = diagnosed.program(diagnosed.Chain(1e5), place / "source")
+    plain = diagnosed.stage("runtimes.onnx:export", {"model": source}, place / "onnx")
+    (place / "half").mkdir()
+    half = registry.load("techniques", "onnx_fp16").converted(onnx.load(plain.file(".onnx")), ())  # without islands
+    onnx.save(half, place / "half" / "model.onnx")
+    model = Artifact(place / "half", "onnx", plain.inputs, plain.outputs).write()
+    found = diagnosed.diagnosed("onnx", {**given, "source": source, "model": model}, place / "diagnosed")
+    assert (found["advice"], found["first"]) == ("overflow", "depth"), diagnosed.told(found)
 
 
 # --------------------------------------------------------------------------- the passes alone
