@@ -9,6 +9,7 @@ from edgecompress.job import Job
 from edgecompress.model import Stage
 from edgecompress.routes import TRACE
 
+TORCH = ("module", "program")
 CALL = "stages.diagnose:run"
 ITEMS, SPLIT = 16, "calibrate"  # data that already shows the ranges: it judges nothing
 HERE = ("seed", "batch", "threads", "here")
@@ -33,8 +34,12 @@ class Subject:
 
 
 def stages(job: Job, name: str, subject: Subject, items: int = ITEMS, split: str = SPLIT) -> list[Stage]:
-    """The stages that diagnose `subject`, the last one called `name`, the others NAME/...; none: it has no taps."""
-    if not hasattr(registry.load("runtimes", subject.runtime), "tapped"):
+    """The stages that diagnose `subject`, the last one called `name`, the others NAME/....
+
+    None where the artifact, or a source that is a file, has no runtime that tells what its layers answer.
+    """
+    readers = [subject.runtime, *([] if subject.kind in TORCH else [subject.reader])]
+    if not all(reader and hasattr(registry.load("runtimes", reader), "tapped") for reader in readers):
         return []
     before = {"before": subject.before} if subject.before else {}
     tapped = _tapped(f"{name}/tapped", subject.runtime, {"model": subject.artifact, **before}, dict(subject.export))

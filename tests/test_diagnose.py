@@ -251,7 +251,9 @@ def test_the_stages_of_a_diagnosis_are_the_twin_the_source_and_the_pass() -> Non
     file = diagnosis.stages(wanted, "why", Subject("litert", "made", "source", "file", "", "onnx"), 4, "select")
     assert [stage.call for stage in file] == ["runtimes.litert:tapped", "runtimes.onnx:tapped", diagnosis.CALL]
     assert file[-1].options == {"runtime": "litert", "source_runtime": "onnx", "split": "select", "items": 4}
-    assert diagnosis.stages(wanted, "why", Subject("null", "made")) == []
+    for untold in (Subject("null", "made"), Subject("litert", "made", kind="file", reader="tensorflow")):
+        assert diagnosis.stages(wanted, "why", untold) == []
+    assert diagnosis.stages(wanted, "why", Subject("litert", "made", kind="saved_model")) == []
 
 
 @pytest.mark.parametrize("wrong", [{"items": 0}, {"split": "train"}])
