@@ -10,7 +10,7 @@ from typing import Any
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Request
 from edgecompress.stages.diagnose import closer, files, passes, rows, taps, words
-from edgecompress.stages.diagnose.noise import Power, relative_rms
+from edgecompress.stages.diagnose.noise import relative_rms
 from edgecompress.stages.diagnose.passes import Passed
 
 KIND = "diagnosis"
@@ -61,6 +61,3 @@ def _least(outputs: Any) -> float | None:
     """The SQNR of the output that is farthest from the source's; None where all are identical."""
     known: Sequence[float] = [power.sqnr_db for power in outputs if power.sqnr_db is not None]
     return min(known) if known else None
-
-
-__all__ = ["KIND", "Power", "facts", "run"]
