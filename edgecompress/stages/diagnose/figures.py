@@ -39,9 +39,9 @@ _RANGES = (
     "Then: the largest channel's maximum over that of the median one; beyond the line one scale is too coarse for most."
 )
 _CHANNELS = (
-    "The largest magnitude in each channel of the source, the largest first, on a log axis; above: which channel is "
-    "how many times the median one. Dashed: one step of eight bits over the artifact's range: a channel near it has a "
-    "few steps to itself, one below half of it none."
+    "The largest magnitude in each channel of the source, the largest first, on a log axis (of more than 512 channels "
+    "so many, evenly spaced); above: which channel is how many times the median one. Dashed: one step of eight bits "
+    "over the artifact's range: a channel near it has a few steps to itself, one below half of it none."
 )
 _VALUES = "The source's values at a few places, counted on a log axis. Above and dashed: the artifact's extremes."
 
