@@ -92,7 +92,7 @@ def told(result: edgecompress.Result) -> Row:
 
 
 def promised(found: Row) -> bool:
-    """4 bits: surely better by perplexity than quantized afterwards, and no images lost. 8 bits: surely worse by none."""
+    """4 bits: better, surely so by perplexity, than quantized afterwards; 8 bits: surely worse by neither."""
     top1, perplexity = found["top1"]["gain"], found["perplexity"]["gain"]
     if found["pair"][0].endswith("4"):
         return bool(perplexity["high"] < 1 and top1["net_lost"] <= 0)
