@@ -3,11 +3,12 @@
     python benchmarks/qat.py [--epochs 4] [--only onnx-ptq4,onnx-qat4] [--store FOLDER] [--json FILE]
     python benchmarks/qat.py --source examples/depthwise/source.toml --epochs 20 --only onnx-ptq8,onnx-qat8
 
-The second is of a net that int8 does not survive: there 8 bits gain, on ResNet-20 next to nothing is lost. Trained on 24,000 train images, which the net has seen; judged on 500 test images, in the runtime itself, by top-1 and
+Trained on 24,000 train images, which the net has seen; judged on 500 test images, in the runtime itself, by top-1 and
 by perplexity (of the true class: exp of the mean cross entropy). Quantized after training (ptq) and trained for it
-(qat) are compared image by image, with intervals of 95 %. Two trainings of some six minutes each on two cores; a second
-run is all hits. Exit 1 unless weights of 4 bits gain (perplexity surely, top-1 by count) and none surely lose. Figures
-go to benchmarks/qat-DATE.json.
+(qat) are compared image by image, with intervals of 95 %. The second command is of a net that int8 does not survive:
+there 8 bits gain; on ResNet-20 they lose next to nothing anyway. Two trainings of some six minutes each on two cores; a
+second run is all hits. Exit 1 unless 4 bits gain (perplexity surely, top-1 by count) and 8 bits do not surely lose.
+Figures go to benchmarks/qat-DATE.json.
 """
 
 from __future__ import annotations
