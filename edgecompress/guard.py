@@ -26,6 +26,7 @@ PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
 QUALITIES = ("items_lost", "metric_ratio", "metric_drop", "sqnr_db", "cosine")  # limits on what it answers
+BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
 FREE = 0.002  # of the latency: what costs less than this costs nothing
 RUNG_S = 30.0  # of a rung that does not train, roughly
 
@@ -259,8 +260,9 @@ class Guard:
         return int(outcomes["data"].facts["splits"]["test"])
 
     def _tables(self, recipe: Recipe) -> tuple[Table, ...]:
-        before = tuple({"use": name} for name in recipe.before)
-        return (*before, *self.tail[:-1], {**self.tail[-1], **recipe.options})
+        last = {**self.tail[-1], **recipe.options}
+        before = tuple({"use": name, **_bits(name, last)} for name in recipe.before)
+        return (*before, *self.tail[:-1], last)
 
     def _variant(self, label: str, recipe: Recipe) -> Variant:
         return dataclasses.replace(self.variant, name=f"{self.name}/{label}", compress=self._tables(recipe))
@@ -425,6 +427,12 @@ def _doubling(most: int) -> list[int]:
 def _on_module(stage: Stage) -> bool:
     """Whether it changes the net itself."""
     return stage.call.endswith(":apply") and bool(registry.call(stage.call)[0].WRITES == "module")
+
+
+def _bits(technique: str, last: Table) -> dict[str, Any]:
+    """The width of weights that a technique prepares for, where the one that quantizes has another than it expects."""
+    known = registry.load("techniques", technique).Options.__dataclass_fields__
+    return {BITS: last[BITS]} if BITS in last and BITS in known else {}
 
 
 def _on_grid(technique: str) -> bool:

@@ -33,7 +33,7 @@ class Bench:
     """Plays the stages of a ladder: what each label loses on the split that chooses, what it measures."""
 
     def __init__(self, lost: Mapping[str, int], ms: Mapping[str, float] | None = None) -> None:
-        self.lost, self.ms, self.ran = lost, ms or {}, list[str]()
+        self.lost, self.ms, self.ran, self.stages = lost, ms or {}, list[str](), list[Stage]()
         self.outcomes = {"data": self._made("data", {"splits": {"calibrate": 64, "select": ITEMS, "test": ITEMS}})}
 
     def play(self, guard: Guard) -> Choice:
@@ -42,6 +42,7 @@ class Bench:
             assert step, "a step without stages would never end"
             for stage in step:
                 self.ran.append(stage.name)
+                self.stages.append(stage)
                 self.outcomes[stage.name] = self._outcome(guard, stage)
         return step
 
@@ -132,6 +133,14 @@ def test_a_ladder_that_ends_outside_says_how_near_it_came() -> None:
     choice = bench.play(guard)
     assert choice.stage.startswith("int8/guard/keep-only-1/") or choice.stage.startswith("int8/guard/keep-")
     assert "nearest to the budget" in choice.reason and not any(row["inside"] for row in choice.table["ladder"])
+
+
+def test_what_is_put_before_prepares_for_as_many_bits() -> None:
+    guard = ladder(**{"variant.int8.weight_bits": 4})
+    bench = Bench({"plain": 20, "percentile": 20, "entropy": 20, "mse": 20, "equalize": 0})
+    bench.play(guard)
+    stage = next(s for s in bench.stages if s.name == "int8/guard/equalize/equalize")
+    assert stage.options["weight_bits"] == 4
 
 
 def test_a_rung_that_finds_nothing_to_do_is_told_and_passed_over() -> None:
