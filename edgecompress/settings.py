@@ -89,7 +89,7 @@ class Guard:
     on: bool = False
     rungs: tuple[str, ...] = ()  # "calibrate", "keep", and techniques that have a RUNG; empty: all that apply
     layers: int = 8  # the worst ones, tried in higher precision one by one
-    sure: float = 0.7  # of right answers: the chance to keep the budget on as many items as judge, at least
+    sure: float = 0.5  # of right answers: the chance to keep the budget on as many items as judge, at least
 
     def __post_init__(self) -> None:
         if self.layers < 1:

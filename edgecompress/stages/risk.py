@@ -30,7 +30,8 @@ def flips(before: Array, after: Array, labels: Array) -> dict[str, float] | None
     answer, right = order[:, -1], order[:, -1] == labels
     rival = np.where(right, order[:, -2], labels)
     margins = [(a[rows, answer] - a[rows, rival]).astype(np.float64) for a in (before, after)]
-    noise = margins[1] - margins[0]
+    near = margins[0] <= np.median(margins[0])
+    noise = (margins[1] - margins[0])[near]
     if not np.isfinite(noise).all():
         return None
     shift, spread = float(noise.mean()), float(noise.std())
