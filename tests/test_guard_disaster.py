@@ -14,16 +14,17 @@ import pytest
 
 import edgecompress
 from edgecompress import findings
+from edgecompress.model import Artifact
 
 pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "depthwise" / "source.toml"
-SHIPPED = "artifact/model.onnx"
+SHIPPED = "artifact"
 LAYER = "blocks.0.depthwise"
 ASKED: dict[str, Any] = {
     "model": str(EXAMPLE),
     "target": "x86",
-    "only": ["int8", "fp32"],
+    "only": ["int8"],
     "profile": "quick",
     "settings": {
         "guard.on": True,
@@ -99,4 +100,5 @@ def test_a_climb_that_was_killed_goes_on_to_the_same_artifact(mended: edgecompre
     assert second.returncode == 0 and "result 0" in again
     assert "started int8/guard/equalize/equalize" not in again
     assert mended.out
-    assert (tmp_path / "shipped" / SHIPPED).read_bytes() == (mended.out / SHIPPED).read_bytes()
+    first, resumed = (Artifact.read(folder / SHIPPED).digest() for folder in (mended.out, tmp_path / "shipped"))
+    assert resumed == first
