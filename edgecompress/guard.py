@@ -350,16 +350,17 @@ class Budget:
     def excess(self, facts: Table) -> float:
         """What a verdict on other items loses beyond the budget: at most 0 inside.
 
-        Of right answers it is what the chance to keep the budget on `items` items lacks of `sure`. Without a metric:
-        what the outputs lack of the limits on them.
+        Of right answers it is what the chance to keep the budget on `items` items lacks of `sure`; of a number with an
+        interval a standard error is added, for other items give another one. Without a metric: what the outputs lack.
         """
         m, limits = facts.get("metric") or {}, self.limits
         if limits.items_lost is not None and m.get("items_lost") is not None:
             return self.sure - self._chance(m, limits.items_lost)
         if limits.metric_ratio is not None and m.get("ratio") is not None:
-            return float(m["ratio"] - limits.metric_ratio)
+            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - limits.metric_ratio)
         if limits.metric_drop is not None and None not in (m.get("before"), m.get("after")):
-            return float(m["before"] - m["after"] - limits.metric_drop)
+            change = m["after"] - m["before"]
+            return float(_error(change, m.get("low")) - change - limits.metric_drop)
         return max([0.0, *_lacking(facts["outputs"], limits)])
 
     def _chance(self, metric: Table, most: int) -> float:
@@ -368,6 +369,11 @@ class Budget:
         expected = metric.get("expected") or counted
         lost = max(expected["lost"], counted["lost"])
         return risk.chance(self.items * lost, self.items * expected["gained"], most)
+
+
+def _error(value: float, end: float | None) -> float:
+    """The standard error of a number, from an end of its interval of 95 %."""
+    return 0.0 if end is None else abs(end - value) / metrics.Z
 
 
 def foretold(facts: Table) -> float:

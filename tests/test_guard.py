@@ -213,6 +213,13 @@ def test_perplexity_and_a_metric_of_ones_own_have_budgets_too() -> None:
     assert budget(metric_drop=0.2).excess(verdict(n=9, before=0.8, after=0.7)) == pytest.approx(-0.1)
 
 
+def test_of_a_number_with_an_interval_a_standard_error_is_added() -> None:
+    found = verdict(n=9, ratio=1.005, low=1.005 - 0.0196, high=1.005 + 0.0196)
+    assert budget(metric_ratio=1.01).excess(found) == pytest.approx(0.005, abs=1e-5)
+    found = verdict(n=9, before=0.8, after=0.7, low=-0.1 - 0.196, high=-0.1 + 0.196)
+    assert budget(metric_drop=0.15).excess(found) == pytest.approx(0.05, abs=1e-4)
+
+
 def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
     assert budget(sqnr_db=28.0, cosine=0.95).excess(verdict()) == 0
     assert budget(sqnr_db=33.0).excess(verdict()) == pytest.approx(3)
