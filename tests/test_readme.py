@@ -30,7 +30,7 @@ def commands() -> list[list[str]]:
 def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
     assert len(commands()) >= 8
     for words in commands():
-        measures = words[0] in ("plan", "deploy", "verify", "profile")
+        measures = words[0] in ("plan", "deploy", "guard", "verify", "profile")
         done = subprocess.run(
             [sys.executable, "-m", "edgecompress.cli", *words, *(QUICK if measures else [])],
             cwd=tmp_path,
