@@ -111,18 +111,7 @@ def _command(commands: Any, name: str, command: Command, says: str, examples: st
     return added
 
 
-def _add_run_commands(commands: Any) -> None:
-    deploy = _command(
-        commands,
-        "deploy",
-        actions.deploy,
-        "compress, export, verify, measure and ship a model for a target",
-        "deploy --target x86\n"
-        "deploy --target arm64,android,ios\n"
-        "deploy my_pkg.nets:build --data my_pkg.nets:data --profile quick\n"
-        "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
-        "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
-    )
+def _add_guard(commands: Any) -> argparse.ArgumentParser:
     guard = _command(
         commands,
         "guard",
@@ -135,6 +124,22 @@ def _add_run_commands(commands: Any) -> None:
     guard.add_argument(
         "--budget", action="append", default=[], metavar="LIMIT=VALUE", help="as --set limits.LIMIT=VALUE; may repeat"
     )
+    return guard
+
+
+def _add_run_commands(commands: Any) -> None:
+    deploy = _command(
+        commands,
+        "deploy",
+        actions.deploy,
+        "compress, export, verify, measure and ship a model for a target",
+        "deploy --target x86\n"
+        "deploy --target arm64,android,ios\n"
+        "deploy my_pkg.nets:build --data my_pkg.nets:data --profile quick\n"
+        "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
+        "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
+    )
+    guard = _add_guard(commands)
     plan = _command(
         commands,
         "plan",

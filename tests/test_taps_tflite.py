@@ -13,7 +13,7 @@ import pytest
 from edgecompress import config, dispatch, envs, registry, tensors, tflite_file, zoo
 from edgecompress.errors import InputError, StageFailed
 from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.runtimes import _taps_tflite, litert, tflite
+from edgecompress.runtimes import _tflite_taps, litert, tflite
 from edgecompress.techniques import _litert
 from edgecompress.transports import host
 
@@ -360,4 +360,4 @@ def test_a_file_without_a_signature_is_tapped_and_renamed_by_its_tensors_names(
     ],
 )
 def test_the_module_is_read_from_litert_torch_s_names_and_from_no_others(name: str, kind: str, module: str) -> None:
-    assert _taps_tflite.module_of(name, kind) == module
+    assert _tflite_taps.module_of(name, kind) == module

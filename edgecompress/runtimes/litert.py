@@ -10,7 +10,7 @@ from typing import Any
 from edgecompress import tflite_file
 from edgecompress.errors import InputError, MissingDependency, StageFailed
 from edgecompress.model import Artifact, Request, TensorSpec
-from edgecompress.runtimes import _taps_tflite, _tflite
+from edgecompress.runtimes import _tflite, _tflite_taps
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
@@ -163,8 +163,8 @@ def read(request: Request) -> Artifact:
 
 
 def tapped(request: Request) -> Artifact:
-    """The file once more, with the outputs of its layers as further outputs (see `_taps_tflite`)."""
-    return _taps_tflite.tapped(request)
+    """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
+    return _tflite_taps.tapped(request)
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:

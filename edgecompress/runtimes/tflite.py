@@ -7,7 +7,7 @@ from typing import Any
 
 from edgecompress.errors import CheckFailed, InputError, StageFailed
 from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import _taps_tflite, _tflite
+from edgecompress.runtimes import _tflite, _tflite_taps
 
 REQUIRES = ("tflite-runtime",)
 ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built against numpy 1 and breaks with numpy 2
@@ -32,8 +32,8 @@ def read(request: Request) -> Artifact:
 
 
 def tapped(request: Request) -> Artifact:
-    """The file once more, with the outputs of its layers as further outputs (see `_taps_tflite`)."""
-    return _taps_tflite.tapped(request)
+    """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
+    return _tflite_taps.tapped(request)
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
