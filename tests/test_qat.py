@@ -166,6 +166,13 @@ def test_the_grid_it_trained_on_is_the_grid_that_onnx_runtime_has(residual: Case
     assert max(int(abs(w).max()) for _, w in theirs) == 2 ** (bits - 1) - 1
 
 
+def test_an_epoch_of_little_data_has_eight_steps(residual: Case) -> None:
+    count = residual.training.facts["splits"]["train"]
+    assert count < 8 * 128
+    found = qat.apply(request(residual, epochs=1, batch_size=128)).facts
+    assert found["batch_size"] == count // 8
+
+
 def test_at_four_bits_it_is_nearer_to_the_net_than_quantizing_afterwards(digits: Case) -> None:
     trained = qat.apply(request(digits, weight_bits=4, epochs=3, batch_size=64, optimizer="sgd"))
     dense, labels = logits(digits, digits.dense), tensors.labels(digits.samples, "test")

@@ -340,6 +340,12 @@ def test_what_was_trained_on_and_how_is_one_line(report: Report) -> None:
     assert "There is no split 'train': sparse-int8 trained on the calibration data." in notes(report, "note")
 
 
+def test_who_taught_a_student_is_told(deploy: Request) -> None:
+    facts = report_compressed.trained(1) | {"teachers": ["source", "pkg.nets:large"]}
+    found = built(deploy, made={"pruned-int8": [made("distill", facts)]})
+    assert "distilled from source and pkg.nets:large at 0.9" in training.table(found).rows[0][-1]
+
+
 def test_the_score_is_drawn_beside_what_the_dense_net_had(report: Report) -> None:
     panels = training.figure(report).panels
     assert [p.heading.split(":")[0] for p in panels] == ["loss", "top1 on select"] * 2

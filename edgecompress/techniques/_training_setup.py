@@ -59,8 +59,11 @@ def facts(training: Training) -> dict[str, Any]:
 # --------------------------------------------------------------------------- what is trained on
 
 
-def training(request: Request, device: Any, kind: type[Training] = Training) -> Training:
-    """What the loop is given; raises InputError for data that does not do."""
+def training(request: Request, device: Any, kind: type[Training] = Training, steps: int = 1) -> Training:
+    """What the loop is given; batches are smaller than asked for where an epoch would have fewer steps than `steps`.
+
+    Raises InputError for data that does not do.
+    """
     options = request.options
     items, select = _items(request, device), Items(request.model, request.inputs["samples"], "select", device)
     check_augment(options.augment, items)
@@ -68,7 +71,7 @@ def training(request: Request, device: Any, kind: type[Training] = Training) -> 
     objective = _objective(request, items)
     dense = placed(_frozen(request.inputs["dense"]), device, request.model) if objective.distill else None
     fixed = request.model.inputs[0].shape[0]
-    size = fixed if isinstance(fixed, int) else min(options.batch_size, items.count)
+    size = fixed if isinstance(fixed, int) else max(1, min(options.batch_size, items.count // steps))
     if size > items.count:
         raise InputError(f"training: the net takes {size} items at once, the data has {items.count}; give it more")
     return kind(request, device, amp(options, device), items, select, dense, objective, size)

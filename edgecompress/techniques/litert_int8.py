@@ -106,7 +106,10 @@ def calibrate(data: bytes, items: Iterator[Mapping[str, Any]], recipe: Any) -> R
         mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
         qsv_update_func=qsv_utils.min_max_update,
     )
-    (signature,) = work.get_signature_list()
+    signatures = list(work.get_signature_list())
+    if len(signatures) != 1:
+        raise InputError(f"int8: the file has {len(signatures)} signatures, its calibration takes one; export it anew")
+    signature = signatures[0]
     for item in items:
         work.calibrate({signature: [item]}, recipe)
     found: Ranges = work.get_model_qsvs()
@@ -142,7 +145,10 @@ def _histograms(data: bytes, items: Items, extremes: Mapping[str, _ranges.Range]
     from ai_edge_quantizer.utils import tfl_interpreter_utils as interpreters
 
     work = interpreters.create_tfl_interpreter(data, use_xnnpack=False, num_threads=1)  # XNNPACK keeps some to itself
-    (signature,) = work.get_signature_list()
+    signatures = list(work.get_signature_list())
+    if len(signatures) != 1:
+        raise InputError(f"int8: the file has {len(signatures)} signatures, its calibration takes one; export it anew")
+    signature = signatures[0]
     floats = [d for d in work.get_tensor_details() if d["name"] in extremes and d["dtype"] == np.float32]
     places = {d["name"]: d["index"] for d in floats}
     found = {name: np.zeros(_ranges.BINS, np.int64) for name in places}

@@ -24,6 +24,7 @@ TRAINS = True
 RUNG = 60
 
 RATES = {"sgd": 0.0005, "adamw": 0.0003}  # small: batch norms that stay hold nothing back, and the net is nearly there
+STEPS = 8  # of an epoch, at least: no batch norm is computed from a batch, so a small one does no harm
 NO_LAYER = "no convolution and no linear layer: there is nothing to quantize"
 
 
@@ -34,7 +35,7 @@ class Options:
     weight_bits: Literal[8, 4] = 8  # of weights, per channel; activations have 8
     watch: float = 0.5  # of the epochs: as long the ranges of activations follow the data, then they stay
     epochs: int = 4
-    batch_size: int = 128
+    batch_size: int = 128  # at most: an epoch of little data has 8 steps
     optimizer: Literal["sgd", "adamw"] = "adamw"  # sgd: with Nesterov's momentum of 0.9; it diverges sooner
     lr: float | None = None  # the highest of the schedule; None: 0.0003 for adamw, 0.0005 for sgd
     weight_decay: float = 1e-4
@@ -94,7 +95,7 @@ def apply(request: Request) -> Artifact:
     if layer := rounding.recurrent(net):
         lost = f"no quantization-aware training of a recurrent net: PyTorch's quantizer leaves '{layer}' as it is"
         return torch_net.save(net, request, [], {"lost": lost})
-    training = setup.training(request, device, Rounded)
+    training = setup.training(request, device, Rounded, STEPS)
     net = setup.placed(net, device, request.model)
     with computing(setup.cores(), device):
         student = rounding.student(net, training.items, request.options.weight_bits, training.size)

@@ -36,7 +36,8 @@ def _trained(facts: Mapping[str, Any]) -> bool:
 def _run(step: Mapping[str, Any]) -> Run:
     facts = step["facts"]
     epochs = [{key: e.get(key) for key in ("epoch", "lr", "loss", "select")} for e in facts["epochs"]]
-    return {"technique": step["technique"], **{key: facts.get(key) for key in KEYS}, "epochs": epochs}
+    told = {**{key: facts.get(key) for key in KEYS}, "teachers": list(facts.get("teachers") or [])}
+    return {"technique": step["technique"], **told, "epochs": epochs}
 
 
 def _shown(report: Report) -> list[tuple[Mapping[str, Any], Run]]:
@@ -74,7 +75,8 @@ def _how(run: Run) -> str:
     rates = [e["lr"] for e in run["epochs"] if e["lr"] is not None]
     rate = " → ".join(dict.fromkeys(f"{r:.3g}" for r in (max(rates), rates[-1]))) if rates else ""
     amp = f"in {run['amp']}" if run["amp"] not in (None, "off") else ""
-    distilled = f"distilled from the unpruned net at {run['distill']:g}" if run["distill"] else "on labels alone"
+    teachers = " and ".join(run["teachers"]) or "the unpruned net"
+    distilled = f"distilled from {teachers} at {run['distill']:g}" if run["distill"] else "on labels alone"
     parts = (f"batch {run['batch_size']}", f"rate {rate}" if rate else "", distilled, f"on {run['device']}", amp)
     return ", ".join(filter(None, parts))
 
