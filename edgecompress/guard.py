@@ -19,6 +19,7 @@ from edgecompress.job import Job
 from edgecompress.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.settings import Limits, Variant
 from edgecompress.stages import metrics, risk
+from edgecompress.statistic import CHANGE
 
 SPLIT = "select"
 GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
@@ -28,6 +29,7 @@ OWN = {"calibrate": CALIBRATE, "keep": KEEP}
 QUALITIES = ("items_lost", "metric_ratio", "metric_drop", "sqnr_db", "cosine")  # limits on what it answers
 BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
 FREE = 0.002  # of the latency: what costs less than this costs nothing
+UNQUANTIZED = "unquantized"  # what a rung is measured beside: keeping layers has to leave it faster than that
 RUNG_S = 30.0  # of a rung that does not train, roughly
 
 Table = Mapping[str, Any]
@@ -203,11 +205,18 @@ class Guard:
         for number, row in enumerate(rows, 1):
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **module.kept(options, [row])})
             alone.append((yield from self._try(outcomes, "keep", f"keep-only-{number}", recipe)))
-        costs = yield from self._turns(outcomes, "layers", [best, *alone])
+        costs = yield from self._turns(outcomes, "layers", [best, *alone], self._unquantized(best))
         order = _by_gain(best, list(zip(rows, alone, strict=True)), costs)
         cells += [told for told, _ in order]
-        rows = [row for told, row in order if told["gain"] > 0]
-        return (yield from self._together(outcomes, best, rows))
+        return (yield from self._together(outcomes, best, _affordable(order, costs.get(UNQUANTIZED))))
+
+    def _unquantized(self, best: Trial) -> dict[str, str]:
+        """The stage that has the same net before it was quantized, where the runtime runs that."""
+        stages, _ = self._chain(best.label, best.recipe)
+        last = stages[-1]
+        quantizes = last.call.endswith(":apply")
+        runs = registry.load("runtimes", self._runtime).FORMAT in getattr(registry.call(last.call)[0], "READS", ())
+        return {UNQUANTIZED: last.inputs["model"]} if quantizes and runs else {}
 
     def _subject(self, best: Trial) -> diagnosis.Subject:
         """What is diagnosed: the artifact, against the net as it was right before it was quantized."""
@@ -229,7 +238,7 @@ class Guard:
             found.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
             if found[-1].inside:
                 break
-        return found or [_nothing("keep", best, "no layer alone mends anything")]
+        return found or [_nothing("keep", best, "no layer mends anything, and leaves it faster than unquantized")]
 
     # ------------------------------------------------------------------ one rung
 
@@ -305,9 +314,11 @@ class Guard:
         """The latency of each rung beside that of the plain artifact."""
         return (yield from self._turns(outcomes, "rungs", [t for t in tried if t.over is not None]))
 
-    def _turns(self, outcomes: Outcomes, name: str, trials: Sequence[Trial]) -> Climb:
-        """Each trial's latency as a part of the first one's; nothing where nothing is measured."""
-        ends = {t.label: t.stage for t in trials if t.over is not None}
+    def _turns(
+        self, outcomes: Outcomes, name: str, trials: Sequence[Trial], more: Mapping[str, str] | None = None
+    ) -> Climb:
+        """The latency of each trial, and of the stages of `more`, as a part of the first trial's, if it is measured."""
+        ends = {t.label: t.stage for t in trials if t.over is not None} | dict(more or {})
         if self.job.unmeasured or len(ends) < 2:
             return {}
         profile = catalog.profile(chain.TRIALS).value
@@ -417,6 +428,21 @@ def _by_gain(
         told = {"name": row["name"], "gain": gain, "cost": cost, "sqnr_db": trial.sqnr_db, "reason": trial.reason}
         found.append((told, row))
     return sorted(found, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
+
+
+def _affordable(order: Sequence[tuple[Table, Table]], whole: float | None) -> list[Table]:
+    """The first layers that mend anything, as long as together they leave it faster than `whole`.
+
+    That is the latency before quantization, as costs are parts of the latency after it; where that gained none, smaller
+    is all that it is to become, and any layer may stay.
+    """
+    found, ratio = list[Table](), 1.0
+    for told, row in (each for each in order if each[0]["gain"] > 0):
+        ratio += max(told["cost"] or 0.0, 0.0)
+        if whole is not None and 1 + CHANGE < whole <= ratio:
+            break
+        found.append(row)
+    return found
 
 
 def _noise(sqnr_db: float | None) -> float:

@@ -127,6 +127,20 @@ def test_layers_are_kept_by_what_they_mend_for_their_time() -> None:
     assert kept == ("node_second", "node_first") or kept == ["node_second", "node_first"]
 
 
+def test_no_more_layers_are_kept_than_leave_it_faster_than_before_quantization() -> None:
+    costs = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01, "unquantized": 1.4}
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, costs)
+    bench.play(guard := ladder())
+    assert "keep-1" in bench.tried(guard) and "keep-2" not in bench.tried(guard)
+
+
+def test_where_quantization_gained_no_time_any_layer_may_stay() -> None:
+    costs = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01, "unquantized": 1.0}
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, costs)
+    bench.play(guard := ladder())
+    assert "keep-2" in bench.tried(guard)
+
+
 def test_a_ladder_that_ends_outside_says_how_near_it_came() -> None:
     guard = ladder()
     bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 7, "keep-2": 5})
