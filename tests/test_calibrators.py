@@ -249,6 +249,20 @@ def test_four_bits_of_litert_are_fifteen_levels_per_channel_of_its_int8_kernels(
     assert 8 < sqnr_db(wanted, answers(four, tmp_path)) < sqnr_db(wanted, answers(eight, tmp_path))
 
 
+def test_in_a_large_file_whose_weights_lie_behind_its_tables_they_are_of_few_levels_too(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 128, 3), torch.nn.ReLU(), torch.nn.Conv2d(128, 256, 3)).eval()
+    (tmp_path / "large").mkdir()
+    torch.export.save(torch.export.export(net, (torch.zeros(1, 3, 16, 16),)), tmp_path / "large" / "program.pt2")
+    ends = (TensorSpec("image", (1, 3, 16, 16)),), (TensorSpec("scores", (1, 256, 12, 12)),)
+    large = exported("litert", Artifact(tmp_path / "large", "program", *ends).write(), tmp_path)
+    whole, how = weighted(compressed(litert_int8, large, tmp_path, weight_bits=4))["CONV_2D"]
+    floats, scale = weighted(large)["CONV_2D"][0].reshape(256, -1), how["scales"][:, None]
+    assert whole.nbytes > 256 * 1024 and np.abs(whole).max() == 7
+    assert np.all(np.abs(whole.reshape(floats.shape) * scale - floats) <= 0.501 * scale)
+
+
 def test_the_calibrators_of_litert_cut_outliers_and_mse_loses_least(file: Artifact, tmp_path: Path) -> None:
     how = {"io": "int8", "percentile": 99.9}
     made = {c: compressed(litert_int8, file, tmp_path, calibrator=c, **how) for c in _ranges.CALIBRATORS}

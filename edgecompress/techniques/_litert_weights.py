@@ -83,7 +83,7 @@ def _weighted(data: bytearray, kind: int) -> Iterator[_Weighted]:
     """The operators whose weights are constants of that TensorType."""
     from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
 
-    model = files.read_model(data)  # its arrays are views of `data`
+    model = files.read_model(memoryview(data))  # its arrays are views of `data`: slices of a bytearray would be copies
     for graph in model.subgraphs:
         for op in graph.operators:
             name = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)

@@ -65,7 +65,7 @@ def training(request: Request, device: Any, kind: type[Training] = Training, ste
     Raises InputError for data that does not do.
     """
     options = request.options
-    items, select = _items(request, device), Items(request.model, request.inputs["samples"], "select", device)
+    items, select = found_items(request, device), Items(request.model, request.inputs["samples"], "select", device)
     check_augment(options.augment, items)
     _check_labels(items, options)
     objective = _objective(request, items)
@@ -77,7 +77,7 @@ def training(request: Request, device: Any, kind: type[Training] = Training, ste
     return kind(request, device, amp(options, device), items, select, dense, objective, size)
 
 
-def _items(request: Request, device: Any) -> Items:
+def found_items(request: Request, device: Any) -> Items:
     """The split "train", or "calibrate" where there is none; raises InputError where both are empty."""
     training, samples = request.inputs["training"], request.inputs["samples"]
     found = Items(request.model, training, TRAIN, device)

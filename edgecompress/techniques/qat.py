@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from edgecompress import torch_edits, torch_net
@@ -24,6 +24,7 @@ TRAINS = True
 RUNG = 60
 
 RATES = {"sgd": 0.0005, "adamw": 0.0003}  # small: batch norms that stay hold nothing back, and the net is nearly there
+FEW, CAUTION = 500, 30  # below so many items the rate is divided: at full rate 64 pictures spoil an ImageNet net
 STEPS = 8  # of an epoch, at least: no batch norm is computed from a batch, so a small one does no harm
 NO_LAYER = "no convolution and no linear layer: there is nothing to quantize"
 
@@ -37,7 +38,7 @@ class Options:
     epochs: int = 4
     batch_size: int = 128  # at most: an epoch of little data has 8 steps
     optimizer: Literal["sgd", "adamw"] = "adamw"  # sgd: with Nesterov's momentum of 0.9; it diverges sooner
-    lr: float | None = None  # the highest of the schedule; None: 0.0003 for adamw, 0.0005 for sgd
+    lr: float | None = None  # the highest of the schedule; None: 0.0003 (adamw) or 0.0005 (sgd), less with few items
     weight_decay: float = 1e-4
     schedule: Kind = "cosine"  # after a short warm-up; step: a tenth from each milestone on; constant
     milestones: tuple[float, ...] = (0.5, 0.75)  # of the schedule "step", as shares of it
@@ -89,8 +90,8 @@ def apply(request: Request) -> Artifact:
     done. Raises InputError for data that cannot train or a net that cannot be traced, StageFailed where the loss
     diverges.
     """
-    request = setup.settled(request)
     device = setup.found_device()
+    request = _careful(setup.settled(request), setup.found_items(request, device).count)
     net = torch_net.rebuild(request.model)
     if layer := rounding.recurrent(net):
         lost = f"no quantization-aware training of a recurrent net: PyTorch's quantizer leaves '{layer}' as it is"
@@ -105,6 +106,14 @@ def apply(request: Request) -> Artifact:
     rounding.taken_back(net, student)
     facts = {"weight_bits": request.options.weight_bits, "layers": student.layers, **setup.facts(training)}
     return torch_net.save(net.to("cpu").eval(), request, [], facts)
+
+
+def _careful(request: Request, items: int) -> Request:
+    """With the rate that so few items bear, where the options name none."""
+    options = request.options
+    if options.lr is not None or items >= FEW:
+        return request
+    return replace(request, options=replace(options, lr=options.rate / CAUTION))
 
 
 def _train(student: Any, training: Any) -> None:
