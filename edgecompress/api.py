@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, guard, history, judge, plan, registry, routes
+from edgecompress import __version__, catalog, envs, guard, history, judge, listing, plan, registry, routes
 from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.judge import RUN_CONTEXT
 from edgecompress.model import Artifact, Choice, Outcome, Stage
+from edgecompress.packaging.card import Shipped
 from edgecompress.plan import Plan
 from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
@@ -450,13 +451,29 @@ def _brought(wanted: Job, walk: Run, path: Path, name: str) -> Entrant:
     return entrant
 
 
-def package(path: Path, packager: str = "tar", out: Path | None = None) -> Path:
-    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError."""
-    shipped(path)
-    module = registry.load("packages", packager)
-    envs.require(module, f"packager '{packager}'")
-    place = (out or path.resolve().with_name(path.resolve().name + module.SUFFIX)).resolve()
-    part = place.with_name(f".{place.name}.part")
-    module.pack(path.resolve(), part)
-    part.replace(place)
-    return place
+def package(
+    path: Path, packager: str = "", out: Path | None = None, settings: Mapping[str, Any] | None = None
+) -> Path:
+    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError.
+
+    `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options.
+    """
+    from edgecompress.packaging import pack
+
+    given = _to_pack(path)
+    packager = packager or str(given.report["target"].get("package") or "tar")
+    suffix = registry.load("packages", packager).SUFFIX
+    folder = path.resolve()
+    place = (out or folder.with_name(f"{folder.name}-{packager}{suffix}")).resolve()
+    return pack.pack(given, packager, place, settings)
+
+
+def _to_pack(path: Path) -> Shipped:
+    """What a package is made of; raises InputError for a folder that holds less than a deploy shipped."""
+    artifact, excerpt, origin = shipped(path)
+    if excerpt is None:
+        raise InputError(f"{path}: has no excerpt of test items; give the folder that a deploy wrote")
+    report = listing.report(artifact.path.parent)
+    verdict = artifact.path.parent / "verdict"
+    runtime = origin.get("runtime") or runtime_of(artifact)
+    return Shipped(artifact, excerpt, _sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

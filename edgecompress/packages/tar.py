@@ -1,29 +1,39 @@
-"""A tar for Linux boards: what a deploy shipped, byte for byte the same whenever it is packed."""
+"""A tar for Linux boards: the model with its card and golden items, byte for byte the same whenever it is packed."""
 
 from __future__ import annotations
 
-import gzip
-import tarfile
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-REQUIRES: tuple[str, ...] = ()
-EXTRA = ""
+from edgecompress.packaging.contents import Check, Contents
+from edgecompress.packaging.templates import render
+
+REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+EXTRA = "package"
 SUFFIX = ".tar.gz"
+FORMATS: tuple[str, ...] = ()  # any
+PAYLOAD = "payload"
 
 
-def pack(shipped: Path, out: Path) -> None:
-    """Writes the folder that a deploy shipped to `out`: sorted entries, no times, no owners."""
-    with (
-        out.open("wb") as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for file in sorted(p for p in shipped.rglob("*") if p.is_file()):
-            _add(tar, file, f"{shipped.name}/{file.relative_to(shipped).as_posix()}")
+@dataclass(frozen=True)
+class Options:
+    """None yet."""
 
 
-def _add(tar: tarfile.TarFile, file: Path, name: str) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = file.stat().st_size, 0o644
-    with file.open("rb") as content:
-        tar.addfile(info, content)
+def build(contents: Contents, root: Path) -> None:
+    """The payload, and how to use it."""
+    shutil.copytree(contents.payload, root / PAYLOAD)
+    render("tar", root, {"card": contents.card}, {"README.md": "README.md.j2"})
+
+
+def payload(root: Path, work: Path) -> Path:
+    """It lies as it is."""
+    return root / PAYLOAD
+
+
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+    """None of its own yet."""
+    return iter(())
