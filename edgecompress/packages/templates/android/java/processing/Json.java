@@ -9,7 +9,7 @@ public final class Json {
 
     private Json() {}
 
-    /** The text of a value, keys in the map's order. Throws IllegalArgumentException for what JSON has not, NaN first. */
+    /** The text of a value, keys in their order. Throws IllegalArgumentException for what JSON cannot say, as NaN. */
     public static String write(Object value) {
         StringBuilder text = new StringBuilder();
         append(text, value, 0);

@@ -68,7 +68,7 @@ public final class Preprocess {
     public float[] of(Image picture) {
         Image image = resize > 0 ? Resize.shorterSide(picture, resize) : picture;
         image = crop > 0 ? Crop.centre(image, crop) : image;
-        image = colour.of(image);
+        image = arithmetic() ? image : colour.of(image);
         float[] numbers = numbers(image.floats());
         return layout == null ? numbers : layout.of(numbers, image.channels);
     }
@@ -88,6 +88,11 @@ public final class Preprocess {
     /** Audio in -1..1, or any other numbers, as the model takes them: what only a picture has is not done. */
     public float[] of(float[] raw) {
         return numbers(spectrogram == null ? raw : spectrogram.of(raw));
+    }
+
+    /** Whether nothing is set that only a picture has: then a grey one is as good as another. */
+    private boolean arithmetic() {
+        return resize == 0 && crop == 0 && layout == null && colour == Colour.RGB;
     }
 
     private float[] numbers(float[] x) {
