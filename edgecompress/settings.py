@@ -61,7 +61,7 @@ class Preprocess:
         if self.spectrogram and (self.resize or self.crop or self.colour != "RGB"):
             raise ValueError("resize, crop and colour are for pictures, spectrogram is for audio; leave one out")
         if self.spectrogram and self.layout and max(len(self.mean), len(self.std)) > 1:
-            raise ValueError("a spectrogram with a layout has one channel, so one mean and one std; or leave layout out")
+            raise ValueError("a spectrogram with a layout has one channel, so one mean and one std; leave layout out")
         if any(s == 0 for s in self.std):
             raise ValueError("std must not be zero")
         for name in ("resize", "crop"):

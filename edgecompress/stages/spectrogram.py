@@ -32,7 +32,8 @@ def spectrogram(raw: Array, declared: Spectrogram) -> Array:
     magnitudes = np.abs(np.fft.rfft(parts * window, declared.fft))
     if declared.bins is not None:
         magnitudes = magnitudes @ bands(declared)
-    return np.log(np.maximum(magnitudes, declared.floor)).astype(np.float32)
+    found: Array = np.log(np.maximum(magnitudes, declared.floor)).astype(np.float32)
+    return found
 
 
 def _clip(raw: Array, length: int) -> Array:
@@ -41,7 +42,7 @@ def _clip(raw: Array, length: int) -> Array:
 
     if raw.ndim != 1 or not (raw.dtype == np.int16 or raw.dtype.kind == "f"):
         raise InputError(
-            f"a clip is int16 or real numbers [samples], not {raw.dtype} {list(raw.shape)}; check [preprocess] spectrogram"
+            f"a clip is int16 or real numbers [samples], not {raw.dtype} {list(raw.shape)}; check [preprocess]"
         )
     found = np.zeros(length)
     found[: len(raw)] = raw[:length]
