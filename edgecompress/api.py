@@ -452,20 +452,30 @@ def _brought(wanted: Job, walk: Run, path: Path, name: str) -> Entrant:
 
 
 def package(
-    path: Path, packager: str = "", out: Path | None = None, settings: Mapping[str, Any] | None = None
+    path: Path,
+    packager: str = "",
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    sign: Path | None = None,
 ) -> Path:
     """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError.
 
-    `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options.
+    `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options. `sign`: a secret
+    key of minisign; the signature lies beside the package then.
     """
-    from edgecompress.packaging import pack
+    from edgecompress.packaging import pack, signing
 
     given = _to_pack(path)
     packager = packager or str(given.report["target"].get("package") or "tar")
-    suffix = registry.load("packages", packager).SUFFIX
+    module = registry.load("packages", packager)
+    envs.require(module, f"packager '{packager}'")
+    key = signing.secret(sign) if sign else None
     folder = path.resolve()
-    place = (out or folder.with_name(f"{folder.name}-{packager}{suffix}")).resolve()
-    return pack.pack(given, packager, place, settings)
+    place = (out or folder.with_name(f"{folder.name}-{packager}{module.SUFFIX}")).resolve()
+    made = pack.pack(given, packager, place, settings)
+    if key is not None:
+        signing.sign(made, key)
+    return made
 
 
 def _to_pack(path: Path) -> Shipped:

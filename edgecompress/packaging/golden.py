@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress import tensors
-from edgecompress.errors import EdgeError, InputError
+from edgecompress.errors import InputError
 from edgecompress.model import Artifact, TensorSpec, sha256_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,20 @@ ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answ
 SPLIT, SOURCE = "test", "golden"  # the folders of an excerpt
 TOLERANCE = 0.05  # relative RMS of each output, on any device
 PROCESSING = {"float": 1e-6, "int8": 1}  # of an input that is processed elsewhere: of its largest number, and steps
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+DTYPES = (
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+)
 
 Item = dict[str, Any]  # of the card: name, file, shape, dtype, sha256
 
@@ -121,21 +134,3 @@ def distance(golden: Array, found: Array) -> float:
         return math.inf
     moved, size = (float(np.sqrt(np.square(x).sum())) for x in (new - old, old))
     return moved / size if size else math.inf if moved else 0.0
-
-
-def rerun(artifact: Artifact, runtime: Any, payload: Path, card: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Each golden output with how far the packaged model's answer in its runtime here is from it."""
-    import numpy as np
-
-    session = runtime.open(artifact, 1)
-    try:
-        given = {item["name"]: load(payload, item) for item in card["golden"]["inputs"]}
-        found = session.run(given)
-        specs = {spec.name: spec for spec in artifact.outputs}
-        for item in card["golden"]["outputs"]:
-            if item["name"] not in found or item["name"] not in specs:
-                raise EdgeError(f"the model has no output '{item['name']}'")
-            answer = tensors.real(np.asarray(found[item["name"]]), specs[item["name"]])
-            yield item["name"], distance(load(payload, item), answer)
-    finally:
-        session.close()

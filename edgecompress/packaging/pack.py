@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import config, envs, registry
+from edgecompress import config, registry
 from edgecompress.errors import InputError, did_you_mean
 from edgecompress.model import sha256_of
 from edgecompress.packaging import archive, bom, card
@@ -27,7 +27,6 @@ def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, An
     `settings`: "name", "version" and the packager's own options. Raises InputError, MissingDependency.
     """
     module = registry.load("packages", packager)
-    envs.require(module, f"packager '{packager}'")
     check_format(packager, module, shipped.artifact.kind)
     common, options = _options(module, settings or {}, packager)
     place.parent.mkdir(parents=True, exist_ok=True)
