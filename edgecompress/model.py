@@ -372,6 +372,9 @@ class Traced(Session, Protocol):
 class Runtime(Protocol):
     """`runtimes/NAME.py`: one inference engine and its FORMAT (a kind).
 
+    It may have `OPENS_WITH`: the distributions that `open` needs, the engine first, numpy left out; they have wheels
+    for boards. Without it no board package carries the runtime.
+
     It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
     own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and
     "type" as the format has them, "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "").

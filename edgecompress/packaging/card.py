@@ -178,7 +178,7 @@ def _runtime_version(shipped: Shipped) -> str:
     """The version of the runtime's own library: the report's, else the one here."""
     module = registry.load("runtimes", shipped.runtime)
     said = _table(shipped.report, "versions")
-    own = [envs.package(r) for r in module.REQUIRES]
+    own = [envs.package(r) for r in (*getattr(module, "OPENS_WITH", ()), *module.REQUIRES)]
     engines = [name for name in own if _plain(shipped.runtime) in _plain(name)] or own[:1]
     return str(said.get(engines[0]) or envs.version(engines[0]) or "") if engines else ""
 

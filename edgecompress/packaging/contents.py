@@ -31,6 +31,7 @@ class Contents:
     names: Names
     payload: Path
     options: Any = None
+    platforms: tuple[str, ...] = ()  # of the target's devices, as shell patterns; empty: any
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ def payload(shipped: Shipped, packager: str, common: Common, folder: Path, optio
     """What a packager is given, made in `folder`, which is not there yet."""
     folder.mkdir(parents=True)
     told = card.build(shipped, packager, common, folder)
-    return Contents(told, shipped.artifact, shipped.runtime, names(told["name"]), folder, options)
+    platforms = tuple(shipped.report.get("target", {}).get("platforms") or ())
+    return Contents(told, shipped.artifact, shipped.runtime, names(told["name"]), folder, options, platforms)
 
 
 def seal(root: Path, contents: Contents, module: ModuleType) -> None:
