@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Serves this folder: `python3 serve.py`, then open the address that it prints. Needs Python 3.8, and nothing else.
+
+`python3 serve.py --host 0.0.0.0` lets other devices of the network in (a phone). Any other web server does, too. This
+one isolates the page, for which browsers give it a clock of 5 µs instead of 100 µs, and more than one thread.
+"""
+
+import argparse
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+HEADERS = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files as they are, their types not those of this machine's settings."""
+
+    extensions_map = {
+        "": "application/octet-stream",
+        ".html": "text/html; charset=utf-8",
+        ".css": "text/css; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+        ".mjs": "text/javascript; charset=utf-8",
+        ".json": "application/json",
+        ".svg": "image/svg+xml",
+        ".wasm": "application/wasm",
+    }
+
+    def end_headers(self):
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def list_directory(self, path):
+        self.send_error(404)
+
+    def log_message(self, format, *args):
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0: any device of the network (default: this one)")
+    parser.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
+    asked = parser.parse_args()
+    folder = Path(__file__).resolve().parent
+    with ThreadingHTTPServer((asked.host, asked.port), partial(Handler, directory=str(folder))) as server:
+        host = "127.0.0.1" if asked.host in ("0.0.0.0", "::") else asked.host
+        print(f"http://{host}:{server.server_port}/", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()
