@@ -312,21 +312,35 @@ export function preprocess(raw, declared) {
 // --------------------------------------------------------------------------- golden items
 
 const READERS = {
-  bool: [1, "getUint8"], int8: [1, "getInt8"], uint8: [1, "getUint8"], int16: [2, "getInt16"],
-  int32: [4, "getInt32"], float32: [4, "getFloat32"], int64: [8, "getBigInt64"], float64: [8, "getFloat64"],
-};
-const ARRAYS = {
-  bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array,
-  int32: Int32Array, float32: Float32Array, int64: BigInt64Array, float64: Float64Array,
+  bool: [1, "getUint8", Uint8Array],
+  int8: [1, "getInt8", Int8Array],
+  uint8: [1, "getUint8", Uint8Array],
+  int16: [2, "getInt16", Int16Array],
+  uint16: [2, "getUint16", Uint16Array],
+  int32: [4, "getInt32", Int32Array],
+  uint32: [4, "getUint32", Uint32Array],
+  int64: [8, "getBigInt64", BigInt64Array],
+  uint64: [8, "getBigUint64", BigUint64Array],
+  float16: [2, "getUint16", Float32Array],
+  float32: [4, "getFloat32", Float32Array],
+  float64: [8, "getFloat64", Float64Array],
 };
 
-/** Little-endian bytes (a Uint8Array) as an array of a card's dtype. */
+/** Little-endian bytes (a Uint8Array) as an array of a card's dtype; of float16 in single precision. */
 export function numbers(bytes, dtype) {
   if (!Object.hasOwn(READERS, dtype)) throw new RangeError(`no numbers of dtype ${dtype} are read here`);
-  const [size, get] = READERS[dtype];
+  const [size, get, Kind] = READERS[dtype];
   if (bytes.length % size) throw new RangeError(`${bytes.length} bytes are no whole number of ${dtype}`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-  return ARRAYS[dtype].from({length: bytes.length / size}, (_, i) => view[get](i * size, true));
+  const meant = dtype === "float16" ? half : (x) => x;
+  return Kind.from({length: bytes.length / size}, (_, i) => meant(view[get](i * size, true)));
+}
+
+function half(bits) {
+  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+  const size = exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * 2 ** (exponent - 25);
+  const whole = exponent < 31 ? size : fraction === 0 ? Infinity : NaN;
+  return bits >> 15 ? -whole : whole;
 }
 
 /**

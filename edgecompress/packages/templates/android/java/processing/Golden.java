@@ -67,17 +67,17 @@ public final class Golden {
         }
     }
 
-    /** Little-endian numbers of a card's dtype: bool, int8, uint8, int16, int32, int64, float32, float64. */
+    /** Little-endian numbers of a card's dtype ("bool", "int8", "float32", ...). Throws IllegalArgumentException. */
     public static double[] numbers(byte[] bytes, String dtype) {
         ByteBuffer buffer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-        double[] found = new double[bytes.length / size(bytes.length, dtype)];
+        double[] found = new double[Numbers.count(bytes.length, dtype)];
         for (int i = 0; i < found.length; i++) {
-            found[i] = next(buffer, dtype);
+            found[i] = Numbers.next(buffer, dtype);
         }
         return found;
     }
 
-    /** As `numbers`, in single precision: exact for all but int32, int64 and float64. */
+    /** As `numbers`, in single precision: exact for dtypes of at most 16 bits, and float32. */
     public static float[] floats(byte[] bytes, String dtype) {
         double[] numbers = numbers(bytes, dtype);
         float[] found = new float[numbers.length];
@@ -89,7 +89,7 @@ public final class Golden {
 
     /** Little-endian numbers of 16 bits: raw audio. */
     public static short[] shorts(byte[] bytes) {
-        short[] found = new short[bytes.length / size(bytes.length, "int16")];
+        short[] found = new short[Numbers.count(bytes.length, "int16")];
         ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).asShortBuffer().get(found);
         return found;
     }
@@ -99,52 +99,5 @@ public final class Golden {
         ByteBuffer buffer = ByteBuffer.allocate(4 * numbers.length).order(ByteOrder.LITTLE_ENDIAN);
         buffer.asFloatBuffer().put(numbers);
         return buffer.array();
-    }
-
-    private static int size(int length, String dtype) {
-        int size = bytesOf(dtype);
-        if (length % size != 0) {
-            throw new IllegalArgumentException(length + " bytes are no whole number of " + dtype);
-        }
-        return size;
-    }
-
-    private static int bytesOf(String dtype) {
-        switch (dtype) {
-            case "bool":
-            case "int8":
-            case "uint8":
-                return 1;
-            case "int16":
-                return 2;
-            case "int32":
-            case "float32":
-                return 4;
-            case "int64":
-            case "float64":
-                return 8;
-            default:
-                throw new IllegalArgumentException("no numbers of dtype " + dtype + " are read here");
-        }
-    }
-
-    private static double next(ByteBuffer buffer, String dtype) {
-        switch (dtype) {
-            case "bool":
-            case "uint8":
-                return buffer.get() & 0xff;
-            case "int8":
-                return buffer.get();
-            case "int16":
-                return buffer.getShort();
-            case "int32":
-                return buffer.getInt();
-            case "float32":
-                return buffer.getFloat();
-            case "int64":
-                return buffer.getLong();
-            default:
-                return buffer.getDouble();
-        }
     }
 }
