@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from edgecompress import envs, registry, tensors
@@ -176,11 +177,15 @@ def _spec(spec: TensorSpec) -> dict[str, Any]:
 
 def _runtime_version(shipped: Shipped) -> str:
     """The version of the runtime's own library: the report's, else the one here."""
-    module = registry.load("runtimes", shipped.runtime)
-    said = _table(shipped.report, "versions")
-    own = [envs.package(r) for r in (*getattr(module, "OPENS_WITH", ()), *module.REQUIRES)]
-    engines = [name for name in own if _plain(shipped.runtime) in _plain(name)] or own[:1]
-    return str(said.get(engines[0]) or envs.version(engines[0]) or "") if engines else ""
+    engine = _engine(registry.load("runtimes", shipped.runtime))
+    return str(_table(shipped.report, "versions").get(engine) or envs.version(engine) or "") if engine else ""
+
+
+def _engine(module: ModuleType) -> str:
+    """The package that runs a model: of those that a runtime requires the one that a session imports."""
+    packages = [envs.package(r) for r in module.REQUIRES]
+    imported = tuple({_plain(name.split(".")[0]) for name in getattr(module, "IMPORTS", ())} - {"torch"})
+    return next((name for name in packages if imported and _plain(name).startswith(imported)), (packages or [""])[0])
 
 
 def _plain(name: str) -> str:

@@ -47,7 +47,8 @@ class _Table(dict[int, str]):
 def _whole(value: object) -> str:
     """The text without halves of surrogate pairs; raises InputError for what is no text."""
     if not isinstance(value, str):
-        raise InputError(f"a template escapes {type(value).__name__} as text; give it a text")
+        said = ascii(str(value))  # what is not defined raises here, and says its name
+        raise InputError(f"{type(value).__name__} {said[:SHOWN]} is escaped as a text; give it a text")
     return SURROGATES.sub(REPLACEMENT, value)
 
 
@@ -84,10 +85,9 @@ def _toml(char: str) -> str:
 def _xml(char: str) -> str:
     if char.isprintable() and char not in "\"'<>&`":
         return char
-    held = (
-        char in "\t\n\r" or (char >= " " and not "\x7f" <= char <= "\x9f" and char < "\ufffe") or char >= "\U00010000"
-    )
-    return f"&#{ord(char)};" if held and ord(char) & 0xFFFE != 0xFFFE else REPLACEMENT
+    code = ord(char)
+    held = char in "\t\n\r" or (code >= 0x20 and not 0x7F <= code <= 0x9F and code & 0xFFFE != 0xFFFE)
+    return f"&#{code};" if held else REPLACEMENT
 
 
 def _sh(char: str) -> str:
