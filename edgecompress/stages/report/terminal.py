@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.stages.report import estimates, fits, gains, ladders, pass_tables, tables
+from edgecompress.stages.report import elsewhere, estimates, fits, gains, ladders, pass_tables, tables
 from edgecompress.stages.report.numbers import cleaned
 from edgecompress.stages.report.tables import Table
 
@@ -26,7 +26,16 @@ def render(report: Mapping[str, Any]) -> Group:
     parts: list[Any] = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
     if len(clean["variants"]) > 1 or not parts:
         parts += ["", _table(tables.variants(clean), {})]
-    own = (estimates.table, gains.table, fits.table, ladders.table, ladders.rungs, tables.slow, pass_tables.said)
+    own = (
+        estimates.table,
+        gains.table,
+        fits.table,
+        ladders.table,
+        ladders.rungs,
+        tables.slow,
+        pass_tables.said,
+        elsewhere.table,
+    )
     more = (make(clean) for make in own)
     for table in (table for table in more if table.rows):
         parts += ["", _table(table, {})]
