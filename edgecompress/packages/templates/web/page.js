@@ -178,7 +178,7 @@ function result(told) {
   const { warmup, threads } = told.run;
   at("plot-caption").textContent =
     `${sorted.length} inferences in order after ${warmup} to warm up, ${threads} thread${threads > 1 ? "s" : ""}; ` +
-    `the dashed line is the median. This page's clock has steps of ${(told.clock_step_ns / 1000).toLocaleString("en")} µs. ` +
+    `from the fastest to the slowest, logarithmic; the dashed line is the median. This page's clock has steps of ${(told.clock_step_ns / 1000).toLocaleString("en")} µs. ` +
     `The self-test was a ${told.self_test}.`;
   at("json").textContent = shown(text);
   URL.revokeObjectURL(at("download").href);
@@ -200,10 +200,10 @@ async function facts() {
     Output: tensors(card.outputs),
     Processing: preprocess ? processing(preprocess) : "none is declared",
     Compression: card.compression.map(({ technique }) => brief(technique)).join(", ") || "none",
-    Quality: quality ? `${brief(quality.metric)} ${quality.after ?? "–"}, ${quality.before ?? "–"} before; ${quality.n} items` : "not measured",
+    Quality: quality ? judged(quality) : "not measured",
     Verified: `with ${card.runtime.name} ${card.runtime.version}`,
     Licence: card.licence || "not stated",
-    Version: `${card.version}, ${card.created}`,
+    Version: `${card.version}, of ${card.created.slice(0, 10)}`,
     sha256: SPEC.model.files.map(({ path, sha256 }) => `${path}\n${sha256}`).join("\n"),
   };
   at("rows").replaceChildren(
@@ -213,6 +213,11 @@ async function facts() {
       return element("tr", "", head, element("td", "", shown(text)));
     }),
   );
+}
+
+function judged({ metric, before, after, n }) {
+  const rounded = (value) => (value === null ? "–" : Number(value.toPrecision(4)));
+  return `${brief(metric)} ${rounded(after)}, before ${rounded(before)}; ${n ?? "–"} test items`;
 }
 
 function processing(p) {

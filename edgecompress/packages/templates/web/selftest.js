@@ -64,7 +64,7 @@ async function processing({ spec, read }) {
   const error = largestError(wanted, numbers(found, input.dtype));
   const limit = whole ? limits.int8 : limits.float * largest;
   if (!(error <= limit)) throw new Error(`raw.bin becomes another input: off by ${short(error)}, ${short(limit)} at most`);
-  return `off by ${short(error)} at most (limit ${short(limit)})`;
+  return error === 0 ? "the golden input, to the bit" : `off by ${short(error)} at most, of ${short(limit)} allowed`;
 }
 
 async function inference({ model, spec, read }) {
@@ -79,7 +79,8 @@ async function inference({ model, spec, read }) {
     }
     worst = Math.max(worst, moved);
   }
-  return `off by ${short(worst)} of the output's RMS (limit ${spec.golden.tolerance})`;
+  if (worst === 0) return "the golden output, to the bit";
+  return `off by ${short(worst)} of the output's RMS, of ${spec.golden.tolerance} allowed`;
 }
 
 async function labels({ model, spec, read }) {
@@ -99,9 +100,9 @@ async function labels({ model, spec, read }) {
 
 /** JSON with its keys in order: equal texts are equal values. */
 function sorted(value) {
-  const ordered = (_, x) =>
-    x && typeof x === "object" && !Array.isArray(x) ? Object.fromEntries(Object.entries(x).sort(([a], [b]) => (a < b ? -1 : 1))) : x;
-  return JSON.stringify(value, ordered);
+  const table = (x) => x && typeof x === "object" && !Array.isArray(x);
+  const ordered = (x) => Object.fromEntries(Object.entries(x).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return JSON.stringify(value, (_, x) => (table(x) ? ordered(x) : x));
 }
 
 function brief(label) {
@@ -109,5 +110,6 @@ function brief(label) {
 }
 
 function short(number) {
-  return number === 0 ? "0" : number.toPrecision(2);
+  const plain = number === 0 || (number >= 0.001 && number < 1000);
+  return plain ? `${Number(number.toPrecision(2))}` : number.toExponential(1);
 }

@@ -37,21 +37,20 @@ export function sizes(bytes) {
 }
 
 /**
- * Latencies in order, from zero up, and their median.
+ * Latencies in order and their median, from the fastest at the bottom to the slowest at the top, logarithmic.
  * @param {SVGElement} svg
  * @param {number[]} values
  * @param {number} median
  */
 export function plot(svg, values, median) {
-  const most = Math.max(...buckets(values)) * 1.05;
-  const [width, height] = [1000, 100];
   const found = buckets(values);
-  const y = (value) => (height - (height * value) / most).toFixed(2);
-  const x = (i) => ((width * i) / Math.max(1, found.length - 1)).toFixed(2);
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const lines = { line: found.map((value, i) => `${i ? "L" : "M"}${x(i)} ${y(value)}`).join(""), median: `M0 ${y(median)}H${width}` };
+  const [low, high] = [Math.min(...found), Math.max(...found)].map(Math.log);
+  const y = (value) => (100 - (96 * (Math.log(value) - low)) / (high - low || 1)).toFixed(2);
+  const x = (i) => ((1000 * i) / Math.max(1, found.length - 1)).toFixed(2);
+  const line = found.map((value, i) => `${i ? "L" : "M"}${x(i)} ${y(value)}`).join("");
+  svg.setAttribute("viewBox", "0 0 1000 100");
   svg.querySelectorAll("path").forEach((old) => old.remove());
-  for (const [name, d] of Object.entries(lines)) {
+  for (const [name, d] of Object.entries({ line, median: `M0 ${y(Math.max(median, Math.min(...found)))}H1000` })) {
     const path = document.createElementNS(svg.namespaceURI, "path");
     path.setAttribute("class", name);
     path.setAttribute("d", d);
