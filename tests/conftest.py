@@ -48,11 +48,26 @@ def _no_valgrind() -> str:
     return f"{' and '.join(missing)} not installed (Debian: apt-get install valgrind util-linux)" if missing else ""
 
 
+@functools.cache
+def _no_ortweb() -> str:
+    """As with the emulated machine: fetched where CI promises it, and nowhere else for a test."""
+    from edgecompress.errors import EdgeError
+    from edgecompress.packages import _web_ort
+
+    if not _web_ort.cached() and "ortweb" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
+        try:
+            _web_ort.files()
+        except EdgeError as error:
+            return str(error)
+    return "" if _web_ort.cached() else "no ONNX Runtime Web in the cache: `edgecompress package FOLDER --as web` fetches it"
+
+
 NEEDS: dict[str, Callable[[], str]] = {
     "shared": _no_shared,
     "qemu": _no_qemu,
     "valgrind": _no_valgrind,
     "browser": _no_browser,
+    "ortweb": _no_ortweb,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
 }

@@ -36,21 +36,21 @@ def files() -> dict[str, Path]:
     Raises MissingDependency without npm, InputError when nothing may be fetched, StageFailed when npm fails or what it
     brings is not the release that is pinned here.
     """
-    folder = _folder()
-    if not _sound(folder):
+    if not cached():
         _check_can_fetch()
-        _fetch(folder)
-    return {name: folder / name for name in FILES}
+        _fetch(_folder())
+    return {name: _folder() / name for name in FILES}
+
+
+def cached() -> bool:
+    """Whether the pinned files are in the cache."""
+    folder = _folder()
+    return all((folder / name).is_file() and sha256_of(folder / name) == pinned for name, pinned in FILES.items())
 
 
 def _folder() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "edgecompress" / NAME / VERSION
-
-
-def _sound(folder: Path) -> bool:
-    """Whether a folder holds the pinned files."""
-    return all((folder / name).is_file() and sha256_of(folder / name) == pinned for name, pinned in FILES.items())
 
 
 def _check_can_fetch() -> None:
