@@ -48,6 +48,15 @@ def _no_valgrind() -> str:
     return f"{' and '.join(missing)} not installed (Debian: apt-get install valgrind util-linux)" if missing else ""
 
 
+def _no_jdk() -> str:
+    missing = [name for name in ("javac", "java") if not shutil.which(name)]
+    return f"{' and '.join(missing)} not installed (Debian: apt-get install openjdk-17-jdk-headless)" if missing else ""
+
+
+def _no_node() -> str:
+    return "" if shutil.which("node") else "node not installed (Debian: apt-get install nodejs)"
+
+
 @functools.cache
 def _no_ortweb() -> str:
     """As with the emulated machine: fetched where CI promises it, and nowhere else for a test."""
@@ -68,6 +77,8 @@ NEEDS: dict[str, Callable[[], str]] = {
     "valgrind": _no_valgrind,
     "browser": _no_browser,
     "ortweb": _no_ortweb,
+    "jdk": _no_jdk,
+    "node": _no_node,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
 }
