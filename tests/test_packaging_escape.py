@@ -198,7 +198,14 @@ def rendered(tmp_path: Path, template: str, **values: object) -> str:
 
 
 def test_a_template_takes_numbers_and_escaped_texts(tmp_path: Path) -> None:
-    told = rendered(tmp_path, '"{{ a | java }}" {{ n }} {{ x }} {% for i in l %}{{ i | md }};{% endfor %}.\n', a='"', n=3, x=0.5, l=["#"])  # fmt: skip
+    told = rendered(
+        tmp_path,
+        '"{{ a | java }}" {{ n }} {{ x }} {% for i in l %}{{ i | md }};{% endfor %}.\n',
+        a='"',
+        n=3,
+        x=0.5,
+        l=["#"],
+    )
     assert told == '"\\042" 3 0.5 \\#;.\n'
 
 
@@ -208,7 +215,9 @@ def test_a_template_refuses_what_went_through_no_escape(tmp_path: Path, value: o
         rendered(tmp_path, "{{ value }}", value=value)
 
 
-@pytest.mark.parametrize("template", ["{{ (a | java) ~ b }}", "{{ (a | java) + b }}", "{{ (a | java) | upper }}", "{{ (a | java)[0] }}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "template", ["{{ (a | java) ~ b }}", "{{ (a | java) + b }}", "{{ (a | java) | upper }}", "{{ (a | java)[0] }}"]
+)
 def test_what_is_made_of_an_escaped_text_is_escaped_no_more(tmp_path: Path, template: str) -> None:
     with pytest.raises(InputError, match="without an escape"):
         rendered(tmp_path, template, a="x", b='"')
