@@ -83,7 +83,7 @@ def _sha256(digest: str) -> Any:
 
 def _licences(card: Card) -> Iterator[Any]:
     """The licence as SPDX where it is such an expression, else by what its author calls it."""
-    from cyclonedx.factory.license import LicenseFactory
+    from cyclonedx.contrib.license.factories import LicenseFactory
 
     if card["licence"]:
         yield LicenseFactory().make_from_string(card["licence"])
