@@ -53,6 +53,14 @@ def _no_jdk() -> str:
     return f"{' and '.join(missing)} not installed (Debian: apt-get install openjdk-17-jdk-headless)" if missing else ""
 
 
+def _no_android() -> str:
+    framework = Path("/usr/share/android-framework-res/framework-res.apk")
+    missing = [name for name in ("aapt2", "zipalign", "apksigner") if not shutil.which(name)]
+    missing += [] if framework.is_file() else [framework.name]
+    packages = "aapt zipalign apksigner android-framework-res"
+    return f"{' and '.join(missing)} not installed (Debian: apt-get install {packages})" if missing else ""
+
+
 def _no_node() -> str:
     return "" if shutil.which("node") else "node not installed (Debian: apt-get install nodejs)"
 
@@ -78,6 +86,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "browser": _no_browser,
     "ortweb": _no_ortweb,
     "jdk": _no_jdk,
+    "android": _no_android,
     "node": _no_node,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
