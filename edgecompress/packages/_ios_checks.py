@@ -38,7 +38,7 @@ def every(root: Path, card: Mapping[str, Any], resources: Path) -> Iterator[Chec
     yield _check("Package.swift", lambda: _manifest(root))
     yield from _syntax(root)
     yield _check(SPEC, lambda: _constants(resources.parent / SPEC, card, resources))
-    yield _check("privacy manifest", lambda: _privacy(resources / PRIVACY))
+    yield _check("privacy manifest", lambda: _privacy(resources.parent / PRIVACY))
     if card["model"]["format"] == "mlpackage":
         yield _check("mlpackage items", lambda: _items(resources / str(card["model"]["main"])))
 
@@ -74,11 +74,11 @@ def _manifest(root: Path) -> None:
         raise InputError(f"{MANIFEST} has {len(TARGET.findall(text))} targets and {len(places)} paths")
     for _, place in places:
         if not _inside(root, place).is_dir():
-            raise InputError(f"{MANIFEST} names the folder {ascii(place)}, which is not there")
+            raise InputError(f"{MANIFEST} names the folder {place!a}, which is not there")
     for found in RESOURCE.finditer(text):
         place = next((p for start, p in reversed(places) if start < found.start()), "")
         if not _inside(root / place, found[1]).exists():
-            raise InputError(f"{MANIFEST} names the resource {ascii(found[1])}, which is not there")
+            raise InputError(f"{MANIFEST} names the resource {found[1]!a}, which is not there")
 
 
 def _inside(folder: Path, path: str) -> Path:

@@ -16,7 +16,7 @@ from edgecompress.packaging.escape import short
 
 @dataclass(frozen=True)
 class Engine:
-    """A runtime on Apple's systems: the Swift type that opens it, its Swift package, and the oldest systems it runs on."""
+    """A runtime on Apple's systems: the Swift type that opens it, its Swift package, the oldest systems it runs on."""
 
     type: str
     title: str
@@ -53,11 +53,13 @@ DTYPES = {  # numbers that an engine's Swift interface takes
     "onnx": ("float32", "int8", "uint8", "int32", "int64"),
 }
 # Modules of Apple's, Swift's and the runtimes' that an app, or the package itself, may import beside the model's.
-MODULES = frozenset(
-    """accelerate alamofire arkit avfoundation benchmark combine contacts coreaudio coredata coregraphics coreimage
-    coreml cryptokit dispatch executorch foundation litert mapkit metal mlcompute naturallanguage observation onnxruntime
-    onnxruntimebindings os pdfkit photos realitykit scenekit sound soundanalysis speech spritekit swift swiftdata swiftui
-    testing translation uikit vision visionkit webkit xctest""".split()
+MODULES = (
+    *("accelerate", "alamofire", "arkit", "avfoundation", "benchmark", "combine", "contacts", "coreaudio"),
+    *("coredata", "coregraphics", "coreimage", "coreml", "cryptokit", "dispatch", "executorch", "foundation"),
+    *("litert", "mapkit", "metal", "mlcompute", "naturallanguage", "observation", "onnxruntime"),
+    *("onnxruntimebindings", "os", "pdfkit", "photos", "realitykit", "scenekit", "sound", "soundanalysis"),
+    *("speech", "spritekit", "swift", "swiftdata", "swiftui", "testing", "translation", "uikit", "vision"),
+    *("visionkit", "webkit", "xctest"),
 )
 
 

@@ -35,10 +35,14 @@ class Options:
 
 def build(contents: Contents, root: Path) -> None:
     """Package.swift, the wrapper with the payload as its resources, tests, a benchmark and an example."""
-    values = _ios_spec.values(contents, {**vars(contents.options or Options())})
-    render("ios", root, {**values, "resources": [*PAYLOAD, PRIVACY]}, _files(values["camel"], values["engine"]["type"]))
-    resources = root / "Sources" / values["camel"] / "Resources"
-    shutil.copytree(contents.payload, resources, dirs_exist_ok=True)
+    values = _ios_spec.values(contents, vars(contents.options or Options()))
+    render(
+        "ios",
+        root,
+        {**values, "resources": [*(f"Resources/{name}" for name in PAYLOAD), PRIVACY]},
+        _files(values["camel"], values["engine"]["type"]),
+    )
+    shutil.copytree(contents.payload, root / "Sources" / values["camel"] / "Resources")
 
 
 def _files(camel: str, engine: str) -> dict[str, str]:
@@ -50,7 +54,7 @@ def _files(camel: str, engine: str) -> dict[str, str]:
         f"{module}/{camel}Model.swift": "Model.swift.j2",
         f"{module}/ModelSpec.swift": "ModelSpec.swift.j2",
         f"{module}/{engine}.swift": f"engines/{engine}.swift",
-        f"{module}/Resources/{PRIVACY}": f"sources/{PRIVACY}",
+        f"{module}/{PRIVACY}": f"sources/{PRIVACY}",
         "Sources/benchmark/main.swift": "main.swift.j2",
         f"Tests/{camel}Tests/{camel}Tests.swift": "Tests.swift.j2",
         "Examples/BenchmarkView.swift": "BenchmarkView.swift.j2",
