@@ -44,6 +44,7 @@ LEVELS = (
     "plan",
     "run doctor history scaffold",
     "listing packaging",
+    "board",
     "api probe conformance",
     "analysis compare findings reporting staircase",
     "compare_page",
@@ -53,7 +54,7 @@ LEVELS = (
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
 PLUGINS_MAY = {
-    *("costs", "emulated", "errors", "lifeline", "machine", "mil", "model"),
+    *("board", "costs", "emulated", "errors", "lifeline", "machine", "mil", "model"),
     *("openvino_ir", "packaging", "statistic", "tensors", "tflite_file", "torch_edits", "torch_net", "usercode"),
 }
 FOLDERS = {
