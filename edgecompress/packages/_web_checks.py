@@ -1,4 +1,4 @@
-"""What a web package has to keep: what is compiled in is the card's, nothing asks another host, the runtime is pinned."""
+"""What a web package has to keep: compiled in is what the card says, no other host is asked, the runtime is pinned."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Options:
 def build(contents: Contents, root: Path) -> None:
     """The page, its scripts, the runtime, and the payload beside them.
 
-    Raises InputError for a model in several files, MissingDependency where the runtime can neither be found nor fetched.
+    Raises InputError for a model in several files, MissingDependency where nothing can fetch the runtime.
     """
     card = contents.card
     if len(card["model"]["files"]) != 1:
@@ -55,6 +56,7 @@ def _values(contents: Contents, runtime: Mapping[str, Path]) -> dict[str, Any]:
         "spec": spec(card),
         "policy": POLICY,
         **{key: card[key] for key in ("name", "description", "slug", "version")},
+        "semver": _semver(card["version"]),
         "camel": contents.names.camel,
         "folder": f"{card['slug']}-web",
         "runtime": _web_ort.VERSION,
@@ -62,6 +64,13 @@ def _values(contents: Contents, runtime: Mapping[str, Path]) -> dict[str, Any]:
         "megabytes": round(sum(file.stat().st_size for file in runtime.values()) / 1e6),
         "kilobytes": -(-sum(file["bytes"] for file in card["model"]["files"]) // 1000),
     }
+
+
+def _semver(version: str) -> str:
+    """As npm wants it, of three parts: "2.1-beta" is 2.1.0-beta."""
+    numbers, rest = re.match(r"([0-9.]*)(.*)", version, re.DOTALL).groups()  # type: ignore[union-attr]  # it always does
+    parts = [str(int(part)) for part in numbers.split(".")]
+    return ".".join([*parts, "0", "0"][:3]) + rest
 
 
 def payload(root: Path, work: Path) -> Path:

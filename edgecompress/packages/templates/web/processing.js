@@ -133,12 +133,15 @@ function reversed({bytes, height, width}) {
 // --------------------------------------------------------------------------- numbers
 
 /** x * scale, then (x - mean) / std, each operation rounded to 32 bits; mean and std: none, one, or one per channel. */
-export function normalise(x, scale = 1, mean = [], std = []) {
+export function normalise(x, channels, scale = 1, mean = [], std = []) {
   const factor = Math.fround(scale);
   const [means, stds] = [Float32Array.from(mean.length ? mean : [0]), Float32Array.from(std.length ? std : [1])];
   if (stds.includes(0)) throw new RangeError("std must not be zero");
-  if (x.length % means.length || x.length % stds.length) {
-    throw new RangeError(`${x.length} numbers are not of ${Math.max(means.length, stds.length)} channels`);
+  const fits = (values) => values.length === 1 || values.length === channels;
+  if (x.length % channels || !fits(means) || !fits(stds)) {
+    throw new RangeError(
+      `${x.length} numbers, ${means.length} means, ${stds.length} stds: not of ${channels} channels`,
+    );
   }
   const found = new Float32Array(x.length);
   for (let i = 0; i < x.length; i++) {
@@ -295,17 +298,22 @@ function reorder(x) {
  * spectrogram}, in this order; what is null or left out is not done. `raw` is a picture, or an array of numbers.
  */
 export function preprocess(raw, declared) {
-  const {scale = 1, mean, std, layout: order} = declared;
+  const {scale, layout: order} = declared;
+  const [mean, std] = [declared.mean ?? [], declared.std ?? []];
+  if (declared.spectrogram) {
+    const {bins, fft} = declared.spectrogram;
+    const channels = order ? 1 : bins || fft / 2 + 1; // with a layout it is a picture of one channel
+    return normalise(spectrogram(raw, declared.spectrogram), channels, scale, mean, std);
+  }
   if (!raw.bytes) {
-    const x = declared.spectrogram ? spectrogram(raw, declared.spectrogram) : raw;
-    return normalise(x, scale, mean ?? [], std ?? []);
+    return normalise(raw, Math.max(1, mean.length, std.length), scale, mean, std);
   }
   let picture = declared.resize ? resizeShorterSide(raw, declared.resize) : raw;
   picture = declared.crop ? crop(picture, declared.crop) : picture;
   const wanted = declared.colour ?? "RGB";
   const arithmetic = !declared.resize && !declared.crop && !order && wanted === "RGB";
   picture = arithmetic ? picture : colour(picture, wanted);
-  const x = normalise(picture.bytes, scale, mean ?? [], std ?? []);
+  const x = normalise(picture.bytes, picture.channels, scale, mean, std);
   return order ? layout(x, picture.channels, order) : x;
 }
 
