@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +11,8 @@ from edgecompress import statistic
 from edgecompress.measured import Measurement
 from edgecompress.stages.measure import drifting, in_numbers
 from edgecompress.stages.report import variants
-from edgecompress.stages.report.numbers import Number, cleaned, known, missing, plain, plural
+from edgecompress.stages.report.elsewhere import step, when
+from edgecompress.stages.report.numbers import Number, cleaned, known, missing, plural
 
 Row = dict[str, Any]
 PACKAGES = {"ios": "ios", "macos": "ios", "linux": "tar"}  # whose benchmark runs there, where it has another name
@@ -96,15 +96,11 @@ def _stepped(n: Number, step_ms: float, behind: Mapping[str, str]) -> Number:
     if n["value"] is None:
         return n
     if step_ms >= n["value"]:
-        return missing(n["metric"], n["unit"], f"the clock steps by {plain(step_ms, 'ms')}, as long as an inference")
+        return missing(
+            n["metric"], n["unit"], f"its clock steps by {step(round(1e6 * step_ms))}, no less than it takes"
+        )
     ends = {} if n["low"] is None else {"low": max(0.0, n["low"] - step_ms), "high": n["high"] + step_ms}
     return {**n, **ends, **behind}
-
-
-def when(sessions: Sequence[Row]) -> str:
-    """The day of its sessions, or the first and the last."""
-    days = sorted({s["started"][:10] for s in sessions})
-    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
 # --------------------------------------------------------------------------- what to know of them
@@ -112,25 +108,26 @@ def when(sessions: Sequence[Row]) -> str:
 
 def _says(told: Row, numbers: Mapping[str, Number], sessions: Sequence[Row]) -> list[str]:
     """What a reader of the row should know, the gravest first."""
-    step_ms, took = told["clock_step_ns"] / 1e6, statistics.median(s["median_ms"] for s in sessions)
-    flags = [] if told["self_test"] == "pass" else [FAILED]
-    if step_ms >= COARSE * took:
-        flags.append(f"its clock steps by {plain(step_ms, 'ms')}")
-    return [*flags, _sure(sessions), *_flags(sessions)]
+    flags = [] if told["self_test"] == "pass" else ["self-test FAILED: not ranked"]
+    took = numbers["latency"]
+    if not known(took):
+        flags.append(took["reason"])
+    elif told["clock_step_ns"] / 1e6 >= COARSE * took["value"]:
+        flags.append(f"its clock steps by {step(told['clock_step_ns'])}")
+    return [*flags, *_sure(sessions), *_flags(sessions)]
 
 
-def _sure(sessions: Sequence[Row]) -> str:
-    """What the interval over so many sessions covers."""
+def _sure(sessions: Sequence[Row]) -> Iterator[str]:
+    """What the interval over the sessions lacks."""
     found = statistic.interval([s["median_ms"] for s in sessions])
     if found is None:
-        return "one session: no interval"
-    return f"{plural(len(sessions), 'session')}: their interval covers the median with {100 * found[2]:.3g} %"
+        yield "one session: no interval"
+    elif found[2] < statistic.COVERAGE:
+        yield f"{plural(len(sessions), 'session')}: the interval covers {100 * found[2]:.3g} %"
 
 
-def _flags(sessions: Sequence[Row]) -> list[str]:
-    """What is not steady, session by session; outliers of all of them."""
-    several = len(sessions) > 1
-    drifts = [(i, s["drift"]) for i, s in enumerate(sessions, 1) if s["drift"]]
-    flags = [f"{f'session {i} ' if several else ''}{drifting(drift, 'run')}" for i, drift in drifts]
-    n, far = (sum(s[key] for s in sessions) for key in ("n", "outliers"))
-    return [*flags, f"outliers: {far} of {n:,}"] if far else flags
+def _flags(sessions: Sequence[Row]) -> Iterator[str]:
+    """What is not steady, session by session."""
+    for i, session in enumerate(sessions, 1):
+        if session["drift"]:
+            yield f"{f'session {i} ' if len(sessions) > 1 else ''}{drifting(session['drift'], 'run')}"

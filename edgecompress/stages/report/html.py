@@ -231,8 +231,9 @@ def _passes(report: Report, fig: Any) -> Iterator[Raw]:
 def _elsewhere(report: Report, fig: Any) -> Iterator[Raw]:
     """Where packages' benchmarks ran."""
     if elsewhere.rows(report):
-        every = _folded(report, elsewhere.sessions)
-        yield section(elsewhere.TITLE, as_table(report, elsewhere.table(report)), fig("elsewhere"), *every)
+        first = as_table(report, elsewhere.table(report))
+        more = (part for make in (elsewhere.places, elsewhere.sessions) for part in _folded(report, make))
+        yield section(elsewhere.TITLE, first, fig("elsewhere"), *more)
 
 
 def _tradeoffs(report: Report, fig: Any) -> list[Raw]:

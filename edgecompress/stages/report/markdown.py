@@ -37,6 +37,7 @@ MEASURED = (
     power.table,
     tables.sensors,
     elsewhere.table,
+    elsewhere.places,
 )
 COMPRESSED = (
     gains.table,

@@ -26,17 +26,8 @@ def render(report: Mapping[str, Any]) -> Group:
     parts: list[Any] = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
     if len(clean["variants"]) > 1 or not parts:
         parts += ["", _table(tables.variants(clean), {})]
-    own = (
-        estimates.table,
-        gains.table,
-        fits.table,
-        ladders.table,
-        ladders.rungs,
-        tables.slow,
-        pass_tables.said,
-        elsewhere.table,
-    )
-    more = (make(clean) for make in own)
+    own = (estimates.table, gains.table, fits.table, ladders.table, ladders.rungs, tables.slow, pass_tables.said)
+    more = (make(clean) for make in (*own, elsewhere.table, elsewhere.places))
     for table in (table for table in more if table.rows):
         parts += ["", _table(table, {})]
     return Group(*parts, *_notes(clean), _verdict(clean))
