@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import tensors
-from edgecompress.model import Artifact, Dim, Measured, TensorSpec
+from edgecompress.model import Artifact, TensorSpec
+from edgecompress.packaging import sample
 from edgecompress.settings import Preprocess
 from edgecompress.stages import preprocess
 
 CLASSES, SIDE, ITEMS = 4, 8, 3
-DATE = "2026-11-22T03:00:40Z"
+DATE = sample.DATE
 LABELS = ("cat", "dog", "fox", "owl")
 PREPROCESS = Preprocess(
     resize=9, crop=SIDE, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), layout="NCHW"
@@ -43,18 +43,17 @@ def shipped(
         folder / "artifact", "onnx", (image,), (scores,), {"calibrator": "minmax", "weight_bits": 8}
     ).write()
     raw = np.random.default_rng(7).integers(0, 256, (ITEMS, 12, 10, 3)).astype(np.uint8)
-    taken = (
-        preprocess.numbers(np.stack([preprocess.geometry(item, declared) for item in raw]), declared)
-        if declared
-        else None
-    )
-    inputs = np.random.default_rng(3).normal(size=(ITEMS, 3, SIDE, SIDE)).astype(np.float32) if taken is None else taken
-    answers = _answers(artifact, inputs)
-    _write_around(folder, artifact, {"input": inputs}, answers)
     if declared:
-        _write_raw(folder / "excerpt", raw[0])
+        inputs = preprocess.numbers(np.stack([preprocess.geometry(item, declared) for item in raw]), declared)
+    else:
+        inputs = np.random.default_rng(3).normal(size=(ITEMS, 3, SIDE, SIDE)).astype(np.float32)
     said = {"name": name, "model": "pets.nets:build", "labels": list(labels), "metric": "top1", "licence": "CC0-1.0"}
-    write_report(folder, artifact, "onnx", {**said, **source}, dataclasses.asdict(declared) if declared else None)
+    plain = {"preprocess": dataclasses.asdict(declared) if declared else None}
+    sample.write(
+        artifact, "onnx", {"input": inputs}, {"scores": _answers(artifact, inputs)}, {**said, **plain, **source}
+    )
+    if declared:
+        sample.keep_raw(folder, "input", raw[0])
     return folder
 
 
@@ -69,16 +68,21 @@ def null(folder: Path, name: str = "Null net", **source: Any) -> Path:
     inputs = np.random.default_rng(3).normal(size=(ITEMS, 4)).astype(np.float32)
     session = runtime.open(artifact, 1)
     answers = np.concatenate([np.asarray(session.run({"x": x[None]})["y"]) for x in inputs])
-    _write_around(folder, artifact, {"x": inputs}, answers)
-    said = {"name": name, "model": "nets:build", "labels": [], "metric": "none", "licence": ""}
-    write_report(folder, artifact, "null", {**said, **source}, None)
-    return folder
+    said = {"name": name, "model": "nets:build", "metric": "none", **source}
+    return sample.write(artifact, "null", {"x": inputs}, {"y": answers}, said)
 
 
 def report(folder: Path, **changes: Any) -> None:
     """Changes keys of report.json."""
     file = folder / "report.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}), encoding="utf-8")
+
+
+def write_report(
+    folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> None:
+    """Writes deploy.json and report.json for another artifact in the folder."""
+    sample.report(folder, artifact, runtime, {**source, "preprocess": declared})
 
 
 # --------------------------------------------------------------------------- the parts
@@ -113,62 +117,3 @@ def _answers(artifact: Artifact, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any
     found = np.concatenate([np.asarray(session.run({"image": x[None]})["scores"]) for x in inputs])
     session.close()
     return found
-
-
-def _write_around(
-    folder: Path, artifact: Artifact, inputs: Mapping[str, np.ndarray[Any, Any]], answers: np.ndarray[Any, Any]
-) -> None:
-    """excerpt and verdict: the test items, what the source answered (the same here), what the artifact did."""
-    output = artifact.outputs[0]
-    batch = Dim("batch", 1, ITEMS)
-    specs = tuple(
-        TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype), artifact.inputs[0].layout) for n, a in inputs.items()
-    )
-    ends = (TensorSpec(output.name, (batch, *output.concrete()[1:])),)
-    tensors.write_split(folder / "excerpt" / "test", inputs)
-    tensors.write_split(folder / "excerpt" / "golden", {output.name: answers})
-    Artifact(folder / "excerpt", "excerpt", specs, ends, {"splits": {"test": ITEMS}}).write()
-    tensors.write_split(folder / "verdict" / "answers", {output.name: answers})
-    Artifact(folder / "verdict", "verdict", facts={"n": ITEMS}).write()
-
-
-def _write_raw(excerpt: Path, item: np.ndarray[Any, Any]) -> None:
-    tensors.write_split(excerpt / "raw", {"input": item})
-    Artifact.read(excerpt).write()  # sealed again
-
-
-def write_report(
-    folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, Any], declared: Mapping[str, Any] | None
-) -> None:
-    """deploy.json, and of a report.json what packages read."""
-    metric = {
-        "name": "top1", "unit": "fraction", "before": 1.0, "after": 1.0, "n": ITEMS, "low": -0.1, "high": 0.1,
-        "items_lost": 0, "items_gained": 0, "net_lost": 0,
-    }
-    numbers = {
-        "latency": Measured("latency", None, "ms", "unavailable", reason="no round measured it"),
-        "size": Measured("size", float(artifact.size_bytes), "bytes", n=1, source="the artifact's files"),
-    }
-    variant = {
-        "name": "int8",
-        "runtime": runtime,
-        "artifact": {"kind": artifact.kind, "sha256": artifact.sha256},
-        "verify": {"n": ITEMS, "metric": metric if source["metric"] == "top1" else None},
-        "numbers": {name: dataclasses.asdict(number) for name, number in numbers.items()},
-    }
-    recipe = {"name": "int8", "runtime": "", "compress": [{"use": "int8", "calibrator": "minmax"}]}
-    told = {
-        "schema": "edgecompress/stages/report/1",
-        "title": f"{source['name']} on x86",
-        "date": DATE,
-        "source": {"description": "", **source},
-        "target": {"name": "x86", "runtime": runtime, "variant": [recipe], "package": "tar"},
-        "device": {"name": "host"},
-        "data": {"label_names": source["labels"], "labelled": source["metric"] == "top1", "preprocess": declared},
-        "versions": {"edgecompress": "0.1.0", "onnxruntime": "1.31.1", "numpy": "2.3.5"},
-        "variants": [variant],
-    }
-    (folder / "report.json").write_text(json.dumps(told), encoding="utf-8")
-    said = {"name": source["name"], "model": source["model"]}
-    origin = {"variant": "int8", "runtime": runtime, "model": source["model"], "target": "x86", "source": said}
-    (folder / "deploy.json").write_text(json.dumps(origin), encoding="utf-8")

@@ -17,7 +17,7 @@ from edgecompress.model import Artifact, TensorSpec, sha256_of
 from edgecompress.packaging import archive, golden, signing
 from edgecompress.packaging import card as cards
 from edgecompress.packaging.archive import shown
-from edgecompress.packaging.contents import CARD, Card, Check
+from edgecompress.packaging.contents import CARD, PAYLOAD, Card, Check
 from edgecompress.packaging.pack import SUMS, sums
 from edgecompress.settings import Preprocess
 from edgecompress.stages import preprocess
@@ -160,6 +160,7 @@ def _payload(opened: _Opened) -> str:
     wanted |= {item["file"]: item["sha256"] for item in _items(card)}
     wanted |= {cards.LABELS: card["labels"]["sha256"], CARD: sha256_of(root / CARD)}
     there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
+    there = {name: file for name, file in there.items() if name.split("/")[0] in PAYLOAD}
     if missing := sorted(wanted.keys() - there.keys()):
         raise InputError(f"{shown(missing[0])} is missing from the payload")
     if more := sorted(there.keys() - wanted.keys()):
