@@ -80,9 +80,9 @@ def _resized(image: Array, size: int) -> Array:
     if short == size:
         return image
     shape = (int(size * width / short), int(size * height / short))
-    resized = pillow.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).resize(
-        shape, pillow.Resampling.BILINEAR
-    )
+    resized = pillow.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    for step in ((shape[0], height), shape):  # rows first: Pillow 13 chooses an order, and 8 bits are rounded between
+        resized = resized.resize(step, pillow.Resampling.BILINEAR)
     return np.asarray(resized).reshape(shape[1], shape[0], image.shape[2])
 
 

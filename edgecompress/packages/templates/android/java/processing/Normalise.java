@@ -18,11 +18,12 @@ public final class Normalise {
         }
     }
 
-    /** The numbers [..., channels], the channels side by side; a new array. */
-    public float[] of(float[] x) {
-        if (x.length % mean.length != 0 || x.length % std.length != 0) {
+    /** The numbers [..., channels], the channels side by side; a new array. Throws IllegalArgumentException. */
+    public float[] of(float[] x, int channels) {
+        if (x.length % channels != 0 || !fits(mean, channels) || !fits(std, channels)) {
             throw new IllegalArgumentException(
-                    x.length + " numbers are not of " + Math.max(mean.length, std.length) + " channels");
+                    x.length + " numbers, " + mean.length + " means, " + std.length + " stds: not of " + channels
+                            + " channels");
         }
         float[] found = new float[x.length];
         for (int i = 0; i < x.length; i++) {
@@ -31,6 +32,10 @@ public final class Normalise {
             found[i] = centred / std[i % std.length];
         }
         return found;
+    }
+
+    private static boolean fits(float[] values, int channels) {
+        return values.length == 1 || values.length == channels;
     }
 
     private static float[] narrowed(double[] values, float absent) {

@@ -69,25 +69,35 @@ public final class Preprocess {
         Image image = resize > 0 ? Resize.shorterSide(picture, resize) : picture;
         image = crop > 0 ? Crop.centre(image, crop) : image;
         image = arithmetic() ? image : colour.of(image);
-        float[] numbers = numbers(image.floats());
+        float[] numbers = numbers(image.floats(), image.channels);
         return layout == null ? numbers : layout.of(numbers, image.channels);
     }
 
     /** Audio of 16 bits as the model takes it. */
     public float[] of(short[] samples) {
         if (spectrogram != null) {
-            return numbers(spectrogram.of(samples));
+            return audio(spectrogram.of(samples));
         }
         float[] x = new float[samples.length];
         for (int i = 0; i < x.length; i++) {
             x[i] = samples[i];
         }
-        return numbers(x);
+        return numbers(x, perRow());
     }
 
     /** Audio in -1..1, or any other numbers, as the model takes them: what only a picture has is not done. */
     public float[] of(float[] raw) {
-        return numbers(spectrogram == null ? raw : spectrogram.of(raw));
+        return spectrogram == null ? numbers(raw, perRow()) : audio(spectrogram.of(raw));
+    }
+
+    /** With a layout it is a picture of one channel. */
+    private float[] audio(float[] rows) {
+        return numbers(rows, layout == null ? spectrogram.bins() : 1);
+    }
+
+    /** Of plain numbers nobody says how many lie along the last axis: as many as there are means or stds. */
+    private int perRow() {
+        return Math.max(1, Math.max(mean.length, std.length));
     }
 
     /** Whether nothing is set that only a picture has: then a grey one is as good as another. */
@@ -95,7 +105,7 @@ public final class Preprocess {
         return resize == 0 && crop == 0 && layout == null && colour == Colour.RGB;
     }
 
-    private float[] numbers(float[] x) {
-        return new Normalise(scale, mean, std).of(x);
+    private float[] numbers(float[] x, int channels) {
+        return new Normalise(scale, mean, std).of(x, channels);
     }
 }
