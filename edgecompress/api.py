@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import sys
@@ -13,7 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, guard, history, judge, listing, plan, registry, routes
+from edgecompress import (
+    __version__,
+    catalog,
+    elsewhere,
+    envs,
+    guard,
+    history,
+    judge,
+    listing,
+    measured,
+    plan,
+    registry,
+    routes,
+)
 from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
@@ -217,6 +229,7 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "fits": _choices(walk, lambda table: "ladder" not in table),
         "guards": _choices(walk, lambda table: "ladder" in table),
         "made": {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants},
+        "elsewhere": _elsewhere(wanted, walk, race, choice, options),
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
         "not_measured": _not_measured(walk, choice, options) if choice.stage else "",
@@ -264,9 +277,9 @@ def _versions(wanted: Job) -> dict[str, str]:
 
 def _ship(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Path:
     """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
-    out = (options.out or Path("dist") / wanted.target.name).resolve()
+    out = _out(wanted, options)
     entrant = next(e for e in race.entrants if e.name == choice.stage)
-    with walk.store.locked(f"ship-{hashlib.sha256(str(out).encode()).hexdigest()[:16]}"):
+    with walk.store.locked(measured.lock(out)):
         part, old = (out.with_name(f".{out.name}.{word}") for word in ("part", "old"))
         for left in (part, old):
             shutil.rmtree(left, ignore_errors=True)
@@ -277,8 +290,24 @@ def _ship(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         shutil.copytree(_artifact(walk, race.samples).path, part / "excerpt")
         shutil.copytree(_artifact(walk, entrant.verdict).path, part / "verdict")
         (part / ORIGIN).write_text(json.dumps(_origin(wanted, entrant), indent=1), encoding="utf-8")
+        if left_behind := measured.carry(out, part, measured.digest(_artifact(walk, entrant.artifact))):
+            print(f"edgecompress: warning: {left_behind} measurements of what shipped before are gone", file=sys.stderr)
         _swap(part, out, old)
     return out
+
+
+def _out(wanted: Job, options: Options) -> Path:
+    """Where it ships."""
+    return (options.out or Path("dist") / wanted.target.name).resolve()
+
+
+def _elsewhere(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> list[Any]:
+    """What packages' benchmarks measured of these very bytes since they shipped the last time."""
+    chosen = next((e.artifact for e in race.entrants if e.name == choice.stage), "")
+    out = _out(wanted, options)
+    if not chosen or not measured.files(out):
+        return []
+    return elsewhere.rows(measured.of_model(out, measured.digest(_artifact(walk, chosen))))
 
 
 def _origin(wanted: Job, entrant: Entrant) -> dict[str, Any]:

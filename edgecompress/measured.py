@@ -6,6 +6,7 @@ deploy wrote each one lies in `measured/`, named by its sha256: the same measure
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -272,17 +273,19 @@ def _sound(file: Path) -> Measurement:
 
 def carry(old: Path, new: Path, model: str) -> int:
     """Copies what was measured of the model with this digest to another folder; returns how many stay behind."""
-    found = [measurement for file in files(old) if (measurement := _carried(file, model))]
+    found = of_model(old, model)
     for measurement in found:
         keep(new, measurement)
     return len(files(old)) - len(found)
 
 
-def _carried(file: Path, model: str) -> Measurement | None:
-    try:
-        return held(_sound(file), model, file)
-    except InputError:
-        return None
+def of_model(folder: Path, model: str) -> list[Measurement]:
+    """What a folder holds of the model with this digest, and no word of the rest."""
+    found = []
+    for file in files(folder):
+        with contextlib.suppress(InputError):
+            found.append(held(_sound(file), model, file))
+    return found
 
 
 def no_other_telling(known: Sequence[Measurement], new: Sequence[Measurement]) -> None:
