@@ -24,7 +24,6 @@ FACTS = (
 )  # what of the card is compiled in
 PART = 32_000  # characters of a constant: a class file takes 65535 bytes
 LIMIT_S = 300.0
-RELEASE = "8"
 SILENT = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "JDK_JAVAC_OPTIONS")  # would change what comes out
 
 
@@ -59,11 +58,30 @@ def moved(source: str, namespace: str) -> str:
 
 
 def compile(sources: Sequence[Path], out: Path, more: Sequence[str] = ()) -> None:
-    """Java 8 classes of `sources` below `out`, against the signatures. Raises MissingDependency, StageFailed."""
+    """Java 8 classes of `sources` below `out`, against the signatures, whose classes are not written.
+
+    Raises MissingDependency, StageFailed.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    signatures = out.with_name(f"{out.name}-signatures")
-    _javac(sorted((TEMPLATES / "stubs").rglob("*.java")), signatures, ())
-    _javac(sources, out, ("-classpath", os.pathsep.join([str(signatures), *more])))
+    listed = out.with_name(f"{out.name}.sources")
+    listed.write_text("".join(_quoted(file) for file in sources), encoding="utf-8")
+    command = [javac(), "--release", "8", "-g:source,lines", "-encoding", "UTF-8", "-proc:none", "-nowarn"]
+    places = [
+        "-implicit:none",
+        "-sourcepath",
+        str(TEMPLATES / "stubs"),
+        "-classpath",
+        os.pathsep.join([*more, str(out)]),
+    ]
+    environment = {key: value for key, value in os.environ.items() if key not in SILENT}
+    done = subprocess.run(
+        [*command, *places, "-d", str(out), f"@{listed}"],
+        capture_output=True, encoding="utf-8", errors="replace", timeout=LIMIT_S, env=environment, check=False,
+    )  # fmt: skip
+    listed.unlink()
+    if done.returncode:
+        said = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr)
+        raise StageFailed(f"packager 'android': javac refuses the wrapper: {said.strip()[:300]}; report this")
 
 
 def jar(classes: Path, file: Path) -> None:
@@ -77,42 +95,10 @@ def javac() -> str:
     found = (shutil.which("javac", path=str(Path(home) / "bin")) if home else None) or shutil.which("javac")
     if found is None:
         raise MissingDependency(
-            "packager 'android' compiles the wrapper, and there is no javac; install a JDK from 8 on "
+            "packager 'android' compiles the wrapper, and there is no javac; install a JDK from 9 on "
             "(Debian: apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
         )
     return found
-
-
-def _javac(sources: Sequence[Path], out: Path, more: Sequence[str]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    listed = out.with_name(f"{out.name}.sources")
-    listed.write_text("".join(_quoted(file) for file in sources), encoding="utf-8")
-    tool = javac()
-    command = [
-        tool,
-        *_release(tool),
-        "-g:source,lines",
-        "-encoding",
-        "UTF-8",
-        "-proc:none",
-        "-implicit:none",
-        "-nowarn",
-    ]
-    environment = {key: value for key, value in os.environ.items() if key not in SILENT}
-    done = subprocess.run(
-        [*command, *more, "-d", str(out), f"@{listed}"],
-        capture_output=True, encoding="utf-8", errors="replace", timeout=LIMIT_S, env=environment, check=False,
-    )  # fmt: skip
-    listed.unlink()
-    if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip()[:300])
-        raise StageFailed(f"packager 'android': javac refuses the wrapper: {said.strip()[:300]}; report this")
-
-
-def _release(tool: str) -> tuple[str, ...]:
-    """Since 9 the compiler holds the older Java's classes; before, it is that Java itself."""
-    said = subprocess.run([tool, "-version"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    return ("-source", RELEASE, "-target", RELEASE) if " 1.8" in said.stdout + said.stderr else ("--release", RELEASE)
 
 
 def _quoted(file: Path) -> str:
