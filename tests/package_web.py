@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import threading
 import time
 import zipfile
@@ -143,3 +145,51 @@ def wait(browser: Any, script: str, *given: Any) -> None:
 def wrong_byte(at: int) -> Change:
     """One byte is another, counted from the end where `at` is below zero."""
     return lambda found: b"".join([found[: at % len(found)], bytes([found[at] ^ 1]), found[at % len(found) + 1 :]])
+
+
+def drop(page: Page, name: str, content: bytes) -> None:
+    page.browser.execute_script(
+        "const bytes = Uint8Array.from(atob(arguments[1]), c => c.charCodeAt(0)), data = new DataTransfer();"
+        "data.items.add(new File([bytes], arguments[0], {type: 'image/png'}));"
+        "document.getElementById('drop').dispatchEvent("
+        "new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));",
+        name,
+        base64.b64encode(content).decode(),
+    )
+
+
+def changed(root: Path) -> Iterator[tuple[str, str, Any, str]]:
+    """What is changed: a name, the file, the change, and the step that must say so."""
+    card = json.loads((root / "model_card.json").read_text())
+    for item in (card["golden"]["raw"], *card["golden"]["inputs"], *card["golden"]["outputs"]):
+        size = (root / item["file"]).stat().st_size
+        yield from ((f"{item['file']} {at}", item["file"], wrong_byte(at), "files") for at in range(0, size, 7))
+        yield f"{item['file']} cut", item["file"], lambda found: found[:-1], "files"
+        yield f"{item['file']} longer", item["file"], lambda found: found + b"\0", "files"
+    model = card["model"]["main"]
+    size = (root / model).stat().st_size
+    yield from ((f"weight byte {at}", model, wrong_byte(at), "files") for at in range(size // 9, size, size // 9))
+    yield "labels", "labels.json", wrong_byte(4), "files"
+    for key in ("scale", "mean", "std"):
+        said = card["preprocess"][key]
+        for i in range(len(said) if isinstance(said, list) else 1):
+            for file in ("spec.js", "model_card.json"):
+                yield f"{key} {i} in {file}", file, told(("preprocess", key), i, lambda x: x * 1.0001), "processing"
+    for path in (("preprocess", "layout"), ("preprocess", "colour"), ("golden", "tolerance"), ("model", "main")):
+        yield f"{path[1]} of the card", "model_card.json", told(path, 0, lambda x: x * 2), "processing"
+
+
+def told(path: tuple[str, str], index: int, other: Callable[[Any], Any]) -> Change:
+    """One value of the JSON in a file (also within spec.js) is another."""
+
+    def change(found: bytes) -> bytes:
+        before, brace, literal = found.partition(b"{")
+        value, end = json.JSONDecoder().raw_decode((brace + literal).decode())
+        table, key = value[path[0]], path[1]
+        if isinstance(table[key], list):
+            table[key][index] = other(table[key][index])
+        else:
+            table[key] = other(table[key])
+        return before + json.dumps(value).encode() + (brace + literal)[end:]
+
+    return change

@@ -7,7 +7,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import numpy as np
 import package_inputs
 import pytest
 import report_browser
-from package_web import Change, Page, Served, opened, packed, serving, wait, wrong_byte
+from package_web import Page, Served, changed, drop, opened, packed, serving, wait, wrong_byte
 
-from edgecompress import api, measured
+from edgecompress import api, measured, reporting
 from edgecompress.packaging import card as cards
 
 pytestmark = [*report_browser.needed, pytest.mark.ortweb, pytest.mark.slow]
@@ -189,17 +189,6 @@ def test_what_is_no_picture_is_told(page: Page) -> None:
     assert page.text("#timing") == "<b>broken</b>.png: no picture that this browser opens"
 
 
-def drop(page: Page, name: str, content: bytes) -> None:
-    page.browser.execute_script(
-        "const bytes = Uint8Array.from(atob(arguments[1]), c => c.charCodeAt(0)), data = new DataTransfer();"
-        "data.items.add(new File([bytes], arguments[0], {type: 'image/png'}));"
-        "document.getElementById('drop').dispatchEvent("
-        "new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));",
-        name,
-        base64.b64encode(content).decode(),
-    )
-
-
 # --------------------------------------------------------------------------- the benchmark
 
 
@@ -223,6 +212,9 @@ def test_the_benchmark_answers_what_the_report_reads(page: Page, shipped: dict[s
     variant = page.address.rstrip("/").rpartition("/")[2]
     assert found.model.sha256 == measured.digest(api.shipped(shipped[variant])[0])
     assert page.browser.find_element("id", "download").get_attribute("href").startswith("blob:")
+    (tmp_path / "measured.json").write_text(text, encoding="utf-8")
+    told = reporting.add(shipped[variant], [tmp_path / "measured.json"], api.Options(store=tmp_path / "store"))
+    assert "A <b>phone</b>" in json.dumps(told)
 
 
 def test_too_few_inferences_are_refused(page: Page) -> None:
@@ -245,43 +237,6 @@ try {
   return steps.filter(step => !step.ok).map(step => step.step);
 } catch (error) { return ['load']; }
 """
-
-
-def changed(root: Path) -> Iterator[tuple[str, str, Any, str]]:
-    """What is changed: a name, the file, the change, and the step that must say so."""
-    card = json.loads((root / "model_card.json").read_text())
-    for item in (card["golden"]["raw"], *card["golden"]["inputs"], *card["golden"]["outputs"]):
-        size = (root / item["file"]).stat().st_size
-        yield from ((f"{item['file']} {at}", item["file"], wrong_byte(at), "files") for at in range(0, size, 7))
-        yield f"{item['file']} cut", item["file"], lambda found: found[:-1], "files"
-        yield f"{item['file']} longer", item["file"], lambda found: found + b"\0", "files"
-    model = card["model"]["main"]
-    size = (root / model).stat().st_size
-    yield from ((f"weight byte {at}", model, wrong_byte(at), "files") for at in range(size // 9, size, size // 9))
-    yield "labels", "labels.json", wrong_byte(4), "files"
-    for key in ("scale", "mean", "std"):
-        said = card["preprocess"][key]
-        for i in range(len(said) if isinstance(said, list) else 1):
-            for file in ("spec.js", "model_card.json"):
-                yield f"{key} {i} in {file}", file, told(("preprocess", key), i, lambda x: x * 1.0001), "processing"
-    for path in (("preprocess", "layout"), ("preprocess", "colour"), ("golden", "tolerance"), ("model", "main")):
-        yield f"{path[1]} of the card", "model_card.json", told(path, 0, lambda x: x * 2), "processing"
-
-
-def told(path: tuple[str, str], index: int, other: Callable[[Any], Any]) -> Change:
-    """One value of the JSON in a file (also within spec.js) is another."""
-
-    def change(found: bytes) -> bytes:
-        before, brace, literal = found.partition(b"{")
-        value, end = json.JSONDecoder().raw_decode((brace + literal).decode())
-        table, key = value[path[0]], path[1]
-        if isinstance(table[key], list):
-            table[key][index] = other(table[key][index])
-        else:
-            table[key] = other(table[key])
-        return before + json.dumps(value).encode() + (brace + literal)[end:]
-
-    return change
 
 
 def test_the_self_test_fails_for_whatever_is_changed(browser: Any, served: Served, roots: dict[str, Path]) -> None:

@@ -114,6 +114,8 @@ function brand(brands = []) {
   const real = brands.filter(({ brand: name }) => !/not.?a.?brand/i.test(name));
   const best = real.find(({ brand: name }) => name !== "Chromium") ?? real[0];
   if (best) return `${best.brand} ${best.version}`.slice(0, 200);
-  const found = /(Firefox|Version)\/([\d.]+)/.exec(navigator.userAgent);
-  return found ? `${found[1] === "Version" ? "Safari" : found[1]} ${found[2]}` : "";
+  const words = { Edg: "Edge", OPR: "Opera", Firefox: "Firefox", Chrome: "Chrome", Version: "Safari" };
+  const version = (word) => new RegExp(`${word}\\/(\\d+)`).exec(navigator.userAgent)?.[1];
+  const word = Object.keys(words).find(version);
+  return word ? `${words[word]} ${version(word)}` : "";
 }

@@ -236,6 +236,7 @@ function processing(p) {
 }
 
 async function start() {
+  at("late").remove();
   facts();
   await test();
   at("again").addEventListener("click", test);

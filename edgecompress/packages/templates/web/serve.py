@@ -2,11 +2,13 @@
 """Serves this folder: `python3 serve.py`, then open the address that it prints. Needs Python 3.8, and nothing else.
 
 `python3 serve.py --host 0.0.0.0` lets other devices of the network in (a phone). Any other web server does, too. This
-one isolates the page, for which browsers give it a clock of 5 µs instead of 100 µs, and more than one thread.
+one isolates the page: browsers then give it a clock of 5 µs instead of 100 µs, and threads (on this machine; elsewhere
+they want HTTPS for that).
 """
 
 import argparse
 import contextlib
+import socket
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,6 +51,14 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
 
+def own_address():
+    """What other devices of the network call this one; no packet is sent."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # of no network: TEST-NET-1
+        return [probe.getsockname()[0]]
+    return []
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0: any device of the network (default: this one)")
@@ -56,8 +66,9 @@ def main():
     asked = parser.parse_args()
     folder = Path(__file__).resolve().parent
     with ThreadingHTTPServer((asked.host, asked.port), partial(Handler, directory=str(folder))) as server:
-        host = "127.0.0.1" if asked.host in ("0.0.0.0", "::") else asked.host
-        print(f"http://{host}:{server.server_port}/", flush=True)
+        everyone = asked.host in ("0.0.0.0", "::", "")
+        for host in ["127.0.0.1", *own_address()] if everyone else [asked.host]:
+            print(f"http://{host}:{server.server_port}/", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
 
