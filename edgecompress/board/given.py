@@ -23,8 +23,8 @@ KNOWN = "a PNG, a JPEG, a .npy, a .npz"
 
 
 def arrays(data: bytes, names: Sequence[str], image: str, plain: Any) -> dict[str, Array]:
-    """One item by the names of the inputs. `image`: the input that a picture is for; `plain`: the item of the card whose
-    shape and dtype bare bytes have.
+    """One item by the names of the inputs. `image`: the input that a picture is for; `plain`: the item of the card that
+    tells the shape and dtype of bare bytes.
 
     Raises InputError, one line, for what is none of these, or larger than it may be.
     """

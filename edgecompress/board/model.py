@@ -116,7 +116,7 @@ class Model:
 
 
 def _check_size(shape: tuple[int, ...], how: Preprocess) -> None:
-    """Raises InputError for a picture that is empty, or so narrow that it would be huge with its shorter side resized."""
+    """Raises InputError for a picture that is empty, or so narrow that it would be huge once it is resized."""
     if 0 in shape:
         raise InputError(f"given was {list(shape)}: empty")
     if how.resize and len(shape) > 1 and how.resize**2 * max(shape[:2]) > PIXELS * min(shape[:2]):
