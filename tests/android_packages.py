@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -17,9 +18,11 @@ from typing import Any
 import numpy as np
 import package_inputs
 
-from edgecompress import api
-from edgecompress.model import Artifact
+from edgecompress import api, tensors
+from edgecompress.model import Artifact, Dim, Quantization, TensorSpec
 from edgecompress.packages import _android_java
+from edgecompress.settings import Preprocess, Spectrogram
+from edgecompress.stages import preprocess
 
 HERE = Path(__file__).resolve().parent
 JVM = HERE / "android_jvm"  # Android's and the runtimes' classes, over folders and pipes
@@ -179,6 +182,92 @@ def _pte(net: Any, example: Any, file: Path) -> None:
 
     program = to_edge_transform_and_lower(torch.export.export(net, example), partitioner=[XnnpackPartitioner()])
     file.write_bytes(program.to_executorch().buffer)
+
+
+# --------------------------------------------------------------------------- other nets
+
+
+def audio(folder: Path) -> Path:
+    """A classifier of clips of 400 samples: [1, 9, 12] numbers of a spectrogram -> [1, 3] scores."""
+    from onnx import TensorProto
+
+    heard = Spectrogram(rate=8000, length=400, frame=80, hop=40, fft=128, bins=12)
+    declared = Preprocess(spectrogram=heard, scale=0.5, mean=(-2.0,), std=(3.0,))
+    raw = np.random.default_rng(5).normal(scale=4000, size=(1, 400)).astype(np.int16)
+    taken = preprocess.numbers(np.stack([preprocess.geometry(item, declared) for item in raw]), declared)
+    weights = np.random.default_rng(6).normal(size=(9 * 12, 3)).astype(np.float32)
+    nodes = [("Flatten", ["clip"], ["flat"]), ("MatMul", ["flat", "w"], ["scores"])]
+    ends = (("clip", TensorProto.FLOAT, (1, 9, 12)),), (("scores", TensorProto.FLOAT, (1, 3)),)
+    specs = (TensorSpec("clip", (1, 9, 12)),), (TensorSpec("scores", (1, 3)),)
+    _made(folder, nodes, ends, {"w": weights}, specs, {"clip": taken}, declared)
+    tensors.write_split(folder / "excerpt" / "raw", {"clip": raw[0]})
+    Artifact.read(folder / "excerpt").write()
+    return folder
+
+
+def stateful(folder: Path) -> Path:
+    """x [1, 4] and y [1, 4] stored in 8 bits, a state that y's real numbers become: not a classifier."""
+    from onnx import TensorProto
+
+    scale, zero = np.float32(0.05), np.int8(-3)
+    nodes = [
+        ("DequantizeLinear", ["x", "scale", "zero"], ["real"]),
+        ("MatMul", ["real", "w"], ["turned"]),
+        ("Add", ["turned", "state"], ["next"]),
+        ("QuantizeLinear", ["next", "scale", "zero"], ["y"]),
+    ]
+    ends = (
+        (("x", TensorProto.INT8, (1, 4)), ("state", TensorProto.FLOAT, (1, 4))),
+        (("y", TensorProto.INT8, (1, 4)), ("next", TensorProto.FLOAT, (1, 4))),
+    )
+    weights = {"w": np.random.default_rng(8).normal(size=(4, 4)).astype(np.float32), "scale": scale, "zero": zero}
+    stored = Quantization((float(scale),), (int(zero),))
+    ins = (TensorSpec("x", (1, 4), "int8", quantization=stored), TensorSpec("state", (1, 4)))
+    outs = (TensorSpec("y", (1, 4), "int8", quantization=stored), TensorSpec("next", (1, 4), feeds="state"))
+    x = np.random.default_rng(9).uniform(-4, 4, size=(1, 4)).astype(np.float32)
+    _made(folder, nodes, ends, weights, (ins, outs), {"x": x}, None)
+    return folder
+
+
+def _made(
+    folder: Path, nodes: Any, ends: Any, weights: Any, specs: Any, inputs: dict[str, Any], declared: Preprocess | None
+) -> None:
+    """A folder as a deploy writes it, of an ONNX net out of its parts."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    (folder / "artifact").mkdir(parents=True)
+    values = [[helper.make_tensor_value_info(*end) for end in side] for side in ends]
+    constants = [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
+    graph = helper.make_graph([helper.make_node(*node) for node in nodes], "net", *values, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save_model(model, folder / "artifact" / "model.onnx")
+    artifact = Artifact(folder / "artifact", "onnx", *specs).write()
+    answers = _answers(artifact, inputs)
+    batched = tuple(TensorSpec(n, (Dim("batch"), *a.shape[1:])) for n, a in inputs.items())
+    given = tuple(TensorSpec(n, (Dim("batch"), *a.shape[1:])) for n, a in answers.items())
+    tensors.write_split(folder / "excerpt" / "test", inputs)
+    tensors.write_split(folder / "excerpt" / "golden", answers)
+    Artifact(folder / "excerpt", "excerpt", batched, given, {"splits": {"test": 1}}).write()
+    tensors.write_split(folder / "verdict" / "answers", answers)
+    Artifact(folder / "verdict", "verdict", facts={"n": 1}).write()
+    metric = "top1" if declared else "mse"
+    labels = ["yes", "no", "maybe"] if declared else []
+    source = {"name": "Spoken \u00b7 word", "model": "x:y", "labels": labels, "metric": metric, "licence": ""}
+    told = dataclasses.asdict(declared) if declared else None
+    package_inputs.write_report(folder, artifact, "onnx", source, told)
+
+
+def _answers(artifact: Artifact, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What it answers, in real numbers; states start at zero."""
+    from edgecompress.runtimes import onnx
+
+    session = onnx.open(artifact, 1)
+    given = {s.name: tensors.fitted(inputs[s.name], s) for s in artifact.inputs if s.name in inputs}
+    given |= {s.name: np.zeros(s.concrete(), s.dtype) for s in artifact.inputs if s.name not in inputs}
+    found = session.run(given)
+    session.close()
+    return {s.name: tensors.real(np.asarray(found[s.name]), s) for s in artifact.outputs if not s.feeds}
 
 
 def softmax(scores: Any) -> Any:

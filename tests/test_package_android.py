@@ -189,6 +189,28 @@ def test_a_picture_is_classified_as_python_does(small: Opened, run: Jvm) -> None
         assert abs(float(score) - sure) < 1e-5
 
 
+def test_a_clip_becomes_the_golden_spectrogram_and_its_wrapper_takes_samples(tmp_path: Path) -> None:
+    opened = packed(android_packages.audio(tmp_path / "shipped"), tmp_path)
+    run = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
+    assert android_packages.steps(run("selftest", [opened.assets])[0]) == PASSES
+    changed = android_packages.copied(opened, tmp_path / "changed")
+    flip(changed / opened.card["slug"] / "golden/raw.bin", 0.5)
+    assert not android_packages.steps(run("selftest", [changed])[0])["files"]
+    wrapper = _android_classes.jar(opened.aar / "classes.jar")[f"{opened.namespace}.SpokenWordModel"]
+    assert "android.graphics.Bitmap" not in wrapper.uses
+    assert "classifyAudio(samples)" in (opened.root / "README.md").read_text()
+
+
+def test_quantized_ends_and_a_state_are_real_numbers_outside(tmp_path: Path) -> None:
+    opened = packed(android_packages.stateful(tmp_path / "shipped"), tmp_path)
+    run = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
+    assert android_packages.steps(run("selftest", [opened.assets])[0]) == PASSES
+    y, state = json.loads(run("run", [opened.assets])[0])
+    assert np.array_equal(np.float32(y), np.fromfile(opened.slug / "golden/output-0.bin", np.float32))
+    assert len(state) == 4
+    assert np.abs(np.float32(state) - np.float32(y)).max() <= 0.026 or np.abs(state).max() > 6  # half a step
+
+
 def test_the_benchmark_is_what_report_reads(small: Opened, run: Jvm, tmp_path: Path) -> None:
     file = tmp_path / "measured.json"
     file.write_text(run("benchmark", [small.assets])[0])

@@ -4,6 +4,7 @@ import ai.edgecompress.model.WRAPPER;
 import android.content.FolderContext;
 import android.graphics.Bitmap;
 import java.io.File;
+import java.util.Arrays;
 
 /** `Run COMMAND CACHE FOLDER...`: one line of what a package answers, for each folder of assets. */
 public final class Run {
@@ -26,13 +27,21 @@ public final class Run {
         if (command.startsWith("benchmark")) {
             return model.benchmark(25);
         }
+        if (command.startsWith("run")) {
+            return Arrays.deepToString(model.run(model.goldenInputs()));
+        }
         if (command.startsWith("classify")) {
-            Bitmap picture = model.goldenPicture();
-            String plain = String.valueOf(model.classify(picture));
+            Bitmap picture = (Bitmap) WRAPPER.class.getMethod("goldenPicture").invoke(model);
             Bitmap hidden = picture.copy(Bitmap.Config.HARDWARE, false);
-            String input = String.valueOf(model.classify(model.goldenInputs()[0]));
-            return plain + (plain.equals(String.valueOf(model.classify(hidden))) ? "" : " differs") + " " + input;
+            String plain = called(model, Bitmap.class, picture);
+            String same = plain.equals(called(model, Bitmap.class, hidden)) ? "" : " differs";
+            return plain + same + " " + called(model, float[].class, model.goldenInputs()[0]);
         }
         return model.selfTest().json();
+    }
+
+    /** Only wrappers of classifiers have it. */
+    private static String called(WRAPPER model, Class<?> type, Object given) throws Exception {
+        return String.valueOf(WRAPPER.class.getMethod("classify", type).invoke(model, given));
     }
 }
