@@ -12,6 +12,7 @@ from typing import Any
 import adbd
 import pytest
 import sshd
+import swiftlang
 import turns
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +91,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "node": _no_node,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
+    "swift": swiftlang.unavailable,
 }
 
 
