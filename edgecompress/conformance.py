@@ -688,10 +688,20 @@ def check_target(path: Path) -> None:
         assert runtime in registry.names("runtimes"), f"{path}: variant {variant.name}: no runtime '{runtime}'"
     modules = routes.plugins(target)
     assert modules, f"{path}: nothing is run"
+    _check_packed(target, path)
     device = catalog.device(target.device).value
     assert device.transport in registry.names("transports"), f"{path}: no transport '{device.transport}'"
     unknown = set(device.sensors) - set(registry.names("sensors"))
     assert not unknown, f"{path}: the device names sensors that are not there: {sorted(unknown)}"
+
+
+def _check_packed(target: Target, path: Path) -> None:
+    """Its packager takes what each of its runtimes writes."""
+    assert target.package in registry.names("packages"), f"{path}: no packager '{target.package}'"
+    taken = registry.load("packages", target.package).FORMATS
+    for name in {variant.runtime or target.runtime for variant in target.variant}:
+        kind = registry.load("runtimes", name).FORMAT
+        assert not taken or kind in taken, f"{path}: packager '{target.package}' does not take {kind} of {name}"
 
 
 # --------------------------------------------------------------------------- small nets
