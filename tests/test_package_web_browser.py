@@ -232,7 +232,7 @@ const {default: Model} = await import(given[0]);
 const base = new URL('.', given[0]);
 try {
   const model = await Model.load({base});
-  const steps = await model.selfTest(base);
+  const steps = await model.selfTest();
   await model.close();
   return steps.filter(step => !step.ok).map(step => step.step);
 } catch (error) { return ['load']; }
@@ -357,7 +357,12 @@ def test_the_readme_serves_it(browser: Any, roots: dict[str, Path]) -> None:
             assert page.text("#verdict") == "This browser computes what was verified."
             assert page.browser.execute_script("return crossOriginIsolated") is True
             assert page.console == []
-            threads = page.asked("return (await wrapper.default.load({threads: 1})).threads")
-            assert threads == 1
+            assert page.asked("return (await wrapper.default.load()).threads") == 1
+            refused = page.asked("return wrapper.default.load({threads: 2}).catch(error => error.message)")
+            assert refused == "threads: the runtime has 1 on this page already"
+            browser.get(f"{page.address}model_card.json")  # a page of its own
+            more = "const model = await wrapper.default.load({threads: 2});"
+            told = page.asked(more + "return [model.threads, (await model.selfTest()).every(step => step.ok)]")
+            assert told == [2, True]
         finally:
             server.terminate()

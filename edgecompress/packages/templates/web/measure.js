@@ -1,5 +1,5 @@
 // The benchmark: inferences timed one by one, and the device they ran on, as `edgecompress report` reads it.
-import { BASE, fetched, sha256 } from "./files.js";
+import { fetched, sha256 } from "./files.js";
 import { goldenInputs } from "./selftest.js";
 
 const FEWEST = 20;
@@ -11,12 +11,12 @@ const BREATH_MS = 50; // how long the page may go without drawing
  * @param {any} model
  * @param {any} spec
  * @param {number} n
- * @param {{device?: string, progress?: (done: number) => void, base?: string | URL}} options
+ * @param {{device?: string, progress?: (done: number) => void}} options
  */
-export async function measured(model, spec, n, { device = "", progress = () => {}, base = BASE }) {
+export async function measured(model, spec, n, { device = "", progress = () => {} }) {
   if (!Number.isInteger(n) || n < FEWEST || n > MOST) throw new Error(`inferences: ${FEWEST} to ${MOST}, not ${n}`);
-  const steps = await model.selfTest(base);
-  const inputs = await goldenInputs(spec, (path) => fetched(path, base));
+  const steps = await model.selfTest();
+  const inputs = await goldenInputs(spec, (path) => fetched(path, model.base));
   const step = clockStep();
   const started = new Date().toISOString();
   const warmup = await warmed(model, inputs);
@@ -87,7 +87,9 @@ async function digest(spec) {
  */
 export async function described(name = "") {
   const hints = ["architecture", "bitness", "model", "platformVersion"];
-  const told = (await navigator.userAgentData?.getHighEntropyValues?.(hints).catch(() => null)) ?? {};
+  /** @type {any} */
+  const hinting = navigator; // not every browser tells more than its userAgent
+  const told = (await hinting.userAgentData?.getHighEntropyValues?.(hints).catch(() => null)) ?? {};
   const os = [told.platform ?? system(), told.platformVersion].filter(Boolean).join(" ");
   const browser = brand(told.brands);
   const cores = Math.min(navigator.hardwareConcurrency || 0, 4096) || null;

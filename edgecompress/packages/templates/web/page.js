@@ -9,6 +9,7 @@ import { pictured } from "./pictures.js";
 
 const { SPEC } = Model;
 const DIM = 64; // a golden picture whose numbers all lie below this one was made on a scale of its own
+/** @type {(id: string) => any} */
 const at = (id) => document.getElementById(id);
 let model = null;
 let given = null; // the picture that is shown: {name, picture}
@@ -209,7 +210,7 @@ async function facts() {
   at("rows").replaceChildren(
     ...Object.entries(rows).map(([name, text]) => {
       const head = element("th", "", name);
-      head.scope = "row";
+      head.setAttribute("scope", "row");
       return element("tr", "", head, element("td", "", shown(text)));
     }),
   );

@@ -11,12 +11,12 @@ const STEPS = { files, processing, inference, labels };
  * Every step is taken, also after one that failed.
  * @param {any} model
  * @param {any} spec what was compiled in
- * @param {string | URL} base
+ * @returns {Promise<any[]>}
  */
-export async function checked(model, spec, base) {
+export async function checked(model, spec) {
   const held = new Map();
   const read = (path) => {
-    if (!held.has(path)) held.set(path, fetched(path, base, "no-store"));
+    if (!held.has(path)) held.set(path, fetched(path, model.base, "no-store"));
     return held.get(path);
   };
   const found = [];

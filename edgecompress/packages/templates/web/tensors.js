@@ -1,7 +1,10 @@
 // Between the bytes of a card's tensors and the typed arrays that the runtime takes.
 import { quantize } from "./processing.js";
 
-/** By numpy's name, which is ONNX Runtime's too. float16 is held as its bits. */
+/**
+ * By numpy's name, which is ONNX Runtime's too. float16 is held as its bits.
+ * @type {Record<string, any>}
+ */
 const ARRAYS = {
   bool: Uint8Array,
   float16: Uint16Array,
