@@ -24,9 +24,14 @@ def _settings(texts: Sequence[str], example: str) -> dict[str, Any]:
     """KEY=VALUE texts as a table; raises InputError."""
     from edgecompress import config
 
+    return {key: config.from_text(value) for key, value in _pairs(texts, example).items()}
+
+
+def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
+    """KEY=VALUE texts, the values as they are written; raises InputError."""
     if bad := [text for text in texts if "=" not in text]:
         raise InputError(f"--set {bad[0]}: write --set KEY=VALUE, for example --set {example}")
-    return {key.strip(): config.from_text(value) for key, _, value in (text.partition("=") for text in texts)}
+    return {key.strip(): value for key, _, value in (text.partition("=") for text in texts)}
 
 
 def _options(args: argparse.Namespace, listener: Any) -> Any:
@@ -203,7 +208,7 @@ def package(args: argparse.Namespace) -> int:
     """Wraps what was shipped."""
     from edgecompress import api, console
 
-    made = api.package(args.artifact, args.packager, args.out, _settings(args.set, "version=1.0.0"), args.sign)
+    made = api.package(args.artifact, args.packager, args.out, _pairs(args.set, "version=1.0.0"), args.sign)
     signature = f"{made}.minisig" if args.sign else None
     told = {"package": str(made), "size_bytes": made.stat().st_size, "signature": signature}
     console.say(args, told, "\n".join(filter(None, (str(made), signature))))

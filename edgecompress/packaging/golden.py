@@ -129,7 +129,8 @@ def distance(golden: Array, found: Array) -> float:
     """Relative RMS of what an answer moved by; infinite where it has another shape, or is not finite."""
     import numpy as np
 
-    old, new = (np.asarray(a).astype(np.float64) for a in (golden, found))
+    with np.errstate(invalid="ignore"):  # NaN of any kind is looked for below
+        old, new = (np.asarray(a).astype(np.float64) for a in (golden, found))
     if old.shape != new.shape or not np.isfinite(new).all():
         return math.inf
     moved, size = (float(np.sqrt(np.square(x).sum())) for x in (new - old, old))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Mapping
+import typing
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the p
 def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any] | None = None) -> Path:
     """Writes the package to `place`, all of it or nothing; returns `place`.
 
-    `settings`: "name", "version" and the packager's own options. Raises InputError, MissingDependency.
+    `settings`: "name", "version" and the packager's own options, texts as after --set. Raises InputError, MissingDependency.
     """
     module = registry.load("packages", packager)
     check_format(packager, module, shipped.artifact.kind)
@@ -82,5 +83,13 @@ def _options(module: ModuleType, settings: Mapping[str, Any], packager: str) -> 
     for key in settings:
         if key not in own | shared:
             raise InputError(f"packager '{packager}': no option '{key}'{did_you_mean(key, own | shared)}")
-    common = config.build(Common, {k: v for k, v in settings.items() if k in shared}, "--set")
-    return common, config.build(module.Options, {k: v for k, v in settings.items() if k in own}, "--set")
+    common = config.build(Common, _typed(Common, settings, shared), "--set")
+    return common, config.build(module.Options, _typed(module.Options, settings, own), "--set")
+
+
+def _typed(cls: type, settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Those settings; a text stays one where a text is wanted (version 1.10 is no number), else it is read as TOML."""
+    hints = typing.get_type_hints(cls)
+    texts = {name for name, hint in hints.items() if hint is str or str in typing.get_args(hint)}
+    found = {name: value for name, value in settings.items() if name in names}
+    return {n: config.from_text(v) if isinstance(v, str) and n not in texts else v for n, v in found.items()}

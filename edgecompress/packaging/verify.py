@@ -146,7 +146,7 @@ def _lines_of(text: str) -> dict[str, str]:
     for line in text.split("\n")[:-1]:
         digest, between, name = line[:64], line[64:66], line[66:]
         if between != "  " or not name or name in found:
-            raise InputError(f"{SUMS}: a line is not 'sha256  path', or there twice: {shown(line)}")
+            raise InputError(f"{SUMS}: a line is not 'sha256 path', or there twice: {shown(line)}")
         found[name] = digest
     return found
 
