@@ -26,6 +26,7 @@ from edgecompress.stages import preprocess
 
 HERE = Path(__file__).resolve().parent
 JVM = HERE / "android_jvm"  # Android's and the runtimes' classes, over folders and pipes
+PASSES = {"files": True, "processing": True, "inference": True, "labels": True}  # a self-test
 ENGINES = {"onnx": "ai/onnxruntime", "litert": "org/tensorflow/lite", "executorch": "org/pytorch/executorch"}
 
 
@@ -63,6 +64,15 @@ def packed(shipped: Path, into: Path, **settings: Any) -> Opened:
         archive.extractall(into / "aar")
     card = json.loads((root / "model_card.json").read_text(encoding="utf-8"))
     return Opened(file, root, into / "aar", into / "aar" / "assets", card)
+
+
+def values(opened: Opened, **changes: Any) -> dict[str, Any]:
+    """What the templates of an opened package were given."""
+    flags = dict.fromkeys(("picture", "audio", "classifies", "single"), True)
+    texts = {"camel": "SmallPets", "name": "x", "version": "1.0.0", "runtime": "onnx", "runtime_version": "1"}
+    texts |= {"namespace": opened.namespace, "model_sha256": "0", "engine_name": "X", "engine": "OnnxEngine"}
+    parts = _android_java.parts(_android_java.facts(opened.card))
+    return {**flags, **texts, "rate": 16000, "top_k": 5, "ends": ["a"], "parts": parts, **changes}
 
 
 # --------------------------------------------------------------------------- on a JVM

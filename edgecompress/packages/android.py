@@ -25,63 +25,13 @@ FORMATS: tuple[str, ...] = ("tflite", "pte", "onnx")
 PACKAGE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z][A-Za-z0-9_-]*)*")
 HOME = "ai.edgecompress.models"  # the namespace and group of models that name no other
-WORDS = frozenset(
-    [
-        "abstract",
-        "assert",
-        "boolean",
-        "break",
-        "byte",
-        "case",
-        "catch",
-        "char",
-        "class",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extends",
-        "final",
-        "finally",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "implements",
-        "import",
-        "instanceof",
-        "int",
-        "interface",
-        "long",
-        "native",
-        "new",
-        "package",
-        "private",
-        "protected",
-        "public",
-        "return",
-        "short",
-        "static",
-        "strictfp",
-        "super",
-        "switch",
-        "synchronized",
-        "this",
-        "throw",
-        "throws",
-        "transient",
-        "try",
-        "void",
-        "volatile",
-        "while",
-        "true",
-        "false",
-        "null",
-    ]
+JAVA = (
+    "abstract assert boolean break byte case catch char class const continue default do double else enum extends final "
+    "finally float for goto if implements import instanceof int interface long native new package private protected "
+    "public return short static strictfp super switch synchronized this throw throws transient try void volatile while "
+    "true false null"
 )
+WORDS = frozenset(JAVA.split())  # no part of a package is one of them
 
 
 @dataclass(frozen=True)
