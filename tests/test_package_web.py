@@ -271,6 +271,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a style's host": ("no other host", added("page.css", "body { background: url(x.png); }\n")),
     "a stranger's script": ("no other code", written("extra.js")),
     "a stranger's page": ("no other code", written("golden/x.HTML")),
+    "a script in a picture": ("no other code", edited("icon.svg", lambda t: t.replace("<rect", "<script/><rect", 1))),
     "compiled scale": ("compiled constants", edited("spec.js", lambda t: t.replace('"scale": 0.00', '"scale": 0.01'))),
     "compiled digest": (
         "compiled constants",

@@ -16,7 +16,8 @@ from edgecompress.packaging.contents import Check
 SCHEMA = "edgecompress/web_spec/1"
 # What the wrapper has compiled in, out of the card; the page reads the rest from the card.
 COMPILED = ("name", "slug", "version", "model", "inputs", "outputs", "preprocess", "postprocess", "labels", "golden")
-PAGE, SPEC = "index.html", "spec.js"
+PAGE, SPEC, ICON = "index.html", "spec.js", "icon.svg"
+ACTING = re.compile(r"<script|<foreignObject|<!|\son\w+\s*=|href|style", re.IGNORECASE)  # what an SVG may do
 TEMPLATES: Mapping[str, str] = {
     name: f"{name}.j2" for name in (PAGE, SPEC, "model.js", "package.json", "README.md")
 }  # path in the package -> template
@@ -95,28 +96,30 @@ def _policy(root: Path) -> str:
     if page.policies != [POLICY]:
         return f"{PAGE}: its Content-Security-Policy is not the one that web packages have"
     if page.before:
-        return f"{PAGE}: something is loaded before its policy holds: {page.before[0][:80]}"
-    return f"{PAGE}: has {page.inline[0][:80]}, which its policy refuses" if page.inline else ""
+        return f"{PAGE}: something is loaded before its policy holds: {page.before[0][:80]!a}"
+    return f"{PAGE}: has {page.inline[0][:80]!a}, which its policy refuses" if page.inline else ""
 
 
 def _hosts(root: Path) -> str:
     """Links of the page, and all text of the scripts and styles; a model's name may hold what it likes."""
     for link in _Page(_text(root / PAGE)).links:
         if HOST.search(link) or link.startswith(("/", "\\")) or ".." in link:
-            return f"{PAGE}: leads to {link[:80]}"
+            return f"{PAGE}: leads to {link[:80]!a}"
     for name in OURS[1:]:
         if bad := HOST.search(_text(root / name)):
-            return f"{name}: holds {bad[0]}"
+            return f"{name}: holds {bad[0]!a}"
     return ""
 
 
 def _strangers(root: Path, ort: str) -> str:
-    """Code lies only where it is known."""
-    known = {*OURS, SPEC, *(f"{ort}/{name}" for name in _web_ort.FILES)}
-    code = (".js", ".mjs", ".cjs", ".wasm", ".html", ".htm", ".css")
+    """Code lies only where it is known; a picture holds none."""
+    known = {*OURS, SPEC, ICON, *(f"{ort}/{name}" for name in _web_ort.FILES)}
+    code = (".js", ".mjs", ".cjs", ".wasm", ".html", ".htm", ".xhtml", ".css", ".svg")
+    if acting := ACTING.search(_text(root / ICON)):
+        return f"{ICON}: holds {acting[0]!a}"
     there = sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
     extra = [name for name in there if name.lower().endswith(code) and name not in known]
-    return f"{extra[0]}: no part of a web package" if extra else ""
+    return f"{extra[0][:120]!a}: no part of a web package" if extra else ""
 
 
 def _constants(root: Path, card: Mapping[str, Any]) -> str:

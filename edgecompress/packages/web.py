@@ -11,7 +11,7 @@ from typing import Any
 
 from edgecompress.errors import InputError
 from edgecompress.packages import _web_checks, _web_ort
-from edgecompress.packages._web_checks import POLICY, SCRIPTS, TEMPLATES, spec
+from edgecompress.packages._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
 from edgecompress.packaging.contents import Check, Contents
 from edgecompress.packaging.templates import render
 
@@ -21,7 +21,7 @@ SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = ("onnx",)
 
 ORT = "ort"  # the folder of the runtime
-COPIED = (*SCRIPTS, "page.css", "icon.svg", "serve.py")
+COPIED = (*SCRIPTS, "page.css", ICON, "serve.py")
 LICENCE = "LICENSE.ort"  # of the runtime, whose release has none of its own
 
 
