@@ -25,7 +25,8 @@ SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the p
 def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any] | None = None) -> Path:
     """Writes the package to `place`, all of it or nothing; returns `place`.
 
-    `settings`: "name", "version" and the packager's own options, texts as after --set. Raises InputError, MissingDependency.
+    `settings`: "name", "version" and the packager's own options, texts as after --set.
+    Raises InputError, MissingDependency.
     """
     module = registry.load("packages", packager)
     check_format(packager, module, shipped.artifact.kind)
