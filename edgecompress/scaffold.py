@@ -76,15 +76,8 @@ description = {description}
 # mean = [0.485, 0.456, 0.406] # then (x - mean) / std, per channel
 # std = [0.229, 0.224, 0.225]
 # layout = "NCHW" # or NHWC
-
-# [preprocess.spectrogram] # of audio, int16 or -1..1, instead of resize, crop and colour
-# rate = 8000 # samples per second
-# length = 8000 # samples of a clip: cut off, or filled with zeros
-# frame = 256 # samples under a window
-# hop = 128 # samples from one frame to the next
-# fft = 256 # a power of two
-# bins = 40 # mel bands; left out: every frequency
-# floor = 1e-3 # what smaller magnitudes count as, before the logarithm
+# # of audio (int16, or real numbers in -1..1), instead of resize, crop and colour, with one mean and one std:
+# spectrogram = {{ rate = 8000, length = 8000, frame = 256, hop = 128, fft = 256, bins = 40, floor = 1e-3 }}
 """
 
 DEVICE = """\
