@@ -34,7 +34,7 @@ SAID = 300  # characters of a line about a stranger's file
 GIVE = "give the JSON that a package's benchmark returned"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PLATFORM = re.compile(r"[a-z0-9]+-[a-z0-9_]+")
-_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|\+00:00)")
+_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|\+00:00)")
 _UNPRINTED = re.compile(r"[^\x20-\x7e\u00a1-\u1fff\u2070-\ud7ff]")  # in a line that a terminal is sent
 
 Clock = Literal["System.nanoTime", "performance.now", "ContinuousClock", "time.perf_counter_ns"]
