@@ -26,7 +26,7 @@ CORE = ["archive", "signature", "card", "sums", "payload", "processing", "golden
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package of a classifier of pictures; opened beside it."""
     folder = tmp_path_factory.mktemp("package")
-    made = api.package(package_inputs.shipped(folder / "pets"), "tar", folder / "pets.tar.gz")
+    made = api.package(package_inputs.shipped(folder / "pets"), "tar", folder / "pets.tar.gz", {"wheels": False})
     (folder / "opened").mkdir()
     archive.unpack(made, folder / "opened")
     return made
@@ -230,8 +230,9 @@ def signed(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "mine.key").write_bytes(bytes(pair.secret_key) + b"\n")
     (tmp_path / "mine.pub").write_bytes(bytes(pair.public_key) + b"\n")
     folder, out = package_inputs.null(tmp_path / "null"), tmp_path / "null.tar.gz"
-    command = ["package", folder, "--as", "tar", "--out", out, "--sign", tmp_path / "mine.key", "--set", "version=2.10"]
-    assert cli.main([str(word) for word in command]) == 0
+    command = ["package", folder, "--as", "tar", "--out", out, "--sign", tmp_path / "mine.key"]
+    settings = ["--set", "version=2.10", "--set", "wheels=false"]
+    assert cli.main([*(str(word) for word in command), *settings]) == 0
     return out, tmp_path / "mine.pub"
 
 
@@ -242,7 +243,7 @@ def test_a_signature_passes_fails_or_is_skipped(signed: tuple[Path, Path], tmp_p
     beside = file.with_name(file.name + ".minisig")
     beside.rename(tmp_path / "kept")
     assert status(file, str(key))["signature"][0] == "fail"
-    other = api.package(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0"})
+    other = api.package(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0", "wheels": False})
     shutil.copy(tmp_path / "kept", other.with_name(other.name + ".minisig"))
     assert "is not this file's signature" in status(other, str(key))["signature"][1]
 

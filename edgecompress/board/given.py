@@ -19,7 +19,7 @@ LARGEST = 16 << 20  # bytes that are read
 PIXELS = 24_000_000  # of a picture, when it is unpacked
 NPY, NPZ = b"\x93NUMPY", b"PK\3\4"
 PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
-KNOWN = "a PNG, a JPEG, a .npy, a .npz"
+KNOWN = "a PNG, a JPEG, a .npy or a .npz"
 
 
 def arrays(data: bytes, names: Sequence[str], image: str, plain: Any) -> dict[str, Array]:
@@ -35,7 +35,11 @@ def arrays(data: bytes, names: Sequence[str], image: str, plain: Any) -> dict[st
     name = image or names[0]
     if data.startswith(NPY):
         return {name: npy(data)}
-    return {name: picture(data) if data.startswith(PICTURES) else bare(data, plain["shape"], plain["dtype"])}
+    if data.startswith(PICTURES):
+        return {name: picture(data)}
+    if plain is None:
+        raise InputError(f"{len(data)} bytes: not {KNOWN}")
+    return {name: bare(data, plain["shape"], plain["dtype"])}
 
 
 def npy(data: bytes) -> Array:
@@ -112,7 +116,6 @@ def bare(data: bytes, shape: Sequence[int], dtype: str) -> Array:
     kind = np.dtype(dtype).newbyteorder("<")
     if len(data) != math.prod(shape) * kind.itemsize:
         raise InputError(
-            f"{len(data)} bytes: neither {KNOWN}, nor the {math.prod(shape) * kind.itemsize} bytes of "
-            f"{dtype} {list(shape)}"
+            f"{len(data)} bytes: neither {KNOWN}, nor the {math.prod(shape) * kind.itemsize} of {dtype} {list(shape)}"
         )
     return np.frombuffer(data, kind).astype(dtype).reshape(shape)

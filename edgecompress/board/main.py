@@ -70,18 +70,16 @@ class Board:
         """The steps of the self-test."""
         return list(selftest.steps(self.card, self.root, lambda: self.model))
 
-    @property
-    def plain(self) -> Any:
-        """What bare bytes are: the raw item, where there is processing, else the model's input."""
+    def plain(self, ready: bool) -> Any:
+        """What bare bytes are: the model's input, or the raw item where it is processed; None where none is known."""
         golden = self.card["golden"]
-        return golden["raw"] or golden["inputs"][0]
+        return golden["inputs"][0] if ready or self.model.declared is None else golden["raw"]
 
     def predict(self, data: bytes, ready: bool) -> dict[str, Any]:
         """The answer to a file or a body. Raises InputError for what is none that the model takes."""
         names = [spec.name for spec in self.model.given]
         image = "" if ready or self.model.declared is None else self.model.declared.input
-        plain = self.card["golden"]["inputs"][0] if ready else self.plain
-        arrays = given.arrays(data, names, image if len(names) == 1 else "", plain)
+        arrays = given.arrays(data, names, image if len(names) == 1 else "", self.plain(ready))
         outputs = self.model.run(self.model.prepared(arrays, ready))
         return self.model.answer(outputs, self.labels)
 
