@@ -33,7 +33,8 @@ def run(request: Request) -> Artifact:
     """The stage: {} -> "samples"; for random data, {"source": a model that states its inputs}.
 
     options: "source" (the table of settings.Source), "samples" (at most so many per split). Where [preprocess] is
-    declared, raw/INPUT.npy is the first test item as it came. Raises InputError for data that cannot be read, is not finite, has labels below zero, or items of different shapes.
+    declared, raw/INPUT.npy is the first test item as it came.
+    Raises InputError for data that cannot be read, is not finite, has labels below zero, or items of different shapes.
     """
     source = config.build(Source, request.options["source"], "source")
     limit, seed = request.options.get("samples"), request.context.seed
@@ -54,10 +55,7 @@ def run(request: Request) -> Artifact:
             found, begins = _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
             writers |= found
             first = begins.get("test", first)
-    if source.preprocess:
-        given, splits = next((given, splits) for given, splits in groups.items() if "test" in splits)
-        again = feeds.feed(source, request).sets[given](None if limit is None else limit * len(splits))
-        _keep_raw(request.out, again, first, source.preprocess)
+    _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
     facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
     return Artifact(request.out, "samples", inputs=_specs(writers, source.preprocess), facts=facts).write()
 
@@ -164,19 +162,23 @@ def _copied(whole: tensors.Appender, index: Array, folder: Path) -> tensors.Appe
 # --------------------------------------------------------------------------- the first test item, as it came
 
 
-def _keep_raw(out: Path, items: Iterable[Item], index: int, declared: Preprocess) -> None:
-    """Writes raw/INPUT.npy: one of the items that are read again; nothing where that is another one by now.
+def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]], index: int) -> None:
+    """Writes raw/INPUT.npy where [preprocess] is declared: an item of a given set, which is read again for it.
 
-    Apps check their own preprocessing against it.
+    Apps check their own preprocessing against it. Nothing is kept where the data gives another item by now.
     """
     import numpy as np
 
+    if (declared := source.preprocess) is None:
+        return
+    limit = request.options.get("samples")
+    items = feeds.feed(source, request).sets[group[0]](None if limit is None else limit * len(group[1]))
     for inputs, _ in islice(items, index, index + 1):
         target = _target(declared, list(inputs))
         again = _chunk([(inputs, None)], declared, ("test", index))[target]
-        kept = np.load(out / "test" / f"{target}.npy", mmap_mode="r", allow_pickle=False)[:1]
+        kept = np.load(request.out / "test" / f"{target}.npy", mmap_mode="r", allow_pickle=False)[:1]
         if again.dtype == kept.dtype and np.array_equal(again, kept):
-            tensors.write_split(out / RAW, {target: np.asarray(inputs[target])})
+            tensors.write_split(request.out / RAW, {target: np.asarray(inputs[target])})
 
 
 # --------------------------------------------------------------------------- items to disk
