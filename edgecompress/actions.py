@@ -224,7 +224,8 @@ def package_verify(args: argparse.Namespace) -> int:
 
     found = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
     failed = [check["name"] for check in found if check["status"] == "fail"]
-    console.say(args, {"package": str(args.package), "ok": not failed, "checks": found}, listing.columns(found))
+    rows = [{key: console.clean(text) for key, text in check.items()} for check in found]
+    console.say(args, {"package": str(args.package), "ok": not failed, "checks": found}, listing.columns(rows))
     return CheckFailed.exit_code if failed else 0
 
 
