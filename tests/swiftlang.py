@@ -27,7 +27,7 @@ UNNEEDED = (
 MERGED = ("bin", "lib", "lib64")  # of /usr, and links to that
 WORK = "/work"  # what a folder of a test is called in there
 DEADLINE_S = 500.0
-# The folder of the test and /proc are mounted where nobody else sees them; then the root is ROOT.
+# The folder of the test, /proc and /dev/null are mounted where nobody else sees them; then the root is ROOT.
 INSIDE = (
     'mount --bind "$1" "$2$3" && mount -t proc proc "$2/proc" && shift && root=$1 && shift 2 && exec chroot $root "$@"'
 )
@@ -88,6 +88,7 @@ def fetch() -> None:
         (CACHE / "unpacked" / name).symlink_to(f"usr/{name}")
     for name in ("proc", "dev", "tmp", WORK[1:]):
         (CACHE / "unpacked" / name).mkdir()
+    (CACHE / "unpacked/dev/null").touch()
     (CACHE / "unpacked").rename(ROOT)
     for folder in ("lists", "cache"):
         shutil.rmtree(CACHE / folder)

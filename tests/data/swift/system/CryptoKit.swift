@@ -16,18 +16,24 @@ public enum SHA256 {
         for begin in stride(from: 0, to: message.count, by: 64) {
             mix(&state, message[begin..<begin + 64])
         }
-        return state.flatMap { word in stride(from: 24, through: 0, by: -8).map { UInt8(word >> UInt32($0) & 255) } }
+        return state.flatMap { word in withUnsafeBytes(of: word.bigEndian) { [UInt8]($0) } }
     }
 
     private static func padded(_ data: Data) -> [UInt8] {
-        let zeros = [UInt8](repeating: 0, count: (119 - data.count % 64) % 64)
-        let bits = UInt64(data.count) * 8
-        return [UInt8](data) + [0x80] + zeros + stride(from: UInt64(56), through: 0, by: -8).map { UInt8(bits >> $0 & 255) }
+        var found = [UInt8](data)
+        found.append(0x80)
+        while found.count % 64 != 56 {
+            found.append(0)
+        }
+        withUnsafeBytes(of: (UInt64(data.count) * 8).bigEndian) { found.append(contentsOf: $0) }
+        return found
     }
 
     private static func mix(_ state: inout [UInt32], _ block: ArraySlice<UInt8>) {
-        let bytes = block.map(UInt32.init)
-        var words = (0..<16).map { bytes[4 * $0] << 24 | bytes[4 * $0 + 1] << 16 | bytes[4 * $0 + 2] << 8 | bytes[4 * $0 + 3] }
+        var words: [UInt32] = []
+        for begin in stride(from: block.startIndex, to: block.endIndex, by: 4) {
+            words.append(block[begin..<begin + 4].reduce(UInt32(0)) { $0 << 8 | UInt32($1) })
+        }
         for i in 16..<64 {
             let (a, b) = (words[i - 15], words[i - 2])
             let low = turned(a, 7) ^ turned(a, 18) ^ a >> 3
