@@ -77,7 +77,8 @@ def _no_ortweb() -> str:
             _web_ort.files()
         except EdgeError as error:
             return str(error)
-    return "" if _web_ort.cached() else "no ONNX Runtime Web in the cache: `edgecompress package FOLDER --as web` fetches it"
+    command = "edgecompress package FOLDER --as web"
+    return "" if _web_ort.cached() else f"no ONNX Runtime Web in the cache: `{command}` fetches it"
 
 
 NEEDS: dict[str, Callable[[], str]] = {
