@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -54,6 +55,14 @@ def resealed(opened: Opened, work: Path) -> Path:
 
 
 # --------------------------------------------------------------------------- the package
+
+
+def test_the_bill_of_materials_names_the_library_that_gradle_fetches(small: Opened) -> None:
+    bom = json.loads((small.root / "bom.cdx.json").read_text())
+    runtime = next(c for c in bom["components"] if c["bom-ref"] == "runtime")
+    pom = ElementTree.parse(next(small.root.rglob("*.pom"))).getroot()
+    found = {e.tag.split("}")[-1]: e.text for e in pom.iter()}  # the dependency comes last
+    assert runtime["purl"] == f"pkg:maven/{found['groupId']}/{found['artifactId']}@{found['version']}"
 
 
 def test_verify_passes_every_check_and_names_what_it_cannot_look_at(small: Opened) -> None:

@@ -172,6 +172,12 @@ def payload(root: Path, work: Path) -> Path:
     return found[0]
 
 
+def purl(card: Mapping[str, Any]) -> str:
+    """The runtime as the bill of materials names it."""
+    found = engine(card)
+    return f"pkg:maven/{found.group}/{found.artifact}@{card['runtime']['version']}"
+
+
 def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
     """The library's structure, its classes and what is compiled in, the repository's sums, the manifest by aapt2."""
     return _android_checks.every(root, card, work)

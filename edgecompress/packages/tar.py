@@ -123,6 +123,12 @@ def payload(root: Path, work: Path) -> Path:
     return root / PAYLOAD
 
 
+def purl(card: Mapping[str, Any]) -> str:
+    """The engine as the bill of materials names it; nothing where none is installed on boards."""
+    needed, version = carried.opens_with(card["runtime"]["name"]), card["runtime"]["version"]
+    return f"pkg:pypi/{needed[0]}@{version}" if needed and version else ""
+
+
 def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
     """The runner, the scripts, the service, the requirements. Nothing is executed."""
     if not (root / "run.pyz").is_file():
