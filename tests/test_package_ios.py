@@ -345,3 +345,50 @@ def test_a_package_with_two_payloads_has_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has 2 folders Sources/\*/Resources"):
         ios.payload(root, tmp_path)
     assert CARD in PAYLOAD and PICTURE.resize == 9
+
+
+# --------------------------------------------------------------------------- what deploys ship
+
+
+SHIPPED = {"fp16": ({"use": "fp16"},), "int8-weights": ({"use": "fp16"}, {"use": "int8-weights"})}
+TARGET = """
+description = "Core ML"
+runtime = "coreml"
+package = "ios"
+[[variant]]
+name = "{name}"
+compress = [{steps}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_demo_ships_packs_and_verifies_as_core_ml(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("coremltools")
+    from edgecompress import api
+    from edgecompress.packaging.verify import verify
+
+    steps = ", ".join(f'{{ use = "{step["use"]}" }}' for step in SHIPPED[name])
+    (tmp_path / "ship.toml").write_text(TARGET.format(name=name, steps=steps))
+    options = api.Options(store=tmp_path / "store", out=tmp_path / "dist")
+    done = api.deploy(target=str(tmp_path / "ship.toml"), profile="quick", options=options)
+    assert done.exit_code == 0, done.message
+    packed = api.package(tmp_path / "dist", out=tmp_path / "a.zip")
+    assert packed.read_bytes() == api.package(tmp_path / "dist", out=tmp_path / "b.zip").read_bytes()
+    found = {check.name: check for check in verify(packed)}
+    assert {check.status for check in found.values()} <= {"pass", "skipped"}
+    assert found["golden"].status == found["mlpackage items"].status == found["ModelSpec.swift"].status == "pass"
+    assert found["golden"].reason.startswith("coreml here")
+
+
+@pytest.mark.slow
+def test_an_onnx_model_packs_and_verifies(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    import package_inputs
+
+    from edgecompress import api
+    from edgecompress.packaging.verify import verify
+
+    packed = api.package(package_inputs.shipped(tmp_path / "dist"), "ios", tmp_path / "a.zip")
+    found = {check.name: check.status for check in verify(packed)}
+    assert set(found.values()) <= {"pass", "skipped"} and found["golden"] == found["processing"] == "pass"
