@@ -31,9 +31,9 @@ profile: ## Measure what was deployed: TARGET=x86 [ARTIFACT= DEVICE= PROFILE= AR
 	@$(SETUP) $(call flag,--target,TARGET)
 	@$(BIN)/edgecompress profile $(ARTIFACT) $(call flag,--device,DEVICE) $(call flag,--profile,PROFILE) $(ARGS)
 
-package: ## Wrap what was deployed for an app: TARGET=x86 [ARTIFACT= ARGS=]
-	$(call need,ARTIFACT,dist/x86)
-	@$(SETUP)
+package: ## Wrap what was deployed for an app: TARGET=android [ARTIFACT= ARGS=]
+	$(call need,ARTIFACT,dist/android)
+	@$(SETUP) $(call flag,--target,TARGET)
 	@$(BIN)/edgecompress package $(ARTIFACT) $(ARGS)
 
 test: ## All tests; those that need real data or a browser skip where there is none

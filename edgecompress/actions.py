@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.errors import InputError
+from edgecompress.errors import CheckFailed, InputError
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Any]:
@@ -24,9 +24,14 @@ def _settings(texts: Sequence[str], example: str) -> dict[str, Any]:
     """KEY=VALUE texts as a table; raises InputError."""
     from edgecompress import config
 
+    return {key: config.from_text(value) for key, value in _pairs(texts, example).items()}
+
+
+def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
+    """KEY=VALUE texts, the values as they are written; raises InputError."""
     if bad := [text for text in texts if "=" not in text]:
         raise InputError(f"--set {bad[0]}: write --set KEY=VALUE, for example --set {example}")
-    return {key.strip(): config.from_text(value) for key, _, value in (text.partition("=") for text in texts)}
+    return {key.strip(): value for key, _, value in (text.partition("=") for text in texts)}
 
 
 def _options(args: argparse.Namespace, listener: Any) -> Any:
@@ -156,14 +161,19 @@ def profile(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Shows the report of a deploy."""
-    from edgecompress import console, listing
+    """Shows the report of a deploy, with what was measured elsewhere."""
+    from edgecompress import console, reporting
 
-    told = listing.report(args.artifact)
+    screen = console.open(args)
+    if args.add:
+        with console.Progress(screen, args) as progress:
+            told = reporting.add(args.artifact, args.add, _options(args, progress))
+    else:
+        told = reporting.report(args.artifact)
     if args.json:
         console.print_json(told)
     else:
-        console.report(console.open(args), told)
+        console.report(screen, told)
     return 0
 
 
@@ -196,12 +206,27 @@ def history(args: argparse.Namespace) -> int:
 
 def package(args: argparse.Namespace) -> int:
     """Wraps what was shipped."""
-    from edgecompress import api, console, listing
+    from edgecompress import api, console
 
-    packager = args.packager or listing.report(args.artifact)["target"]["package"]
-    made = api.package(args.artifact, packager, args.out)
-    console.say(args, {"package": str(made), "size_bytes": made.stat().st_size}, f"{made}")
+    made = api.package(args.artifact, args.packager, args.out, _pairs(args.set, "version=1.0.0"), args.sign)
+    signature = f"{made}.minisig" if args.sign else None
+    told = {"package": str(made), "size_bytes": made.stat().st_size, "signature": signature}
+    console.say(args, told, "\n".join(filter(None, (str(made), signature))))
     return 0
+
+
+def package_verify(args: argparse.Namespace) -> int:
+    """Checks a package; 1 when a check fails."""
+    import dataclasses
+
+    from edgecompress import console, listing
+    from edgecompress.packaging import verify
+
+    found = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
+    failed = [check["name"] for check in found if check["status"] == "fail"]
+    rows = [{key: console.clean(text) for key, text in check.items()} for check in found]
+    console.say(args, {"package": str(args.package), "ok": not failed, "checks": found}, listing.columns(rows))
+    return CheckFailed.exit_code if failed else 0
 
 
 def list_all(args: argparse.Namespace) -> int:

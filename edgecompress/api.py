@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import sys
@@ -13,12 +12,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import __version__, catalog, envs, guard, history, judge, plan, registry, routes
+from edgecompress import (
+    __version__,
+    catalog,
+    elsewhere,
+    envs,
+    guard,
+    history,
+    judge,
+    listing,
+    measured,
+    plan,
+    registry,
+    routes,
+)
 from edgecompress.count import Count
 from edgecompress.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
 from edgecompress.job import Job, job
 from edgecompress.judge import RUN_CONTEXT
 from edgecompress.model import Artifact, Choice, Outcome, Stage
+from edgecompress.packaging.card import Shipped
 from edgecompress.plan import Plan
 from edgecompress.race import Entrant, Race
 from edgecompress.run import Listener, Run
@@ -216,6 +229,7 @@ def _said(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         "fits": _choices(walk, lambda table: "ladder" not in table),
         "guards": _choices(walk, lambda table: "ladder" in table),
         "made": {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants},
+        "elsewhere": _elsewhere(wanted, walk, race, choice, options),
         "outcomes": [_line(o) for o in walk.outcomes.values()],
         "exit_code": 0 if choice.stage or not race.judged else CheckFailed.exit_code,
         "not_measured": _not_measured(walk, choice, options) if choice.stage else "",
@@ -263,9 +277,9 @@ def _versions(wanted: Job) -> dict[str, str]:
 
 def _ship(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Path:
     """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
-    out = (options.out or Path("dist") / wanted.target.name).resolve()
+    out = _out(wanted, options)
     entrant = next(e for e in race.entrants if e.name == choice.stage)
-    with walk.store.locked(f"ship-{hashlib.sha256(str(out).encode()).hexdigest()[:16]}"):
+    with walk.store.locked(measured.lock(out)):
         part, old = (out.with_name(f".{out.name}.{word}") for word in ("part", "old"))
         for left in (part, old):
             shutil.rmtree(left, ignore_errors=True)
@@ -276,8 +290,24 @@ def _ship(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: O
         shutil.copytree(_artifact(walk, race.samples).path, part / "excerpt")
         shutil.copytree(_artifact(walk, entrant.verdict).path, part / "verdict")
         (part / ORIGIN).write_text(json.dumps(_origin(wanted, entrant), indent=1), encoding="utf-8")
+        if left_behind := measured.carry(out, part, measured.digest(_artifact(walk, entrant.artifact))):
+            print(f"edgecompress: warning: {left_behind} measurements of what shipped before are gone", file=sys.stderr)
         _swap(part, out, old)
     return out
+
+
+def _out(wanted: Job, options: Options) -> Path:
+    """Where it ships."""
+    return (options.out or Path("dist") / wanted.target.name).resolve()
+
+
+def _elsewhere(wanted: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> list[Any]:
+    """What packages' benchmarks measured of these very bytes since they shipped the last time."""
+    chosen = next((e.artifact for e in race.entrants if e.name == choice.stage), "")
+    out = _out(wanted, options)
+    if not chosen or not measured.files(out):
+        return []
+    return elsewhere.rows(measured.of_model(out, measured.digest(_artifact(walk, chosen))))
 
 
 def _origin(wanted: Job, entrant: Entrant) -> dict[str, Any]:
@@ -450,13 +480,39 @@ def _brought(wanted: Job, walk: Run, path: Path, name: str) -> Entrant:
     return entrant
 
 
-def package(path: Path, packager: str = "tar", out: Path | None = None) -> Path:
-    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError."""
-    shipped(path)
+def package(
+    path: Path,
+    packager: str = "",
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    sign: Path | None = None,
+) -> Path:
+    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError.
+
+    `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options. `sign`: a secret
+    key of minisign; the signature lies beside the package then.
+    """
+    from edgecompress.packaging import pack, signing
+
+    given = _to_pack(path)
+    packager = packager or str(given.report["target"].get("package") or "tar")
     module = registry.load("packages", packager)
     envs.require(module, f"packager '{packager}'")
-    place = (out or path.resolve().with_name(path.resolve().name + module.SUFFIX)).resolve()
-    part = place.with_name(f".{place.name}.part")
-    module.pack(path.resolve(), part)
-    part.replace(place)
-    return place
+    key = signing.secret(sign) if sign else None
+    folder = path.resolve()
+    place = (out or folder.with_name(f"{folder.name}-{packager}{module.SUFFIX}")).resolve()
+    made = pack.pack(given, packager, place, settings)
+    if key is not None:
+        signing.sign(made, key)
+    return made
+
+
+def _to_pack(path: Path) -> Shipped:
+    """What a package is made of; raises InputError for a folder that holds less than a deploy shipped."""
+    artifact, excerpt, origin = shipped(path)
+    if excerpt is None:
+        raise InputError(f"{path}: has no excerpt of test items; give the folder that a deploy wrote")
+    report = listing.report(artifact.path.parent)
+    verdict = artifact.path.parent / "verdict"
+    runtime = origin.get("runtime") or runtime_of(artifact)
+    return Shipped(artifact, excerpt, _sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

@@ -1,11 +1,11 @@
-"""The agent as one file that any Python from 3.10 on runs: a zip of the modules that one request needs."""
+"""Modules as one file that any Python from 3.10 on runs: a zip of the agent, or of another, and what it needs."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgecompress.errors import InputError
@@ -20,8 +20,16 @@ def write(file: Path, modules: Sequence[str]) -> Path:
 
     Raises InputError for a module that is not there.
     """
-    entries = {"__main__.py": MAIN.encode()}
-    for name, path in closure([AGENT, *modules]).items():
+    return pack(file, [AGENT, *modules], MAIN, {})
+
+
+def pack(file: Path, modules: Sequence[str], main: str, data: Mapping[str, bytes]) -> Path:
+    """The modules and what they import of their packages as `file`, which runs the text `main`; `data`: files beside.
+
+    Raises InputError for a module that is not there.
+    """
+    entries = {**data, "__main__.py": main.encode()}
+    for name, path in closure(modules).items():
         inside = name.replace(".", "/")
         package = path.name == "__init__.py"
         # the front door of a whole package would open rooms that were not carried along

@@ -58,6 +58,14 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=28)
 
 
+class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Commands of which one may have two words, though the first alone is one as well: `package verify`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        both = " ".join(values[:2])
+        super().__call__(parser, namespace, [both, *values[2:]] if both in self.choices else values, option_string)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole grammar; the docs and the shell completion are made from it."""
     root = argparse.ArgumentParser(
@@ -71,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=_Help,
     )
     root.add_argument("--version", action="version", version=_version())
-    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True, action=_Commands)
     for add in (
         _add_run_commands,
         _add_analyze,
@@ -318,20 +326,58 @@ def _add_artifact_commands(commands: Any) -> None:
     _add_measuring(profile)
     _add_running(profile)
     _add_require_measured(profile)
-    report = _command(
-        commands, "report", actions.report, "show the report of a deploy", "report dist/x86\nreport dist/x86 --json"
-    )
-    report.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
+    _add_report(commands)
     package = _command(
         commands,
         "package",
         actions.package,
         "wrap a shipped artifact for an app",
-        "package dist/x86\npackage dist/x86 --as tar",
+        "package dist/x86\n"
+        "package dist/android --set version=1.2.0 --sign minisign.key\n"
+        "package dist/arm64 --as tar --out digits.tar.gz",
     )
     package.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
-    package.add_argument("--as", dest="packager", metavar="PACKAGER", help="the packager (default: the target's)")
+    package.add_argument("--as", dest="packager", metavar="PACKAGER", default="", help="default: the target's")
     package.add_argument("--out", type=Path, help="the file it writes (default: beside FOLDER)")
+    package.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="name, version, or an option of the packager; may repeat",
+    )
+    package.add_argument(
+        "--sign", type=Path, metavar="SECRET_KEY_FILE", help="of minisign: writes the signature beside the package"
+    )
+    checked = _command(
+        commands,
+        "package verify",
+        actions.package_verify,
+        "check a package: its structure, hashes and signature, and its model against its golden item",
+        "package verify digits-tar.tar.gz\npackage verify digits-android.zip --key minisign.pub --json",
+    )
+    checked.add_argument("package", type=Path, metavar="FILE", help="what package wrote, or was sent to you")
+    checked.add_argument("--key", metavar="PUBLIC_KEY", help="of minisign: a file, or the key itself")
+
+
+def _add_report(commands: Any) -> None:
+    report = _command(
+        commands,
+        "report",
+        actions.report,
+        "show the report of a deploy, and add what packages measured on other devices",
+        "report dist/x86\nreport dist/x86 --json\nreport dist/android --add pixel8.json pixel8-again.json",
+    )
+    report.add_argument("artifact", type=Path, metavar="FOLDER", help="what a deploy wrote")
+    report.add_argument(
+        "--add",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="the JSON of a package's benchmark: kept in FOLDER/measured, and shown from then on",
+    )
+    _add_store(report)
 
 
 def _add_comparing(commands: Any) -> None:

@@ -190,9 +190,11 @@ def main() -> int:
 
 
 def _plugins(target: str) -> list[ModuleType]:
-    from edgecompress import catalog, routes
+    """What a target runs, and what packs it."""
+    from edgecompress import catalog, registry, routes
 
-    return routes.plugins(catalog.target(target).value)
+    wanted = catalog.target(target).value
+    return [*routes.plugins(wanted), registry.load("packages", wanted.package)]
 
 
 def _named(name: str) -> list[ModuleType]:

@@ -372,6 +372,9 @@ class Traced(Session, Protocol):
 class Runtime(Protocol):
     """`runtimes/NAME.py`: one inference engine and its FORMAT (a kind).
 
+    It may have `OPENS_WITH`: the distributions that `open` needs, the engine first, numpy left out; they have wheels
+    for boards. Without it no board package carries the runtime.
+
     It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
     own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and
     "type" as the format has them, "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "").
@@ -504,13 +507,32 @@ class Pass(Protocol):
 
 
 class Packager(Protocol):
-    """`packages/NAME.py`: wraps what a deploy shipped for an app."""
+    """`packages/NAME.py`: wraps what a deploy shipped for an app. Its templates lie in `packages/templates/NAME/`.
+
+    `Options` is a frozen dataclass, as a technique's. What every package has (the card and the bill of materials at its
+    root, SHA256SUMS, the archive's fixed order and times, signatures) is not its business but `packaging`'s.
+    """
 
     REQUIRES: tuple[str, ...]
-    SUFFIX: str  # of the file it writes
+    EXTRA: str
+    SUFFIX: str  # of the file it becomes: ".zip" or ".tar.gz"
+    FORMATS: tuple[str, ...]  # kinds of artifacts that it wraps
 
-    def pack(self, shipped: Path, out: Path) -> None:
-        """Writes the folder `shipped` to the file `out`, deterministically."""
+    def build(self, contents: Any, root: Path) -> None:
+        """Writes the package's tree into the empty folder `root`; `contents` is a packaging.contents.Contents.
+
+        The same contents give the same bytes. Raises InputError for options that do not do, MissingDependency for a
+        tool that is not there.
+        """
+
+    def payload(self, root: Path, work: Path) -> Path:
+        """Where an opened package has its payload; it may be unpacked into the empty folder `work`.
+
+        Raises InputError for a package that has none.
+        """
+
+    def checks(self, root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Any]:
+        """What only packages of this kind have to keep: a packaging.contents.Check each. Nothing in it is executed."""
 
 
 class Sensor(Protocol):

@@ -76,6 +76,8 @@ description = {description}
 # mean = [0.485, 0.456, 0.406] # then (x - mean) / std, per channel
 # std = [0.229, 0.224, 0.225]
 # layout = "NCHW" # or NHWC
+# # of audio (int16, or real numbers in -1..1), instead of resize, crop and colour, with one mean and one std:
+# spectrogram = {{ rate = 8000, length = 8000, frame = 256, hop = 128, fft = 256, bins = 40, floor = 1e-3 }}
 """
 
 DEVICE = """\

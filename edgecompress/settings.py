@@ -11,11 +11,40 @@ TRAIN = "train"  # one more, read only where something trains
 
 
 @dataclass(frozen=True)
+class Spectrogram:
+    """Audio as ln(max(magnitude, floor)) of its short-time Fourier transform: [samples] -> [frames, bins].
+
+    Frames, window and bands are those of `tf.signal.stft` and `tf.signal.linear_to_mel_weight_matrix`: no padding at
+    the ends, so 1 + (length - frame) / hop frames. Samples are int16 (as fractions of 32768) or real numbers in -1..1.
+    """
+
+    rate: int  # samples per second that clips are recorded at
+    length: int  # samples of a clip: the end is cut off, or zeros are added
+    frame: int  # samples under a window
+    hop: int  # samples from one frame to the next
+    fft: int  # samples of the transform, a power of two: zeros are added to a frame
+    window: Literal["hann"] = "hann"  # the periodic one
+    bins: int | None = None  # mel bands from 0 to rate / 2; left out: every frequency, fft / 2 + 1
+    floor: float = 1e-6  # what smaller magnitudes count as
+
+    def __post_init__(self) -> None:
+        if min(self.rate, self.frame, self.hop, self.bins or 1) < 1 or self.bins == 0:
+            raise ValueError("rate, frame, hop and bins are at least 1")
+        if self.fft < max(self.frame, 2) or self.fft & (self.fft - 1):
+            raise ValueError(f"fft is a power of two, at least the frame of {self.frame} samples")
+        if self.length < self.frame:
+            raise ValueError(f"length is at least one frame, {self.frame} samples")
+        if not 0 < self.floor < float("inf"):
+            raise ValueError("floor is above 0")
+
+
+@dataclass(frozen=True)
 class Preprocess:
     """From raw data to model input, declared once: data, verify and the app package read it.
 
     In this order: resize (shorter side, bilinear), centre crop, colour order, x * scale, (x - mean) / std, layout.
-    Raw images are HWC RGB, uint8; `mean` and `std` are per channel, in the units after `scale`.
+    Raw images are HWC RGB, uint8; `mean` and `std` are per channel, in the units after `scale`. Of audio:
+    spectrogram, x * scale, (x - mean) / std (per bin), layout (as a picture of one channel).
     """
 
     input: str = ""  # the input it applies to; empty: the only one
@@ -26,8 +55,13 @@ class Preprocess:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     layout: Literal["NCHW", "NHWC", ""] = ""  # empty: as it comes
+    spectrogram: Spectrogram | None = None  # for audio
 
     def __post_init__(self) -> None:
+        if self.spectrogram and (self.resize or self.crop or self.colour != "RGB"):
+            raise ValueError("resize, crop and colour are for pictures, spectrogram is for audio; leave one out")
+        if self.spectrogram and self.layout and max(len(self.mean), len(self.std)) > 1:
+            raise ValueError("a spectrogram with a layout has one channel, so one mean and one std; leave layout out")
         if any(s == 0 for s in self.std):
             raise ValueError("std must not be zero")
         for name in ("resize", "crop"):

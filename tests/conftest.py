@@ -12,6 +12,7 @@ from typing import Any
 import adbd
 import pytest
 import sshd
+import swiftlang
 import turns
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,13 +49,50 @@ def _no_valgrind() -> str:
     return f"{' and '.join(missing)} not installed (Debian: apt-get install valgrind util-linux)" if missing else ""
 
 
+def _no_jdk() -> str:
+    missing = [name for name in ("javac", "java") if not shutil.which(name)]
+    return f"{' and '.join(missing)} not installed (Debian: apt-get install openjdk-17-jdk-headless)" if missing else ""
+
+
+def _no_android() -> str:
+    framework = Path("/usr/share/android-framework-res/framework-res.apk")
+    missing = [name for name in ("aapt2", "zipalign", "apksigner") if not shutil.which(name)]
+    missing += [] if framework.is_file() else [framework.name]
+    packages = "aapt zipalign apksigner android-framework-res"
+    return f"{' and '.join(missing)} not installed (Debian: apt-get install {packages})" if missing else ""
+
+
+def _no_node() -> str:
+    return "" if shutil.which("node") else "node not installed (Debian: apt-get install nodejs)"
+
+
+@functools.cache
+def _no_ortweb() -> str:
+    """As with the emulated machine: fetched where CI promises it, and nowhere else for a test."""
+    from edgecompress.errors import EdgeError
+    from edgecompress.packages import _web_ort
+
+    if not _web_ort.cached() and "ortweb" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
+        try:
+            _web_ort.files()
+        except EdgeError as error:
+            return str(error)
+    command = "edgecompress package FOLDER --as web"
+    return "" if _web_ort.cached() else f"no ONNX Runtime Web in the cache: `{command}` fetches it"
+
+
 NEEDS: dict[str, Callable[[], str]] = {
     "shared": _no_shared,
     "qemu": _no_qemu,
     "valgrind": _no_valgrind,
     "browser": _no_browser,
+    "ortweb": _no_ortweb,
+    "jdk": _no_jdk,
+    "android": _no_android,
+    "node": _no_node,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
+    "swift": swiftlang.unavailable,
 }
 
 

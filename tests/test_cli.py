@@ -69,7 +69,8 @@ def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...
     for line in examples:
         words = list(itertools.takewhile(lambda word: word != ">", shlex.split(line)))
         assert words[0] == "edgecompress"
-        assert words[1 : 1 + len(command)] == list(command)
+        own = " ".join(command).split()  # `package verify` is one command of two words
+        assert words[1 : 1 + len(own)] == own
         cli.parser().parse_args(words[1:])
 
 
@@ -182,23 +183,32 @@ def test_the_options_of_a_technique_are_shown_with_their_defaults(capsys: Told) 
 # --------------------------------------------------------------------------- init
 
 
-def uncommented(text: str) -> str:
-    """The file with every key that is commented out put in."""
+def uncommented(text: str, without: tuple[str, ...] = ()) -> str:
+    """The file with every key that is commented out put in, but for those `without`."""
     lines = []
     for line in text.splitlines():
         key = line.removeprefix("# ")
         is_key = key != line and (key.startswith("[") or " = " in key.split("#")[0])
+        is_key = is_key and key.split(" ")[0] not in without
         lines.append(key if is_key else line)
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("kind", ["target", "source", "device", "profile"])
-def test_init_writes_a_file_that_is_valid_as_it_is_and_with_every_key_put_in(kind: str, folder: Path) -> None:
+PICTURES = ("resize", "crop", "colour", "mean", "std")  # what audio has not
+
+
+@pytest.mark.parametrize(
+    ("kind", "without"),
+    [("target", ()), ("source", ("spectrogram",)), ("source", PICTURES), ("device", ()), ("profile", ())],
+)
+def test_init_writes_a_file_that_is_valid_as_it_is_and_with_every_key_put_in(
+    kind: str, without: tuple[str, ...], folder: Path
+) -> None:
     assert run("init", "mine", "--kind", kind) == 0
     file = folder / "mine.toml" if kind == "source" else folder / f"{kind}s" / "mine.toml"
     shape = {"source": settings.Source, **{k.removesuffix("s"): v for k, v in catalog.KINDS.items()}}[kind]
     config.build(shape, config.read_toml(file), str(file))
-    file.write_text(uncommented(file.read_text()))
+    file.write_text(uncommented(file.read_text(), without))
     config.build(shape, config.read_toml(file), str(file))
 
 

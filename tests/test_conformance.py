@@ -60,6 +60,18 @@ def test_a_transport_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_transport(name, tmp_path)
 
 
+TOOLS = {"android": pytest.mark.jdk, "web": pytest.mark.ortweb}  # that a packager needs besides libraries
+PACKAGERS = [
+    pytest.param(n, marks=[pytest.mark.slow, *([TOOLS[n]] if n in TOOLS else ())]) for n in registry.names("packages")
+]
+
+
+@pytest.mark.parametrize("name", PACKAGERS)
+def test_a_packager_conforms(name: str, tmp_path: Path) -> None:
+    need("packages", name)
+    conformance.check_packager(name, tmp_path)
+
+
 @pytest.mark.parametrize("name", catalog.names("targets"))
 def test_a_target_conforms(name: str) -> None:
     conformance.check_target(catalog.path_of("targets", name))

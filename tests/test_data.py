@@ -365,6 +365,41 @@ def test_images_of_different_sizes_need_preprocessing(tmp_path: Path) -> None:
     assert found.facts["preprocess"]["resize"] == 4
 
 
+RAW = Preprocess(resize=4, crop=4, scale=1 / 255, layout="NCHW")
+
+
+def agrees(found: Artifact) -> bool:
+    """Whether the raw item, preprocessed, is the first test item."""
+    raw = np.load(found.path / "raw" / "input.npy")
+    made = preprocess.numbers(preprocess.geometry(raw, RAW)[None], RAW)
+    return raw.dtype == np.uint8 and bool((made == read(found, "test", "input")[:1]).all())
+
+
+@pytest.mark.parametrize("splits", [("",), ("calibrate", "select", "test"), ("calibrate",), ("calibrate", "test")])
+def test_the_first_test_item_is_kept_as_it_came(tmp_path: Path, splits: tuple[str, ...]) -> None:
+    for split in splits:
+        for i in range(9):
+            picture(tmp_path / "set" / split / "cat" / f"{i}.png", i + 10 * len(split), (8 + i, 6))
+    for name, limit in (("all", None), ("some", 2)):
+        found = run(tmp_path / name, str(tmp_path / "set"), preprocess=RAW, samples=limit, seed=3)
+        assert agrees(found), name
+
+
+def test_nothing_is_kept_where_nothing_is_preprocessed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.arange(40))
+    assert not (run(tmp_path, str(tmp_path / "set.npz")).path / "raw").exists()
+
+
+def test_data_that_gives_another_item_when_it_is_read_again_keeps_none(
+    tmp_path: Path, factory: Callable[[Fn], str]
+) -> None:
+    drawn = np.random.default_rng(0)
+    noise = factory(lambda split: (drawn.integers(0, 256, (6, 6, 3)).astype(np.uint8) for _ in range(4)))
+    assert not (run(tmp_path, noise, preprocess=RAW).path / "raw").exists()
+    steady = factory(lambda split: iter([np.full((6, 6, 3), i, np.uint8) for i in range(4)]))
+    assert agrees(run(tmp_path / "steady", steady, preprocess=RAW))
+
+
 def test_preprocessing_applies_in_its_stated_order() -> None:
     raw = np.arange(2 * 2 * 3, dtype=np.uint8).reshape(2, 2, 3)
     declared = Preprocess(colour="BGR", scale=2.0, mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), layout="NCHW")
@@ -380,7 +415,8 @@ def test_resize_and_crop_are_pillows(height: int, width: int, size: int) -> None
     found = preprocess.geometry(raw, Preprocess(resize=size, crop=size))
     short = min(height, width)
     shape = (int(size * width / short), int(size * height / short))
-    whole = np.asarray(Image.fromarray(raw).resize(shape, Image.Resampling.BILINEAR)) if short != size else raw
+    rows = Image.fromarray(raw).resize((shape[0], height), Image.Resampling.BILINEAR)
+    whole = np.asarray(rows.resize(shape, Image.Resampling.BILINEAR)) if short != size else raw
     top, left = round((shape[1] - size) / 2), round((shape[0] - size) / 2)
     assert np.array_equal(found, whole[top : top + size, left : left + size])
 

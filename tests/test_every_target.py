@@ -17,7 +17,7 @@ from edgecompress.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "vector-avx512", "x86")
+TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "vector-avx512", "web", "x86")
 EMULATED = {"vector-neon", "vector-sve"}  # in test_vector_targets.py
 BRIEF = {target: {"variant.pruned-int8.finetune.epochs": 2} for target in ("ethos-u55", "vector-avx512")}
 SHARED = ("data", "source", "golden", "excerpt", "trace", "export-onnx")

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from edgecompress import config, settings
+from edgecompress.stages import preprocess
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("resnet20", "textgenrnn", "mobilenetv2")
+NAMES = ("resnet20", "textgenrnn", "mobilenetv2", "fsdd")
 shared = pytest.mark.shared
 slow = pytest.mark.slow
 
@@ -71,6 +72,21 @@ def test_mobilenetv2_is_right_on_86_percent_of_its_500_images() -> None:
     items = [*module.data("calibrate"), *module.data("test")]
     assert len(items) == 500
     assert right("mobilenetv2", items).mean() == pytest.approx(0.860, abs=0.004)
+
+
+@shared
+@slow
+def test_fsdd_is_right_on_299_of_its_300_test_clips() -> None:
+    import torch
+
+    declared = source("fsdd").preprocess
+    assert declared is not None
+    clips, labels = zip(*net("fsdd").data("test"), strict=True)
+    x = preprocess.numbers(np.stack([preprocess.geometry(clip, declared) for clip in clips]), declared)
+    with torch.no_grad():
+        found = net("fsdd").build()(torch.from_numpy(x)).argmax(1).numpy()
+    assert len(labels) == 300
+    assert (found == np.array(labels)).sum() == 299
 
 
 @shared

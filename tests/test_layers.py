@@ -20,7 +20,7 @@ LEVELS = (
     "errors lifeline machine openvino_ir statistic storage",
     "config emulated gate settings mil",
     "model",
-    "registry sketch tensors tflite_file",
+    "registry sketch spectrogram tensors tflite_file",
     "costs envs estimate",
     "agent",
     "bundle",
@@ -32,8 +32,8 @@ LEVELS = (
     "data trace",  # from here on: what workers run
     "golden",
     "agree excerpt measure report verify",
-    "analyze comparison diagnose look",
-    "stored",
+    "analyze comparison diagnose look measured",
+    "elsewhere stored",
     "catalog store race zoo",
     "count fit",
     "job turns worker",
@@ -43,8 +43,11 @@ LEVELS = (
     "block guard",
     "plan",
     "run doctor history scaffold",
-    "api listing probe conformance",
-    "analysis compare findings staircase",
+    "listing packaging",
+    "board",
+    "api probe",
+    "conformance",
+    "analysis compare findings reporting staircase",
     "compare_page",
     "console",
     "actions",
@@ -52,8 +55,8 @@ LEVELS = (
 )
 UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
 PLUGINS_MAY = {
-    *("costs", "emulated", "errors", "lifeline", "machine", "mil", "model"),
-    *("openvino_ir", "statistic", "tensors", "tflite_file", "torch_edits", "torch_net", "usercode"),
+    *("board", "costs", "emulated", "errors", "lifeline", "machine", "mil", "model"),
+    *("openvino_ir", "packaging", "statistic", "tensors", "tflite_file", "torch_edits", "torch_net", "usercode"),
 }
 FOLDERS = {
     "edgecompress",

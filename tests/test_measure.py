@@ -77,7 +77,7 @@ def test_of_very_many_latencies_every_kth_is_kept_and_says_so(tmp_path, monkeypa
 
 
 def test_percentiles_only_where_the_runs_hold_them():
-    few, many = measure._numbers([1.0] * 58), measure._numbers([1.0] * 299)
+    few, many = measure.in_numbers([1.0] * 58), measure.in_numbers([1.0] * 299)
     assert (few["p90_ms"], few["p95_ms"], few["p99_ms"]) == (1.0, None, None)
     assert many["p99_ms"] == 1.0
 

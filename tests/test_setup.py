@@ -61,14 +61,15 @@ def test_each_way_to_bring_an_accelerator_is_seen(package: str) -> None:
     assert "brings" in setup.cuda_in(report)
 
 
-def test_extras_of_the_x86_target_are_its_runtimes_and_torch() -> None:
-    assert setup.target_extras("x86", sys.executable) == ("executorch", "litert", "onnx", "openvino", "torch")
+def test_extras_of_the_x86_target_are_its_runtimes_torch_and_what_packs_it() -> None:
+    found = setup.target_extras("x86", sys.executable)
+    assert found == ("executorch", "litert", "onnx", "openvino", "package", "torch")
 
 
 def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; sys.exit(envs.main())"
     told = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT), "x86"], capture_output=True, text=True)
-    assert (told.returncode, told.stdout.strip()) == (0, "executorch,litert,onnx,openvino,torch"), told.stderr
+    assert (told.returncode, told.stdout.strip()) == (0, "executorch,litert,onnx,openvino,package,torch"), told.stderr
 
 
 def test_an_unknown_target_ends_the_setup_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +130,7 @@ def test_this_environment_has_no_cuda_package_unless_its_torch_is_a_gpu_build() 
     assert not gpu_builds or setup.read_state(Path(sys.prefix) / "edgecompress-setup.json").torch == "gpu"
 
 
-def test_a_target_that_no_torch_net_reaches_is_asked_for_its_own_kind(tmp_path: Path) -> None:
+def test_a_target_that_no_torch_net_reaches_is_asked_for_what_packs_it(tmp_path: Path) -> None:
     target = tmp_path / "null.toml"
     target.write_text('description = "n"\nruntime = "null"\n[[variant]]\nname = "plain"\n')
-    assert setup.target_extras(str(target), sys.executable) == ()
+    assert setup.target_extras(str(target), sys.executable) == ("package",)

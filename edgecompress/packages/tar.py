@@ -1,29 +1,137 @@
-"""A tar for Linux boards: what a deploy shipped, byte for byte the same whenever it is packed."""
+"""A tar for Linux boards: the model, one file that runs it, its wheels, a script that installs, a service that serves.
+
+options: `platform` (linux-aarch64, linux-x86_64; empty: the target's), `python` ("3.11", or several: "3.11,3.13"),
+`wheels` (false: a small package, pinned by version alone; the board fetches them), `port` of the service.
+"""
 
 from __future__ import annotations
 
-import gzip
-import tarfile
+import fnmatch
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-REQUIRES: tuple[str, ...] = ()
-EXTRA = ""
+from edgecompress.board import carried
+from edgecompress.board.model import PAYLOAD
+from edgecompress.errors import InputError
+from edgecompress.packages import _tar_checks, _tar_wheels
+from edgecompress.packaging.contents import CARD, Check, Contents
+from edgecompress.packaging.templates import render
+
+REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+EXTRA = "package"
 SUFFIX = ".tar.gz"
+FORMATS: tuple[str, ...] = ()  # any; what no board's wheel runs comes without a runner, and the README says so
+PYTHON = re.compile(r"3\.[1-9][0-9]")
+PORTS = range(1024, 65536)  # those that need no root
+MEMORY_MIB, TIMES = 512, 8  # what the service may take: so much, and so many times the model
+STEP_MIB = 64
 
 
-def pack(shipped: Path, out: Path) -> None:
-    """Writes the folder that a deploy shipped to `out`: sorted entries, no times, no owners."""
-    with (
-        out.open("wb") as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for file in sorted(p for p in shipped.rglob("*") if p.is_file()):
-            _add(tar, file, f"{shipped.name}/{file.relative_to(shipped).as_posix()}")
+@dataclass(frozen=True)
+class Options:
+    """What the board is."""
+
+    platform: str = ""
+    python: str = "3.11"
+    wheels: bool = True
+    port: int = 8000
+
+    def __post_init__(self) -> None:
+        if self.platform and self.platform not in _tar_wheels.MACHINES:
+            raise ValueError(f"platform '{self.platform}': one of {', '.join(_tar_wheels.MACHINES)}")
+        if bad := [version for version in self.pythons if not PYTHON.fullmatch(version)]:
+            raise ValueError(f"python '{bad[0]}': write 3.11, or several as 3.11,3.13")
+        if self.port not in PORTS:
+            raise ValueError(f"port {self.port}: {PORTS.start} to {PORTS.stop - 1}")
+
+    @property
+    def pythons(self) -> list[str]:
+        """Each minor version, in order, once."""
+        return sorted({version.strip() for version in self.python.split(",")})
 
 
-def _add(tar: tarfile.TarFile, file: Path, name: str) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = file.stat().st_size, 0o644
-    with file.open("rb") as content:
-        tar.addfile(info, content)
+def build(contents: Contents, root: Path) -> None:
+    """The payload; where a board's wheel runs it, the runner and all that installs it."""
+    options: Options = contents.options or Options()
+    shutil.copytree(contents.payload, root / PAYLOAD)
+    needed = carried.opens_with(contents.runtime)
+    if needed is None:
+        render("tar", root, {"card": contents.card}, {"README.md": "README-bare.md.j2"})
+        return
+    carried.write(root / "run.pyz", contents.runtime, (contents.payload / CARD).read_bytes())
+    platform = _platform(contents, options)
+    image = contents.card["preprocess"] is not None and not contents.card["preprocess"]["spectrogram"]
+    pins = _tar_wheels.pinned(contents.card, needed, image)
+    carried_wheels = _put_wheels(root, pins, platform, options)
+    values = {
+        "card": contents.card,
+        "slug": contents.names.slug,
+        "machine": _tar_wheels.MACHINES[platform],
+        "pythons": options.pythons,
+        "glibc": _tar_wheels.glibc(carried_wheels),
+        "wheels": options.wheels,
+        "pip": _tar_wheels.PINS["pip"],
+        "port": options.port,
+        "memory": _memory_mib(contents.card),
+        "picture": image,
+    }
+    service = f"{contents.names.slug}.service"
+    files = {"README.md": "README.md.j2", "install.sh": "install.sh.j2", "run": "run", service: "service.j2"}
+    render("tar", root, values, files)
+    for name in ("install.sh", "run"):
+        (root / name).chmod(0o755)
+
+
+def _platform(contents: Contents, options: Options) -> str:
+    """The one asked for, else the first that the target is for. Raises InputError for a target of other machines."""
+    patterns = contents.platforms or ("*",)
+    found = [p for p in _tar_wheels.MACHINES if any(fnmatch.fnmatchcase(p, pattern) for pattern in patterns)]
+    if not options.platform and not found:
+        raise InputError(
+            f"packager 'tar': the target is for {', '.join(patterns)}; for a Linux board --set platform=linux-aarch64"
+        )
+    return options.platform or found[0]
+
+
+def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) -> list[str]:
+    """requirements.txt and, unless the package is to be small, the wheels; returns their names."""
+    if not options.wheels:
+        (root / "requirements.txt").write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
+        return []
+    found = {pin: [_tar_wheels.fetched(pin, platform, python) for python in options.pythons] for pin in pins}
+    pip = _tar_wheels.fetched(f"pip=={_tar_wheels.PINS['pip']}", platform, options.pythons[0])
+    (root / "wheels").mkdir()
+    for file in {file for files in (*found.values(), [pip]) for file in files}:
+        shutil.copyfile(file, root / "wheels" / file.name)
+    (root / "requirements.txt").write_text(_tar_wheels.requirements(found), encoding="utf-8")
+    return sorted(file.name for file in (root / "wheels").iterdir())
+
+
+def _memory_mib(card: Mapping[str, Any]) -> int:
+    """What the service may take at most."""
+    model = sum(file["bytes"] for file in card["model"]["files"])
+    steps: int = -(-(MEMORY_MIB + TIMES * model // 2**20) // STEP_MIB)
+    return steps * STEP_MIB
+
+
+def payload(root: Path, work: Path) -> Path:
+    """It lies as it is."""
+    return root / PAYLOAD
+
+
+def purl(card: Mapping[str, Any]) -> str:
+    """The engine as the bill of materials names it; nothing where none is installed on boards."""
+    needed, version = carried.opens_with(card["runtime"]["name"]), card["runtime"]["version"]
+    return f"pkg:pypi/{needed[0]}@{version}" if needed and version else ""
+
+
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+    """The runner, the scripts, the service, the requirements. Nothing is executed."""
+    if not (root / "run.pyz").is_file():
+        yield Check("runner", "skipped", "the package has none: no wheel for boards runs this format")
+        return
+    yield from _tar_checks.checks(root, card, work)

@@ -13,6 +13,7 @@ from edgecompress.model import Artifact, Request, TensorSpec
 from edgecompress.runtimes import _tflite, _tflite_taps
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
+OPENS_WITH = ("ai-edge-litert",)
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "litert"
 FORMAT = "tflite"

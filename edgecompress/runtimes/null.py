@@ -23,6 +23,7 @@ from edgecompress.errors import InputError
 from edgecompress.model import Artifact, Request, TensorSpec
 
 REQUIRES = ("numpy",)
+OPENS_WITH: tuple[str, ...] = ()
 EXTRA = ""
 FORMAT = "null"
 READS: tuple[str, ...] = ()

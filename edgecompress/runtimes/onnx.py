@@ -14,6 +14,7 @@ from edgecompress.runtimes import _onnx_taps, _savedmodel
 from edgecompress.runtimes._onnx_session import CPU, OnnxSession, options
 
 REQUIRES = ("onnx", "onnxruntime", "onnxscript")
+OPENS_WITH = ("onnxruntime",)
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "onnx"
 FORMAT = "onnx"

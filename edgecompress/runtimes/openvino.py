@@ -11,6 +11,7 @@ from edgecompress.model import Artifact, Request, TensorSpec
 from edgecompress.runtimes import _openvino_taps
 
 REQUIRES = ("openvino",)
+OPENS_WITH = ("openvino",)
 IMPORTS = ("openvino",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "openvino"
 FORMAT = "openvino"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+RAW = "raw"  # the folder of the first test item as the user gave it
 SHARES = {"calibrate": 1, "select": 1, "test": 2}  # of a set that is split by seed
 LENDERS = {"calibrate": ("select", "test"), "select": ("calibrate", "test"), "test": ("select", "calibrate")}
 
@@ -31,7 +32,8 @@ LENDERS = {"calibrate": ("select", "test"), "select": ("calibrate", "test"), "te
 def run(request: Request) -> Artifact:
     """The stage: {} -> "samples"; for random data, {"source": a model that states its inputs}.
 
-    options: "source" (the table of settings.Source), "samples" (at most so many per split).
+    options: "source" (the table of settings.Source), "samples" (at most so many per split). Where [preprocess] is
+    declared, raw/INPUT.npy is the first test item as it came.
     Raises InputError for data that cannot be read, is not finite, has labels below zero, or items of different shapes.
     """
     source = config.build(Source, request.options["source"], "source")
@@ -42,6 +44,7 @@ def run(request: Request) -> Artifact:
             f"{source.data}: no items for any of {', '.join(SPLITS)} (a function returned None for each); give it one"
         )
     writers: dict[str, tensors.Appender] = {}
+    first = 0  # of the test items, in the set that they came from
     groups = _groups(feed.sets)
     for index, (given, splits) in enumerate(groups.items()):
         request.progress(index / len(groups), f"{given or 'data'}: reading")
@@ -49,7 +52,10 @@ def run(request: Request) -> Artifact:
         if splits == (given,):
             writers[given] = _write(request.out / given, _named(items, given), source.preprocess)
         else:
-            writers |= _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
+            found, begins = _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
+            writers |= found
+            first = begins.get("test", first)
+    _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
     facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
     return Artifact(request.out, "samples", inputs=_specs(writers, source.preprocess), facts=facts).write()
 
@@ -120,22 +126,25 @@ def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> ten
 
 def _divided(
     whole: tensors.Appender, splits: tuple[str, ...], seed: int, limit: int | None
-) -> dict[str, tensors.Appender]:
-    """Cuts a written set into disjoint splits by a seeded permutation, in SHARES; the set is then removed."""
+) -> tuple[dict[str, tensors.Appender], dict[str, int]]:
+    """Cuts a written set into disjoint splits by a seeded permutation, in SHARES; the set is then removed.
+
+    Also where in the set the first item of each split was.
+    """
     import numpy as np
 
     if whole.count < len(splits):
         raise InputError(f"data: {whole.count} items cannot be split into {', '.join(splits)}; give more of them")
     order = np.random.default_rng(seed).permutation(whole.count)
-    total, begin, found = sum(SHARES[s] for s in splits), 0, {}
+    total, begin, found, firsts = sum(SHARES[s] for s in splits), 0, {}, {}
     for rest, split in zip(range(len(splits) - 1, -1, -1), splits, strict=True):
         fair = max(1, whole.count * SHARES[split] // total)
         end = whole.count if rest == 0 else min(begin + fair, whole.count - rest)
         chosen = np.sort(order[begin:end][:limit])
         found[split] = _copied(whole, chosen, whole.folder.parent / split)
-        begin = end
+        begin, firsts[split] = end, int(chosen[0])
     shutil.rmtree(whole.folder)
-    return found
+    return found, firsts
 
 
 def _copied(whole: tensors.Appender, index: Array, folder: Path) -> tensors.Appender:
@@ -148,6 +157,28 @@ def _copied(whole: tensors.Appender, index: Array, folder: Path) -> tensors.Appe
         writer.append({name: array[chosen] for name, array in maps.items()})
     writer.close()
     return writer
+
+
+# --------------------------------------------------------------------------- the first test item, as it came
+
+
+def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]], index: int) -> None:
+    """Writes raw/INPUT.npy where [preprocess] is declared: an item of a given set, which is read again for it.
+
+    Apps check their own preprocessing against it. Nothing is kept where the data gives another item by now.
+    """
+    import numpy as np
+
+    if (declared := source.preprocess) is None:
+        return
+    limit = request.options.get("samples")
+    items = feeds.feed(source, request).sets[group[0]](None if limit is None else limit * len(group[1]))
+    for inputs, _ in islice(items, index, index + 1):
+        target = _target(declared, list(inputs))
+        again = _chunk([(inputs, None)], declared, ("test", index))[target]
+        kept = np.load(request.out / "test" / f"{target}.npy", mmap_mode="r", allow_pickle=False)[:1]
+        if again.dtype == kept.dtype and np.array_equal(again, kept):
+            tensors.write_split(request.out / RAW, {target: np.asarray(inputs[target])})
 
 
 # --------------------------------------------------------------------------- items to disk

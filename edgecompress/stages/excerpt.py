@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 
 from edgecompress import tensors
@@ -9,15 +10,18 @@ from edgecompress.model import Artifact, Request, TensorSpec
 
 REQUIRES = ("numpy",)
 SPLIT = "test"
+RAW = "raw"  # the folder of the first item as it came, where it is preprocessed
 EXPECTED = "golden"  # the folder of the outputs, beside the split's
 
 
 def run(request: Request) -> Artifact:
-    """The first options["items"] items of the test split: SPLIT/INPUT.npy and golden/OUTPUT.npy."""
+    """The first options["items"] items of the test split: SPLIT/INPUT.npy and golden/OUTPUT.npy; raw/INPUT.npy."""
     samples, golden = request.inputs["samples"], request.inputs["golden"]
     items = int(request.options["items"])
     tensors.write_split(request.out / SPLIT, _first(samples, samples.inputs, items))
     tensors.write_split(request.out / EXPECTED, _first(golden, golden.outputs, items))
+    if (samples.path / RAW).is_dir():
+        shutil.copytree(samples.path / RAW, request.out / RAW)
     facts = {"splits": {SPLIT: min(items, tensors.count(samples, SPLIT))}}
     return Artifact(request.out, "excerpt", samples.inputs, golden.outputs, facts).write()
 

@@ -137,7 +137,7 @@ def _session(bench: Bench, variant: str) -> tuple[dict[str, Any], dict[str, Any]
         latencies_ms = _latencies_ms(Path(scratch) / agent.LATENCIES)
     environment = answer.pop("environment")
     _keep(bench.request.out / f"{variant}.json", latencies_ms, answer)
-    numbers = {**_numbers(latencies_ms), **{k: v for k, v in answer.items() if k != "warmup_blocks_ms"}}
+    numbers = {**in_numbers(latencies_ms), **{k: v for k, v in answer.items() if k != "warmup_blocks_ms"}}
     numbers["memory"] = {"artifact_bytes": bench.request.inputs[variant].size_bytes, **answer["memory"]}
     numbers["items_per_s"] = answer["batch"] * answer["n"] / answer["window_s"]
     return {**numbers, "flags": _flags(numbers)}, environment
@@ -156,7 +156,7 @@ def _keep(file: Path, latencies_ms: Sequence[float], answer: Mapping[str, Any]) 
     file.write_text(json.dumps(raw, allow_nan=False), encoding="utf-8")
 
 
-def _numbers(latencies_ms: Sequence[float]) -> dict[str, Any]:
+def in_numbers(latencies_ms: Sequence[float]) -> dict[str, Any]:
     """Statistics over every run; a percentile only where there are runs enough to hold it."""
     tails = {
         f"p{p}_ms": statistic.percentile(latencies_ms, p) if len(latencies_ms) >= enough else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.errors import InputError, MissingDependency
 from edgecompress.settings import Preprocess
+from edgecompress.stages.spectrogram import spectrogram
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +26,14 @@ def geometry(raw: Array, declared: Preprocess) -> Array:
     """Resize, crop and colour order of one raw item: [H, W], [H, W, 1] or [H, W, 3] -> [h, w, channels].
 
     The shorter side is resized as torchvision does it (the longer one rounded down), bilinear with antialiasing;
-    the crop is about the centre. Anything but an image is returned as it is. Raises InputError.
+    the crop is about the centre. Audio becomes its spectrogram, [frames, bins], or [frames, bins, 1] where a layout is
+    declared. Anything else is returned as it is. Raises InputError.
     """
     import numpy as np
 
+    if declared.spectrogram:
+        found = spectrogram(raw, declared.spectrogram)
+        return found[:, :, None] if declared.layout else found
     if not is_image(declared):
         return raw
     image = raw[:, :, None] if raw.ndim == 2 else raw
@@ -75,9 +80,9 @@ def _resized(image: Array, size: int) -> Array:
     if short == size:
         return image
     shape = (int(size * width / short), int(size * height / short))
-    resized = pillow.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).resize(
-        shape, pillow.Resampling.BILINEAR
-    )
+    resized = pillow.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    for step in ((shape[0], height), shape):  # rows first: Pillow 13 chooses an order, and 8 bits are rounded between
+        resized = resized.resize(step, pillow.Resampling.BILINEAR)
     return np.asarray(resized).reshape(shape[1], shape[0], image.shape[2])
 
 

@@ -49,6 +49,7 @@ def report(request: Request) -> Report:
         "passes": passes.table(inputs),
         "variants": variants.table(request),
         "fits": fits.of_options(options),
+        "elsewhere": list(options.get("elsewhere") or ()),
     }
     found["ladders"] = ladders.of_options(options, found["variants"])
     roofs = passes.answers(found, "roofline")

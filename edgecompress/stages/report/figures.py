@@ -10,6 +10,7 @@ from edgecompress.stages.report import (
     compression,
     counts,
     deltas,
+    elsewhere,
     fits,
     gains,
     ladders,
@@ -59,7 +60,7 @@ NOT_RANKED = {"latency": "not raced", COUNTED: "not counted", CYCLES: "not estim
 def every(report: Report) -> list[Figure]:
     """All figures, in the order of the page."""
     own: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators)
-    others = (counts.figure, roofline.figure, power.energy, power.traces)
+    others = (counts.figure, roofline.figure, power.energy, power.traces, elsewhere.figure)
     smaller = (compression.figure, gains.figure, fits.figure, training.figure, ladders.figure)
     return [
         *(make(report) for make in (*own, *smaller, *others)),

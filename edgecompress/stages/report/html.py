@@ -10,6 +10,7 @@ from edgecompress.stages.report import (
     compression,
     counts,
     deltas,
+    elsewhere,
     estimates,
     figures,
     fits,
@@ -168,6 +169,7 @@ def _sections(report: Report) -> list[Raw]:
             *_tradeoffs(report, fig),
             *_folded(report, tables.sensors),
         ),
+        *_elsewhere(report, fig),
         tag("div", _data(report), _environment(report), class_="columns"),
         section("How it was made", *_making(report, rows)),
     ]
@@ -213,17 +215,25 @@ PASSES: tuple[tuple[str, str, str, tuple[Callable[[Report], Table], ...]], ...] 
     ("throughput", "Throughput by batch", "throughput", (pass_tables.throughput,)),
     ("cold", "From a cold start", "cold", (pass_tables.cold,)),
 )
-ELSEWHERE = ("memory", "roofline")  # passes whose figures stand in the sections of what they look at
+IN_OTHERS = ("memory", "roofline")  # passes whose figures stand in the sections of what they look at
 
 
 def _passes(report: Report, fig: Any) -> Iterator[Raw]:
     """A section for each pass that ran; of one that nobody here knows, its own words."""
     known_ = {name: (title, figure, makers) for name, title, figure, makers in PASSES}
-    for name in (look["pass"] for look in report["passes"] if look["pass"] not in ELSEWHERE):
+    for name in (look["pass"] for look in report["passes"] if look["pass"] not in IN_OTHERS):
         title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: pass_tables.said(r, name),)))
         first, *rest = (make(report) for make in makers)
         more = [_more(table.title, as_table(report, table)) for table in rest if table.rows]
         yield section(title, as_table(report, first), *([fig(figure)] if figure else []), *more)
+
+
+def _elsewhere(report: Report, fig: Any) -> Iterator[Raw]:
+    """Where packages' benchmarks ran."""
+    if elsewhere.rows(report):
+        first = as_table(report, elsewhere.table(report))
+        more = (part for make in (elsewhere.places, elsewhere.sessions) for part in _folded(report, make))
+        yield section(elsewhere.TITLE, first, fig("elsewhere"), *more)
 
 
 def _tradeoffs(report: Report, fig: Any) -> list[Raw]:

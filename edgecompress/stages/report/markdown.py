@@ -9,6 +9,7 @@ from typing import Any
 from edgecompress.stages.report import (
     compression,
     counts,
+    elsewhere,
     estimates,
     fits,
     gains,
@@ -35,6 +36,8 @@ MEASURED = (
     tables.energy,
     power.table,
     tables.sensors,
+    elsewhere.table,
+    elsewhere.places,
 )
 COMPRESSED = (
     gains.table,
@@ -72,6 +75,7 @@ PROOF = (
     estimates.left,
     tables.operators,
     tables.sessions,
+    elsewhere.sessions,
 )
 REST = (
     tables.configuration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.stages.report import estimates, fits, gains, ladders, pass_tables, tables
+from edgecompress.stages.report import elsewhere, estimates, fits, gains, ladders, pass_tables, tables
 from edgecompress.stages.report.numbers import cleaned
 from edgecompress.stages.report.tables import Table
 
@@ -27,7 +27,7 @@ def render(report: Mapping[str, Any]) -> Group:
     if len(clean["variants"]) > 1 or not parts:
         parts += ["", _table(tables.variants(clean), {})]
     own = (estimates.table, gains.table, fits.table, ladders.table, ladders.rungs, tables.slow, pass_tables.said)
-    more = (make(clean) for make in own)
+    more = (make(clean) for make in (*own, elsewhere.table, elsewhere.places))
     for table in (table for table in more if table.rows):
         parts += ["", _table(table, {})]
     return Group(*parts, *_notes(clean), _verdict(clean))

@@ -92,14 +92,14 @@ def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
 def _numbers(request: Request, name: str, sessions: Sequence[Session], reason: str) -> dict[str, Number]:
     artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
     why = _unmeasured(sessions, reason) if "count" not in request.inputs else reason or NOT_TIMED
-    latency = _latency(sessions, why)
+    took = latency(sessions, why)
     return {
-        "latency": latency,
-        **_percentiles(sessions, why),
+        "latency": took,
+        **percentiles(sessions, why),
         COUNTED: _instructions(request, name, reason),
         **estimates.numbers(artifact),
-        "throughput": _throughput(latency, request.context.batch),
-        **{metric: _median(sessions, metric, (key, unit), why) for metric, key, unit in PER_SESSION},
+        "throughput": throughput(took, request.context.batch),
+        **{metric: median(sessions, metric, (key, unit), why) for metric, key, unit in PER_SESSION},
         "accuracy": _accuracy(verdict, reason),
         **_memory(artifact, sessions, why),
         **_energy(request.inputs.get("energy"), name, why),
@@ -112,7 +112,7 @@ def _unmeasured(sessions: Sequence[Session], reason: str) -> str:
     return f"crashed: {crashed[0]}" if crashed else reason or "no round measured it"
 
 
-def _median(sessions: Sequence[Session], metric: str, what: tuple[str, str], why: str) -> Number:
+def median(sessions: Sequence[Session], metric: str, what: tuple[str, str], why: str) -> Number:
     """The median over the sessions with its interval; `what` is the key in a session, and the unit."""
     each = list(values(sessions, what[0]).values())
     if not each:
@@ -120,8 +120,9 @@ def _median(sessions: Sequence[Session], metric: str, what: tuple[str, str], why
     return number(metric, statistics.median(each), what[1], n=len(each), source=CLOCK, **bounds(each))
 
 
-def _latency(sessions: Sequence[Session], why: str) -> Number:
-    return _median(sessions, "latency", ("median_ms", "ms"), why)
+def latency(sessions: Sequence[Session], why: str) -> Number:
+    """The headline: the median of the session medians."""
+    return median(sessions, "latency", ("median_ms", "ms"), why)
 
 
 def _instructions(request: Request, name: str, reason: str) -> Number:
@@ -131,22 +132,23 @@ def _instructions(request: Request, name: str, reason: str) -> Number:
     return counts.total(counts.of_variant(count, name), stand_in, f"crashed: {crashed}" if crashed else reason)
 
 
-def _percentiles(sessions: Sequence[Session], why: str) -> dict[str, Number]:
+def percentiles(sessions: Sequence[Session], why: str) -> dict[str, Number]:
     """The median of the sessions' percentiles, where each session has the runs that hold them."""
     runs = min((int(n) for n in values(sessions, "n").values()), default=0)
     found = {}
     for percent, enough in ENOUGH.items():
         few = f"needs {enough} runs per session, there are {runs}" if 0 < runs < enough else why
-        found[f"p{percent}"] = _median([] if runs < enough else sessions, f"p{percent}", (f"p{percent}_ms", "ms"), few)
+        found[f"p{percent}"] = median([] if runs < enough else sessions, f"p{percent}", (f"p{percent}_ms", "ms"), few)
     return found
 
 
-def _throughput(latency: Number, batch: int) -> Number:
-    if latency["value"] is None:
-        return missing("throughput", "/s", latency["reason"])
-    rate = {end: 1e3 * batch / latency[other] for end, other in (("low", "high"), ("high", "low")) if latency[other]}
+def throughput(took: Number, batch: int) -> Number:
+    """Items per second, one run after the other, at that latency."""
+    if took["value"] is None:
+        return missing("throughput", "/s", took["reason"])
+    rate = {end: 1e3 * batch / took[other] for end, other in (("low", "high"), ("high", "low")) if took[other]}
     source = f"{batch} per run / the latency"
-    return number("throughput", 1e3 * batch / latency["value"], "/s", n=latency["n"], source=source, **rate)
+    return number("throughput", 1e3 * batch / took["value"], "/s", n=took["n"], source=source, **rate)
 
 
 def _accuracy(verdict: Artifact | None, reason: str) -> Number:
@@ -169,7 +171,7 @@ def _memory(artifact: Artifact | None, sessions: Sequence[Session], why: str) ->
         "arena": number("arena", planned, "bytes", source="the runtime", reason=no_arena),
     }
     for metric, key in RSS:
-        each = _median(sessions, metric, (key, "bytes"), why)
+        each = median(sessions, metric, (key, "bytes"), why)
         found[metric] = each if each["value"] is None else {**each, "source": "the kernel, over the baseline"}
     return found
 

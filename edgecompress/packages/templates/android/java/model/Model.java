@@ -1,0 +1,117 @@
+package ai.edgecompress.model;
+
+import ai.edgecompress.processing.Image;
+import ai.edgecompress.processing.Softmax;
+import ai.edgecompress.processing.TopK;
+import android.content.Context;
+import android.graphics.Bitmap;
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+
+/** What every wrapper does, whatever its model: one call at a time, from any thread. */
+final class Model implements Closeable {
+    private final Spec spec;
+    private final ModelFiles files;
+    private final Engine engine;
+    private final Labels labels;
+    private final int threads;
+
+    private Model(Spec spec, ModelFiles files, Engine engine, int threads) throws IOException {
+        this.spec = spec;
+        this.files = files;
+        this.engine = engine;
+        this.labels = Labels.read(files);
+        this.threads = threads;
+    }
+
+    static Model load(Context context, int threads, Engine.Opener opener) throws IOException {
+        if (threads < 1) {
+            throw new IllegalArgumentException("threads is " + threads + ", and at least 1");
+        }
+        Spec spec = new Spec(ModelSpec.json());
+        ModelFiles files = new ModelFiles(context, spec.slug);
+        Engine engine = opener.open(files, spec, threads);
+        try {
+            return new Model(spec, files, engine, threads);
+        } catch (IOException | RuntimeException broken) {
+            engine.close();
+            throw broken;
+        }
+    }
+
+    synchronized float[][] run(float[]... inputs) throws IOException {
+        if (inputs.length != spec.inputs.size()) {
+            throw new IllegalArgumentException(
+                    "the model takes " + spec.inputs.size() + " inputs, " + inputs.length + " were given");
+        }
+        ByteBuffer[] given = new ByteBuffer[inputs.length];
+        for (int i = 0; i < given.length; i++) {
+            given[i] = spec.inputs.get(i).encoded(inputs[i]);
+        }
+        ByteBuffer[] answers = engine.run(given);
+        float[][] real = new float[answers.length][];
+        for (int i = 0; i < real.length; i++) {
+            real[i] = spec.outputs.get(i).real(answers[i]);
+        }
+        return real;
+    }
+
+    List<Prediction> classify(Bitmap bitmap) throws IOException {
+        return classify(spec.preprocess().of(Pictures.of(bitmap, spec.channels())));
+    }
+
+    List<Prediction> classify(short[] samples) throws IOException {
+        return classify(spec.preprocess().of(samples));
+    }
+
+    List<Prediction> classifyRaw(float[] raw) throws IOException {
+        return classify(spec.preprocess().of(raw));
+    }
+
+    /** Of the one input, as the model takes it. */
+    List<Prediction> classify(float[] input) throws IOException {
+        float[] scores = run(input)[spec.scores()];
+        boolean probabilities = Boolean.TRUE.equals(spec.postprocess.get("probabilities"));
+        float[] sure = probabilities ? scores : Softmax.of(scores);
+        List<Prediction> found = new ArrayList<>();
+        for (int index : TopK.of(scores, Facts.whole(spec.postprocess.get("top_k")))) {
+            found.add(new Prediction(index, labels.of(index), sure[index]));
+        }
+        return Collections.unmodifiableList(found);
+    }
+
+    /** The golden picture, as it came. */
+    Bitmap goldenPicture() throws IOException {
+        Image image = new Trials(spec, files, engine).image();
+        return Pictures.bitmap(image);
+    }
+
+    /** The golden inputs, as `run` takes them. */
+    float[][] goldenInputs() throws IOException {
+        ByteBuffer[] stored = new Trials(spec, files, engine).inputs();
+        float[][] real = new float[stored.length][];
+        for (int i = 0; i < real.length; i++) {
+            real[i] = spec.inputs.get(i).real(stored[i]);
+        }
+        return real;
+    }
+
+    synchronized SelfTest selfTest() {
+        return new Trials(spec, files, engine).run();
+    }
+
+    synchronized String benchmark(int inferences) throws IOException {
+        boolean passed = selfTest().passed();
+        ByteBuffer[] inputs = new Trials(spec, files, engine).inputs();
+        return new Benchmark(spec, engine, threads).run(inputs, inferences, passed);
+    }
+
+    @Override
+    public synchronized void close() {
+        engine.close();
+    }
+}

@@ -1,0 +1,7 @@
+package ai.onnxruntime;
+
+public enum OnnxJavaType {
+    INT8,
+    UINT8,
+    BOOL
+}

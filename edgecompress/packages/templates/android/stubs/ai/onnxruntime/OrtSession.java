@@ -1,0 +1,29 @@
+package ai.onnxruntime;
+
+import java.util.Map;
+import java.util.Optional;
+
+public class OrtSession implements AutoCloseable {
+    public static class SessionOptions implements AutoCloseable {
+        public void setIntraOpNumThreads(int numThreads) throws OrtException {}
+
+        @Override
+        public void close() {}
+    }
+
+    public static class Result implements AutoCloseable {
+        public Optional<OnnxValue> get(String key) {
+            return null;
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    public Result run(Map<String, ? extends OnnxTensorLike> inputs) throws OrtException {
+        return null;
+    }
+
+    @Override
+    public void close() throws OrtException {}
+}

@@ -1,0 +1,74 @@
+import Foundation
+
+/// A class and how probable it is.
+struct Scored {
+    let index: Int
+    let label: String
+    let probability: Float
+}
+
+/// The model of this package: opened by its runtime, checked against what it answered when it was packed.
+final class Packaged {
+    let folder: URL
+    let engine: Engine
+    let labels: [String]
+
+    init(folder: URL, engine: Engine) throws {
+        self.folder = folder
+        self.engine = engine
+        labels = try JSONDecoder().decode([String].self, from: Packaged.read(ModelSpec.labels, in: folder))
+    }
+
+    /// Real numbers of each input, by name -> those of each output.
+    func run(_ inputs: [String: [Float]]) throws -> [String: [Float]] {
+        let given = try ModelSpec.inputs.map { spec -> Data in
+            guard let numbers = inputs[spec.name] else { throw PackageError("the input '\(spec.name)' is missing") }
+            return try spec.stored(numbers)
+        }
+        let answers = try zip(ModelSpec.outputs, run(given)).map { spec, data in (spec.name, try spec.real(data)) }
+        return Dictionary(answers) { first, _ in first }
+    }
+
+    func run(_ inputs: [Data]) throws -> [Data] {
+        for (spec, data) in zip(ModelSpec.inputs, inputs) where data.count != spec.byteCount {
+            throw PackageError("'\(spec.name)' takes \(spec.byteCount) bytes, not \(data.count)")
+        }
+        let answers = try engine.run(inputs)
+        guard answers.count == ModelSpec.outputs.count else {
+            throw PackageError("the model gave \(answers.count) outputs, not \(ModelSpec.outputs.count)")
+        }
+        return answers
+    }
+
+    /// The classes that the answer names for the only input, best first; real or stored numbers, as the model takes them.
+    func classes(_ numbers: [Float], as kind: Kind = .real) throws -> [Scored] {
+        guard ModelSpec.inputs.count == 1 else { throw PackageError("this model takes several inputs: use run") }
+        let scores = try scores(run([ModelSpec.inputs[0].stored(numbers, as: kind)]))
+        return Classes.best(scores, ModelSpec.topK).map { Scored(index: $0, label: label($0), probability: scores[$0]) }
+    }
+
+    /// Probabilities of the classes.
+    func scores(_ outputs: [Data]) throws -> [Float] {
+        let output = ModelSpec.scores
+        let numbers = try ModelSpec.outputs[output].real(outputs[output])
+        return ModelSpec.probabilities ? numbers : Classes.softmax(numbers)
+    }
+
+    /// What a class is called: its number, where the package has no name for it.
+    func label(_ index: Int) -> String {
+        labels.indices.contains(index) ? labels[index] : String(index)
+    }
+
+    /// A golden file's bytes; throws where it is not as long as its shape says.
+    func golden(_ spec: GoldenSpec) throws -> Data {
+        let data = try Data(contentsOf: folder.appendingPathComponent(spec.path), options: .mappedIfSafe)
+        guard data.count == spec.shape.reduce(spec.dtype.size, *) else {
+            throw PackageError("\(spec.path) has \(data.count) bytes, not those of \(spec.shape) \(spec.dtype.rawValue)")
+        }
+        return data
+    }
+
+    private static func read(_ file: FileSpec, in folder: URL) throws -> Data {
+        try Data(contentsOf: folder.appendingPathComponent(file.path))
+    }
+}

@@ -1,0 +1,137 @@
+import Foundation
+
+/// One step of the self-test.
+struct Finding {
+    let step: String
+    let ok: Bool
+    let detail: String
+}
+
+/// Whether this package still computes what it computed when it was packed, with constants that are compiled in.
+struct SelfTest {
+    let model: Packaged
+
+    func steps() -> [Finding] {
+        [
+            step("files", files),
+            step("processing", processing),
+            step("inference", inference),
+            step("labels", labels),
+        ]
+    }
+
+    private func step(_ name: String, _ check: () throws -> String) -> Finding {
+        do {
+            return Finding(step: name, ok: true, detail: try check())
+        } catch {
+            return Finding(step: name, ok: false, detail: String(describing: error))
+        }
+    }
+
+    /// sha256 of each model and golden file, and of the labels; nothing else lies in those folders.
+    private func files() throws -> String {
+        let wanted = ModelSpec.files + ModelSpec.goldenFiles + [ModelSpec.labels]
+        for file in wanted {
+            let found = try Digest.sha256(of: model.folder.appendingPathComponent(file.path))
+            guard found == file.sha256 else { throw PackageError("\(file.path) is not the file that was packed") }
+        }
+        return "\(wanted.count) files as they were packed"
+    }
+
+    /// The golden raw item, processed here, is the golden input; the card says the constants that are compiled in.
+    private func processing() throws -> String {
+        try card()
+        guard let preprocess = ModelSpec.preprocess else { return "no processing is declared" }
+        guard let raw = ModelSpec.goldenRaw else { return "no raw item was kept" }
+        let spec = ModelSpec.inputs[preprocess.input]
+        let golden = ModelSpec.goldenInputs.first { $0.tensor == preprocess.input }
+        guard let golden else { throw PackageError("no golden input is of '\(spec.name)'") }
+        let wanted = try Numbers.decoded(model.golden(golden), golden.dtype)
+        let made = try Numbers.decoded(spec.stored(processed(raw, by: preprocess), as: preprocess.gives), spec.dtype)
+        let distance = Distance.largest(wanted, made)
+        let limit = spec.dtype.isWhole ? ModelSpec.processingWhole : ModelSpec.processingReal * largest(wanted)
+        guard distance <= limit else { throw PackageError("the input is up to \(distance) off, more than \(limit)") }
+        return "the input is at most \(distance) off"
+    }
+
+    /// Of real numbers the error is relative to the largest one, and to 1 where all are smaller.
+    private func largest(_ numbers: [Double]) -> Double {
+        numbers.reduce(1) { max($0, abs($1)) }
+    }
+
+    private func processed(_ raw: GoldenSpec, by preprocess: Preprocess) throws -> [Float] {
+        let data = try model.golden(raw)
+        guard preprocess.picture else {
+            let numbers = try Numbers.floats(data, raw.dtype)
+            let audio = preprocess.spectrogram != nil && raw.dtype == .int16
+            return try preprocess.of(audio ? numbers.map { $0 / 32768 } : numbers)
+        }
+        guard raw.dtype == .uint8, raw.shape.count == 2 || raw.shape.count == 3 else {
+            throw PackageError("the raw item is no picture")
+        }
+        let channels = raw.shape.count == 3 ? raw.shape[2] : 1
+        return try preprocess.of(
+            Picture(bytes: [UInt8](data), height: raw.shape[0], width: raw.shape[1], channels: channels))
+    }
+
+    /// What is compiled in of the processing is what the card beside it says.
+    private func card() throws {
+        let data = try Data(contentsOf: model.folder.appendingPathComponent(ModelSpec.card))
+        let card = try JSONDecoder().decode(Card.self, from: data)
+        let declared = ModelSpec.preprocess
+        let same = card.preprocess?.scale == declared?.scale && card.preprocess?.mean == declared?.mean
+            && card.preprocess?.std == declared?.std
+        guard same else { throw PackageError("the card's scale, mean or std are not those that are compiled in") }
+    }
+
+    /// The golden inputs, run here, give the golden outputs.
+    private func inference() throws -> String {
+        let answers = try answered()
+        var worst = 0.0
+        for golden in ModelSpec.goldenOutputs {
+            let spec = ModelSpec.outputs[golden.tensor]
+            let wanted = try Numbers.floats(model.golden(golden), golden.dtype)
+            let distance = Distance.relativeRMS(wanted, try spec.real(answers[golden.tensor]))
+            guard distance <= ModelSpec.tolerance else {
+                throw PackageError("'\(spec.name)' is \(distance) off (relative RMS), more than \(ModelSpec.tolerance)")
+            }
+            worst = max(worst, distance)
+        }
+        return "the answer is \(worst) off (relative RMS)"
+    }
+
+    /// The best class of the answer is called what that of the golden answer is called.
+    private func labels() throws -> String {
+        guard ModelSpec.classifies else { return "it names no classes" }
+        let golden = ModelSpec.goldenOutputs.first { $0.tensor == ModelSpec.scores }
+        guard let golden else { throw PackageError("no golden output has the scores") }
+        let wanted = best(try Numbers.floats(model.golden(golden), golden.dtype))
+        let found = best(try ModelSpec.outputs[golden.tensor].real(answered()[golden.tensor]))
+        guard let wanted, let found, model.label(wanted) == model.label(found) else {
+            throw PackageError("the best class is not that of the golden answer")
+        }
+        return "the best class is the golden one"
+    }
+
+    private func best(_ scores: [Float]) -> Int? {
+        Classes.best(scores, 1).first
+    }
+
+    private func answered() throws -> [Data] {
+        var inputs = [Data](repeating: Data(), count: ModelSpec.inputs.count)
+        for golden in ModelSpec.goldenInputs {
+            inputs[golden.tensor] = try model.golden(golden)
+        }
+        return try model.run(inputs)
+    }
+
+    private struct Card: Decodable {
+        let preprocess: Declared?
+    }
+
+    private struct Declared: Decodable {
+        let scale: Double
+        let mean: [Double]
+        let std: [Double]
+    }
+}

@@ -1,0 +1,56 @@
+// Pictures as the browser opens and draws them.
+const LONGEST = 4096; // of a side: what every browser's canvas holds
+
+/**
+ * A file's picture, upright, what is transparent on white. Rejects what the browser does not open.
+ * @param {Blob} file
+ * @returns {Promise<ImageData>}
+ */
+export async function decoded(file) {
+  const bitmap = await createImageBitmap(file);
+  const scale = Math.min(1, LONGEST / Math.max(bitmap.width, bitmap.height));
+  const [width, height] = [bitmap.width, bitmap.height].map((size) => Math.max(1, Math.round(size * scale)));
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.fillStyle = "#fff";
+  context.fillRect(0, 0, width, height);
+  context.drawImage(bitmap, 0, 0, width, height);
+  bitmap.close();
+  return context.getImageData(0, 0, width, height);
+}
+
+/**
+ * Numbers [height, width] or [height, width, channels] as a picture.
+ * @param {Uint8Array} data
+ * @param {number[]} shape
+ */
+export function picture(data, [height, width, channels = 1]) {
+  return { data, width, height, channels };
+}
+
+/**
+ * The picture with its numbers brought from 0..255 to 0..largest.
+ * @param {any} whole
+ * @param {number} largest
+ */
+export function levelled({ data, width, height, channels = 4 }, largest) {
+  return { data: Uint8ClampedArray.from(data, (x) => (x * largest) / 255), width, height, channels };
+}
+
+/**
+ * Draws it, the number `largest` as white.
+ * @param {HTMLCanvasElement} canvas
+ * @param {any} shown
+ * @param {number} largest
+ */
+export function drawn(canvas, { data, width, height, channels = 4 }, largest) {
+  Object.assign(canvas, { width, height });
+  canvas.classList.toggle("small", Math.max(width, height) < 128);
+  const whole = new ImageData(width, height);
+  const bright = largest > 0 && largest < 64 ? 255 / largest : 1;
+  for (let i = 0; i < width * height; i++) {
+    for (let c = 0; c < 3; c++) whole.data[4 * i + c] = data[channels * i + (channels === 1 ? 0 : c)] * bright;
+    whole.data[4 * i + 3] = 255;
+  }
+  canvas.getContext("2d").putImageData(whole, 0, 0);
+}

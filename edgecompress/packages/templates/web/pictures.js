@@ -1,0 +1,94 @@
+// Between a picture and the model: to its input before, from its scores after.
+import { colour, image, imageOfRgba, preprocess, resize as resized, softmax, topK } from "./processing.js";
+import { quantized, real } from "./tensors.js";
+
+/**
+ * Height, width and channels of the pictures that a model takes; null where it takes none that are declared.
+ * @param {any} spec
+ * @returns {{height: number, width: number, channels: number} | null}
+ */
+export function pictured(spec) {
+  const declared = spec.preprocess;
+  const input = declared && !declared.spectrogram && spec.inputs.find(({ name }) => name === declared.input);
+  if (!input) return null;
+  const [, ...sizes] = input.shape;
+  const [height, width, channels = 1] = declared.layout === "NCHW" ? [sizes[1], sizes[2], sizes[0]] : sizes;
+  const whole = sizes.length === 3 || (sizes.length === 2 && declared.layout === "");
+  return whole && height > 1 && width > 1 && [1, 3].includes(channels) ? { height, width, channels } : null;
+}
+
+/**
+ * The input that a picture becomes. One of a size that the declared processing does not bring to the model's is scaled
+ * before, as little as covers it, and cut about the centre.
+ * @param {any} picture an ImageData, or {data, width, height, channels}
+ * @param {any} spec
+ */
+export function prepared(picture, spec) {
+  const wanted = pictured(spec);
+  if (!wanted) throw new Error("no processing of pictures is declared for this model; give run() its input");
+  const declared = spec.preprocess;
+  const { data, width, height, channels = 4 } = picture;
+  const given = channels === 4 ? imageOfRgba(data, height, width) : image(Uint8Array.from(data), height, width, channels);
+  // A model of one channel that declares no colour was fed grey pictures.
+  const unsaid = wanted.channels === 1 && declared.colour !== "GRAY";
+  const coloured = unsaid ? colour(given, "GRAY") : given;
+  return of(preprocess(fitted(coloured, wanted, declared), declared), spec);
+}
+
+/**
+ * The golden item as it came, processed: what it became is the golden input.
+ * @param {any} raw its numbers
+ * @param {number[]} shape
+ * @param {any} spec
+ */
+export function processed(raw, shape, spec) {
+  const given = pictured(spec) ? image(raw, shape[0], shape[1], shape[2] ?? 1) : raw;
+  return of(preprocess(given, spec.preprocess), spec);
+}
+
+/**
+ * Classes by falling probability.
+ * @param {Record<string, any>} answers
+ * @param {any} spec
+ * @param {number} top
+ * @returns {{index: number, score: number}[]}
+ */
+export function classes(answers, spec, top) {
+  const scores = real(answers[scored(spec).name], scored(spec));
+  const shares = spec.postprocess.probabilities ? scores : softmax(scores);
+  return Array.from(topK(scores, top), (index) => ({ index, score: shares[index] }));
+}
+
+/** @param {any} spec */
+export function scored(spec) {
+  const found = spec.outputs.find(({ name }) => name === spec.postprocess.output);
+  if (spec.postprocess.task !== "classify" || !found) throw new Error("this model does not classify; use run()");
+  return found;
+}
+
+/** Numbers in the dtype of the input, quantized where it says so. */
+function of(values, spec) {
+  const input = spec.inputs.find(({ name }) => name === spec.preprocess.input);
+  return quantized(values, input);
+}
+
+function fitted(picture, wanted, { resize, crop }) {
+  if (resize) return picture;
+  const scale = Math.max(wanted.height / picture.height, wanted.width / picture.width);
+  if (crop && scale <= 1) return picture;
+  const [height, width] = [picture.height, picture.width].map((size) => Math.round(size * scale));
+  return cut(resized(picture, height, width), wanted);
+}
+
+function cut(picture, { height, width }) {
+  if (picture.height === height && picture.width === width) return picture;
+  const [top, left] = [(picture.height - height) >> 1, (picture.width - width) >> 1];
+  const row = width * picture.channels;
+  const bytes = new Uint8Array(height * row);
+  for (let y = 0; y < height; y++) {
+    const begin = ((top + y) * picture.width + left) * picture.channels;
+    bytes.set(picture.bytes.subarray(begin, begin + row), y * row);
+  }
+  return image(bytes, height, width, picture.channels);
+}
+

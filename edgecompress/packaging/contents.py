@@ -1,0 +1,43 @@
+"""What a packager is given, and what it answers: the nouns of packaging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edgecompress.model import Artifact
+from edgecompress.packaging.names import Names
+
+CARD = "model_card.json"  # in the payload, and at the package's root
+PAYLOAD = ("model", "golden", "labels.json", CARD)  # what a payload folder holds
+
+Card = Mapping[str, Any]  # packaging/card.schema.json
+
+
+@dataclass(frozen=True)
+class Contents:
+    """One shipped artifact, ready to be wrapped.
+
+    `payload` is a folder with `model/` (the artifact's files), `golden/` (raw little-endian numbers of one test item:
+    as it came, as the model takes it, as the model answered), `labels.json` and the card. Every package carries those
+    files with these bytes; only where they lie differs. `options` is the packager's own Options.
+    """
+
+    card: Card
+    artifact: Artifact
+    runtime: str
+    names: Names
+    payload: Path
+    options: Any = None
+    platforms: tuple[str, ...] = ()  # of the target's devices, as shell patterns; empty: any
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that `package verify` looked at. `reason`: what is wrong, or why it was not looked at."""
+
+    name: str
+    status: Literal["pass", "fail", "skipped"]
+    reason: str = ""

@@ -1,0 +1,137 @@
+"""Golden items: one test item as raw little-endian numbers, and how far an answer may be from what it was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress import tensors
+from edgecompress.errors import InputError
+from edgecompress.model import Artifact, TensorSpec, sha256_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+FOLDER = "golden"
+RAW = "raw"  # the folder of an excerpt that holds the first test item as the user gave it
+ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answered here
+SPLIT, SOURCE = "test", "golden"  # the folders of an excerpt
+TOLERANCE = 0.05  # relative RMS of each output, on any device
+PROCESSING = {"float": 1e-6, "int8": 1}  # of an input that is processed elsewhere: of its largest number, and steps
+DTYPES = (
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+)
+
+Item = dict[str, Any]  # of the card: name, file, shape, dtype, sha256
+
+
+def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, payload: Path) -> dict[str, Any]:
+    """Writes golden/raw.bin, golden/input-N.bin and golden/output-N.bin into `payload`; what the card says of them.
+
+    Inputs are as the model takes them (quantized where it wants that; a state that an output feeds starts at zero),
+    batch 1. Outputs are what this artifact answered when it was verified, in real numbers also where it quantizes them;
+    one that feeds an input has none. Raises InputError for an excerpt without what it takes.
+    """
+    (payload / FOLDER).mkdir()
+    taken = tensors.check_inputs(artifact, excerpt)
+    inputs = [(spec.name, _input(spec, excerpt, taken)) for spec in artifact.inputs]
+    answered = [
+        (spec.name, _answer(spec.name, artifact, excerpt, verdict)) for spec in artifact.outputs if not spec.feeds
+    ]
+    raw = _raw(excerpt)
+    name = {stored: of_model for of_model, stored in taken.items()}
+    return {
+        "raw": _item(payload, "raw", name.get(raw[0], raw[0]), raw[1]) if raw else None,
+        "inputs": [_item(payload, f"input-{i}", *found) for i, found in enumerate(inputs)],
+        "outputs": [_item(payload, f"output-{i}", *found) for i, found in enumerate(answered)],
+        "tolerance": TOLERANCE,
+        "processing": dict(PROCESSING),
+    }
+
+
+def _input(spec: TensorSpec, excerpt: Artifact, taken: Mapping[str, str]) -> Array:
+    import numpy as np
+
+    if spec.name not in taken:
+        return np.zeros(spec.concrete(), spec.dtype)
+    item = np.ascontiguousarray(tensors.load(excerpt, SPLIT, taken[spec.name])[:1])
+    if item.shape != (wanted := spec.concrete()):
+        raise InputError(
+            f"input '{spec.name}': the model takes {list(wanted)}, one item is {list(item.shape)}: it was made for "
+            "another batch than 1; deploy it again with --batch 1"
+        )
+    return tensors.fitted(item, spec)
+
+
+def _answer(name: str, artifact: Artifact, excerpt: Artifact, verdict: Artifact | None) -> Array:
+    """What the artifact answered to the first item; what its source did, where nobody kept that."""
+    import numpy as np
+
+    if verdict is not None and (verdict.path / ANSWERS / f"{name}.npy").is_file():
+        return np.ascontiguousarray(tensors.load(verdict, ANSWERS, name)[:1])
+    own = [spec.name for spec in artifact.outputs if not spec.feeds]
+    theirs = [spec.name for spec in excerpt.outputs]
+    if name in theirs or len(own) == len(theirs):
+        stored = name if name in theirs else theirs[own.index(name)]
+        return np.ascontiguousarray(tensors.load(excerpt, SOURCE, stored)[:1])
+    raise InputError(f"{excerpt.path}: no golden answer for the output '{name}'; deploy again")
+
+
+def _raw(excerpt: Artifact) -> tuple[str, Array] | None:
+    """The first test item as it came, and the input that it becomes."""
+    import numpy as np
+
+    files = sorted((excerpt.path / RAW).glob("*.npy"))
+    if not files:
+        return None
+    return files[0].stem, np.ascontiguousarray(tensors.load(excerpt, RAW, files[0].stem))
+
+
+def _item(payload: Path, stem: str, name: str, array: Array) -> Item:
+    if str(array.dtype) not in DTYPES:
+        raise InputError(f"golden '{name}': {array.dtype} is no type that a package holds: {', '.join(DTYPES)}")
+    file = f"{FOLDER}/{stem}.bin"
+    (payload / file).write_bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    shape = [int(size) for size in array.shape]
+    return {"name": name, "file": file, "shape": shape, "dtype": str(array.dtype), "sha256": sha256_of(payload / file)}
+
+
+def load(payload: Path, item: Mapping[str, Any]) -> Array:
+    """The numbers of one golden item. Raises InputError where the file does not hold as many."""
+    import numpy as np
+
+    file = payload / item["file"]
+    dtype = np.dtype(item["dtype"]).newbyteorder("<")
+    count = math.prod(item["shape"])
+    if not file.is_file() or file.stat().st_size != count * dtype.itemsize:
+        raise InputError(
+            f"{item['file']}: is missing, or not the {count} numbers of {item['dtype']} that the card says"
+        )
+    return np.fromfile(file, dtype).astype(item["dtype"]).reshape(item["shape"])
+
+
+def distance(golden: Array, found: Array) -> float:
+    """Relative RMS of what an answer moved by; infinite where it has another shape, or is not finite."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):  # NaN of any kind is looked for below
+        old, new = (np.asarray(a).astype(np.float64) for a in (golden, found))
+    if old.shape != new.shape or not np.isfinite(new).all():
+        return math.inf
+    moved, size = (float(np.sqrt(np.square(x).sum())) for x in (new - old, old))
+    return moved / size if size else math.inf if moved else 0.0

@@ -1,0 +1,96 @@
+"""A shipped folder becomes one file: payload, the packager's tree, the bill of materials, SHA256SUMS, the archive."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+import typing
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edgecompress import config, registry
+from edgecompress.errors import InputError, did_you_mean
+from edgecompress.model import sha256_of
+from edgecompress.packaging import archive, bom, card
+from edgecompress.packaging.card import Common, Shipped
+from edgecompress.packaging.contents import CARD, Contents
+from edgecompress.packaging.names import names
+
+SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the package
+
+
+def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any] | None = None) -> Path:
+    """Writes the package to `place`, all of it or nothing; returns `place`.
+
+    `settings`: "name", "version" and the packager's own options, texts as after --set.
+    Raises InputError, MissingDependency.
+    """
+    module = registry.load("packages", packager)
+    check_format(packager, module, shipped.artifact.kind)
+    common, options = _options(module, settings or {}, packager)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name[:100]}.", dir=place.parent) as work:
+        tree = Path(work) / "tree"
+        contents = payload(shipped, packager, common, Path(work) / "payload", options)
+        root = tree / f"{contents.names.slug}-{packager}"
+        root.mkdir(parents=True)
+        module.build(contents, root)
+        seal(root, contents, module)
+        archive.write(tree, Path(work) / "package", module.SUFFIX)
+        (Path(work) / "package").replace(place)
+    return place
+
+
+def payload(shipped: Shipped, packager: str, common: Common, folder: Path, options: Any = None) -> Contents:
+    """What a packager is given, made in `folder`, which is not there yet."""
+    folder.mkdir(parents=True)
+    told = card.build(shipped, packager, common, folder)
+    platforms = tuple(shipped.report.get("target", {}).get("platforms") or ())
+    return Contents(told, shipped.artifact, shipped.runtime, names(told["name"]), folder, options, platforms)
+
+
+def seal(root: Path, contents: Contents, module: ModuleType) -> None:
+    """Adds to what the packager built: the card, the bill of materials, and the sums of all files."""
+    if not (root / "README.md").is_file():
+        raise InputError(f"packager '{contents.card['packager']}' wrote no README.md")
+    shutil.copyfile(contents.payload / CARD, root / CARD)
+    (root / bom.FILE).write_text(bom.text(contents.card, module), encoding="utf-8")
+    (root / SUMS).write_text(sums(root), encoding="utf-8")
+
+
+def sums(root: Path) -> str:
+    """The lines of SHA256SUMS, as sha256sum writes and checks them."""
+    files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
+    return "".join(f"{sha256_of(file)}  {name}\n" for name, file in sorted(files.items()) if name != SUMS)
+
+
+def check_format(packager: str, module: ModuleType, kind: str) -> None:
+    """Raises InputError, with those that do, where a packager does not take this format."""
+    if module.FORMATS and kind not in module.FORMATS:
+        others = [name for name, other in registry.every("packages") if not other.FORMATS or kind in other.FORMATS]
+        raise InputError(
+            f"packager '{packager}' takes {', '.join(module.FORMATS)}, not {kind}; {kind} is packed with --as "
+            f"{' or '.join(others)}"
+        )
+
+
+def _options(module: ModuleType, settings: Mapping[str, Any], packager: str) -> tuple[Common, Any]:
+    """The settings that every packager has, and its own."""
+    own = {f.name for f in dataclasses.fields(module.Options)}
+    shared = {f.name for f in dataclasses.fields(Common)}
+    for key in settings:
+        if key not in own | shared:
+            raise InputError(f"packager '{packager}': no option '{key}'{did_you_mean(key, own | shared)}")
+    common = config.build(Common, _typed(Common, settings, shared), "--set")
+    return common, config.build(module.Options, _typed(module.Options, settings, own), "--set")
+
+
+def _typed(cls: type, settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Those settings; a text stays one where a text is wanted (version 1.10 is no number), else it is read as TOML."""
+    hints = typing.get_type_hints(cls)
+    texts = {name for name, hint in hints.items() if hint is str or str in typing.get_args(hint)}
+    found = {name: value for name, value in settings.items() if name in names}
+    return {n: config.from_text(v) if isinstance(v, str) and n not in texts else v for n, v in found.items()}

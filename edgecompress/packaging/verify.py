@@ -1,0 +1,321 @@
+"""`package verify`: opens any package, and holds all that it says against what is in it. Nothing in it is executed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edgecompress import config, dispatch, envs, registry, tensors
+from edgecompress.errors import EdgeError, InputError
+from edgecompress.model import CARD as ARTIFACT
+from edgecompress.model import Artifact, TensorSpec, sha256_of
+from edgecompress.packaging import archive, golden, signing
+from edgecompress.packaging import card as cards
+from edgecompress.packaging.archive import shown
+from edgecompress.packaging.contents import CARD, PAYLOAD, Card, Check
+from edgecompress.packaging.pack import SUMS, sums
+from edgecompress.settings import Preprocess
+from edgecompress.stages import preprocess
+
+LINE = 300  # characters of a reason
+BROKEN = (EdgeError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError)
+RUN_S = 600.0  # that the packaged model may take for its golden item
+PIXELS = 1 << 26  # that an image may be resized to
+NOT_RUN = {  # formats that are not opened here, and why
+    "aoti": "is machine code: it is run where its author is trusted, with `edgecompress verify`",
+    "savedmodel": "runs its author's code when it is loaded: `edgecompress verify` does that where he is trusted",
+    "vela": "runs on its device only",
+}
+
+
+class _Skipped(Exception):
+    """Why something was not looked at."""
+
+
+@dataclass
+class _Opened:
+    """What the checks before have found."""
+
+    file: Path
+    work: Path  # an empty folder for each of its names
+    key: str | None
+    root: Path | None = None
+    card: Card | None = None
+    module: ModuleType | None = None
+    payload: Path | None = None
+    found: list[Check] = field(default_factory=list)
+
+    def folder(self, name: str) -> Path:
+        """A new folder to unpack into."""
+        made = self.work / name
+        made.mkdir()
+        return made
+
+
+def verify(file: Path, key: str | None = None) -> list[Check]:
+    """Every check of a package, in order. `key`: the public key that signed it, a file or the key itself.
+
+    What is wrong with the package is a failed check; InputError is raised for what is wrong with the question alone:
+    no such file, a key that is none.
+    """
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; give the package that `edgecompress package` wrote")
+    if key is not None:
+        signing.public(key)
+    with tempfile.TemporaryDirectory(prefix="edgecompress-verify-") as work:
+        opened = _Opened(file, Path(work), key)
+        for name, check in STEPS.items():
+            opened.found.append(_judged(name, check, opened))
+        opened.found.extend(_own(opened))
+    return opened.found
+
+
+def _judged(name: str, check: Callable[[_Opened], str], opened: _Opened) -> Check:
+    try:
+        return Check(name, "pass", check(opened))
+    except _Skipped as why:
+        return Check(name, "skipped", str(why))
+    except BROKEN as error:
+        return Check(name, "fail", _said(error))
+
+
+def _said(error: Exception) -> str:
+    line = " ".join(str(error).split())[:LINE]
+    return line if isinstance(error, EdgeError) else f"{type(error).__name__}: {line}"
+
+
+# --------------------------------------------------------------------------- every package
+
+
+def _archive(opened: _Opened) -> str:
+    into = opened.folder("opened")
+    archive.unpack(opened.file, into)
+    opened.root = archive.top(into, opened.file)
+    return ""
+
+
+def _root(opened: _Opened) -> Path:
+    if opened.root is None:
+        raise _Skipped("the archive did not open")
+    return opened.root
+
+
+def _card(opened: _Opened) -> str:
+    root = _root(opened)
+    card = cards.read(root / CARD)
+    if root.name != (wanted := f"{card['slug']}-{card['packager']}"):
+        raise InputError(f"the folder is called {shown(root.name)}, not '{wanted}' as the card says")
+    opened.card = card
+    return ""
+
+
+def _known(opened: _Opened) -> Card:
+    if opened.card is None:
+        raise _Skipped("there is no card to go by")
+    return opened.card
+
+
+def _sums(opened: _Opened) -> str:
+    """Each line right, and every file in a line."""
+    root = _root(opened)
+    said = _lines(root / SUMS)
+    there = _lines_of(sums(root))
+    if missing := sorted(said.keys() - there.keys()):
+        raise InputError(f"{shown(missing[0])} is in {SUMS}, and not in the package")
+    if unlisted := sorted(there.keys() - said.keys()):
+        raise InputError(f"{shown(unlisted[0])} is not in {SUMS}")
+    if wrong := [name for name in there if said[name] != there[name]]:
+        raise InputError(f"{shown(wrong[0])}: its bytes are not those of {SUMS}")
+    return f"{len(there)} files"
+
+
+def _lines(file: Path) -> dict[str, str]:
+    try:
+        return _lines_of(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{SUMS} is missing") from error
+
+
+def _lines_of(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in text.split("\n")[:-1]:
+        digest, between, name = line[:64], line[64:66], line[66:]
+        if between != "  " or not name or name in found:
+            raise InputError(f"{SUMS}: a line is not 'sha256 path', or there twice: {shown(line)}")
+        found[name] = digest
+    return found
+
+
+def _payload(opened: _Opened) -> str:
+    """The model, the golden items, the labels and the card: these files with these bytes, and no other."""
+    card, root = _known(opened), _root(opened)
+    opened.module = registry.load("packages", card["packager"])
+    payload = opened.module.payload(root, opened.folder("payload"))
+    wanted = {f["path"]: f["sha256"] for f in card["model"]["files"]}
+    wanted |= {item["file"]: item["sha256"] for item in _items(card)}
+    wanted |= {cards.LABELS: card["labels"]["sha256"], CARD: sha256_of(root / CARD)}
+    there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
+    there = {name: file for name, file in there.items() if name.split("/")[0] in PAYLOAD}
+    if missing := sorted(wanted.keys() - there.keys()):
+        raise InputError(f"{shown(missing[0])} is missing from the payload")
+    if more := sorted(there.keys() - wanted.keys()):
+        raise InputError(f"{shown(more[0])} is in the payload, and not in the card")
+    for name, file in there.items():
+        if sha256_of(file) != wanted[name]:
+            raise InputError(f"{shown(name)}: its bytes are not those of the card")
+    _check_labels(payload / cards.LABELS, card)
+    opened.payload = payload
+    return f"{len(there)} files"
+
+
+def _items(card: Card) -> list[Mapping[str, Any]]:
+    golds = card["golden"]
+    return [*([golds["raw"]] if golds["raw"] else ()), *golds["inputs"], *golds["outputs"]]
+
+
+def _check_labels(file: Path, card: Card) -> None:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+        raise InputError(f"{cards.LABELS}: is not a list of texts")
+    if len(found) != card["labels"]["count"]:
+        raise InputError(f"{cards.LABELS}: {len(found)} labels, the card says {card['labels']['count']}")
+
+
+def _signature(opened: _Opened) -> str:
+    signed = signing.signature_of(opened.file).is_file()
+    if opened.key is None:
+        raise _Skipped("it is signed; give the public key with --key" if signed else "it is not signed")
+    signing.check(opened.file, signing.public(opened.key))
+    return ""
+
+
+# --------------------------------------------------------------------------- the packaged model, run again
+
+
+def _whole(opened: _Opened) -> tuple[Card, Path]:
+    if opened.payload is None:
+        raise _Skipped("the payload is not whole")
+    return _known(opened), opened.payload
+
+
+def _processing(opened: _Opened) -> str:
+    """golden raw, processed as the card says, is the golden input."""
+    import numpy as np
+
+    card, payload = _whole(opened)
+    if card["preprocess"] is None or card["golden"]["raw"] is None:
+        raise _Skipped("no [preprocess] is declared" if card["preprocess"] is None else "it holds no raw golden item")
+    declared = config.build(Preprocess, card["preprocess"], "preprocess")
+    raw = golden.load(payload, card["golden"]["raw"])
+    _check_size(raw.shape, declared)
+    made = preprocess.numbers(preprocess.geometry(raw, declared)[None], declared)
+    item = next(i for i in card["golden"]["inputs"] if i["name"] == declared.input)
+    spec = next(TensorSpec.from_json(s) for s in card["inputs"] if s["name"] == declared.input)
+    kept, made = golden.load(payload, item), tensors.fitted(made, spec)
+    if kept.shape != made.shape:
+        raise InputError(f"golden input is {list(kept.shape)}, its raw item gives {list(made.shape)}")
+    off = float(np.abs(kept.astype(np.float64) - made.astype(np.float64)).max())
+    whole = kept.dtype.kind != "f"
+    limit = card["golden"]["processing"]["int8" if whole else "float"]
+    if off > limit * (1 if whole else max(1.0, float(np.abs(kept).max()))):
+        raise InputError(f"the processed raw item is {off:.3g} from the golden input, limit {limit:g}")
+    return ""
+
+
+def _check_size(shape: tuple[int, ...], declared: Preprocess) -> None:
+    """Raises InputError for a resize, or a spectrogram, that would fill the memory."""
+    audio = declared.spectrogram
+    if audio and max(audio.length / audio.hop + 1, audio.bins or 1) * audio.fft > PIXELS:
+        raise InputError("its spectrogram has more numbers than are made here")
+    if declared.resize and len(shape) >= 2:
+        height, width = shape[:2]
+        if declared.resize**2 * max(height, width) / max(1, min(height, width)) > PIXELS:
+            raise InputError(f"it resizes {width} x {height} to {declared.resize}: more pixels than are read here")
+
+
+def _golden(opened: _Opened) -> str:
+    """The packaged model answers its golden input as it did, in its runtime here."""
+    card, payload = _whole(opened)
+    runtime = _runtime(card)
+    answers = _answered(cards.artifact(card, payload), card, runtime, opened.folder("answers"))
+    worst = 0.0
+    for item in card["golden"]["outputs"]:
+        off = golden.distance(golden.load(payload, item), answers[item["name"]])
+        worst = max(worst, off)
+        if not off <= card["golden"]["tolerance"]:
+            raise InputError(
+                f"output {shown(item['name'])} is {off:.3g} (relative RMS) from what it was, limit "
+                f"{card['golden']['tolerance']:g}"
+            )
+    return f"{card['runtime']['name']} here, {worst:.1g} off (relative RMS)"
+
+
+def _runtime(card: Card) -> ModuleType:
+    name = card["runtime"]["name"]
+    if name not in registry.names("runtimes"):
+        raise _Skipped(f"there is no runtime '{name}' here")
+    module = registry.load("runtimes", name)
+    if card["model"]["format"] != module.FORMAT:
+        raise InputError(f"runtime '{name}' runs {module.FORMAT}, the model is {card['model']['format']}")
+    if why := NOT_RUN.get(module.FORMAT):
+        raise _Skipped(f"{module.FORMAT} {why}")
+    if lacking := envs.missing(module):
+        raise _Skipped(f"{', '.join(lacking)} not installed here; run: {envs.install_command(module)}")
+    return module
+
+
+def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> dict[str, Any]:
+    """The answers of an agent: a process of its own, which a stranger's model may crash."""
+    items = {item["name"]: golden.load(model.path.parent, item) for item in card["golden"]["inputs"]}
+    (work / "samples").mkdir()
+    tensors.write_split(work / "samples" / golden.SPLIT, items)
+    specs = tuple(TensorSpec(name, item.shape, str(item.dtype)) for name, item in items.items())
+    samples = Artifact(work / "samples", "samples", specs, facts={"splits": {golden.SPLIT: 1}}).write()
+    asked = {
+        "mode": "outputs",
+        "runtime": {"name": card["runtime"]["name"], "module": runtime.__name__},
+        "artifact": str(model.path),
+        "samples": str(samples.path),
+        "threads": 1,
+        "batch": 1,
+    }
+    (work / "answered").mkdir()
+    model.write()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # its log: what a stranger's model makes a runtime say
+            dispatch.ask(registry.load("transports", "host").connect({}), asked, work / "answered", RUN_S)
+    finally:
+        (model.path / ARTIFACT).unlink()  # the package has none
+    answered = Artifact(work / "answered", "golden")
+    return {i["name"]: tensors.load(answered, golden.SPLIT, i["name"]) for i in card["golden"]["outputs"]}
+
+
+# --------------------------------------------------------------------------- the packager's own
+
+
+def _own(opened: _Opened) -> Iterator[Check]:
+    """What the packager looks at; whatever it raises is one failed check more."""
+    if opened.module is None or opened.root is None or opened.card is None:
+        return
+    try:
+        yield from opened.module.checks(opened.root, opened.card, opened.folder("own"))
+    except BROKEN as error:
+        yield Check(str(opened.card["packager"]), "fail", _said(error))
+
+
+STEPS: Mapping[str, Callable[[_Opened], str]] = {
+    "archive": _archive,
+    "signature": _signature,
+    "card": _card,
+    "sums": _sums,
+    "payload": _payload,
+    "processing": _processing,
+    "golden": _golden,
+}

@@ -1,0 +1,58 @@
+package ai.onnxruntime;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import pipe.Pipe;
+
+/** ONNX Runtime's. */
+public class OrtSession implements AutoCloseable {
+    public static class SessionOptions implements AutoCloseable {
+        public void setIntraOpNumThreads(int numThreads) throws OrtException {}
+
+        @Override
+        public void close() {}
+    }
+
+    public static class Result implements AutoCloseable {
+        private final Map<String, OnnxValue> found = new LinkedHashMap<>();
+
+        public Optional<OnnxValue> get(String key) {
+            return Optional.ofNullable(found.get(key));
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    private final Pipe pipe;
+
+    OrtSession(Pipe pipe) {
+        this.pipe = pipe;
+    }
+
+    public Result run(Map<String, ? extends OnnxTensorLike> inputs) throws OrtException {
+        List<Pipe.Item> given = new ArrayList<>();
+        for (Map.Entry<String, ? extends OnnxTensorLike> entry : inputs.entrySet()) {
+            Pipe.Item item = ((OnnxTensor) entry.getValue()).item;
+            given.add(new Pipe.Item(entry.getKey(), item.dtype, item.shape, item.bytes));
+        }
+        try {
+            Result result = new Result();
+            for (Pipe.Item answer : pipe.run(given)) {
+                result.found.put(answer.name, new OnnxTensor(answer));
+            }
+            return result;
+        } catch (IOException broken) {
+            throw new OrtException();
+        }
+    }
+
+    @Override
+    public void close() throws OrtException {
+        pipe.close();
+    }
+}

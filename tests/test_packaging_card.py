@@ -1,0 +1,348 @@
+"""The card, the golden items and the bill of materials of a package, from what a deploy shipped."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import package_inputs
+import pytest
+
+from edgecompress import api
+from edgecompress.errors import ConfigError, InputError
+from edgecompress.model import Artifact, Quantization, TensorSpec
+from edgecompress.packaging import bom, card, golden, pack
+from edgecompress.packaging.contents import CARD
+from edgecompress.stages import preprocess
+
+pytestmark = pytest.mark.slow  # jsonschema, cyclonedx and ONNX
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployed classifier of pictures."""
+    return package_inputs.shipped(tmp_path_factory.mktemp("shipped") / "pets")
+
+
+@pytest.fixture
+def own(shipped: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    import shutil
+
+    return shutil.copytree(shipped, tmp_path / "pets")
+
+
+def made(folder: Path, payload: Path, **common: str) -> dict[str, Any]:
+    """The card of a shipped folder."""
+    return dict(pack.payload(api._to_pack(folder), "tar", card.Common(**common), payload).card)
+
+
+def test_the_card_has_every_key_and_its_schema_takes_it(shipped: Path, tmp_path: Path) -> None:
+    told = made(shipped, tmp_path / "p")
+    assert set(told) == set(json.loads(card.SCHEMA_FILE.read_text())["required"])
+    assert json.loads((tmp_path / "p" / CARD).read_text()) == told
+    assert (told["name"], told["slug"], told["version"]) == ("Small pets", "small-pets", "1.0.0")
+    assert told["runtime"] == {"name": "onnx", "version": "1.31.1"}
+    assert told["model"]["main"] == "model/model.onnx" and len(told["model"]["files"]) == 1
+    assert told["postprocess"] == {"task": "classify", "output": "scores", "probabilities": False, "top_k": 4}
+    assert told["preprocess"]["input"] == "image" and told["preprocess"]["crop"] == 8
+    facts = {"calibrator": "minmax", "weight_bits": 8}
+    assert told["compression"] == [{"technique": "int8", "options": {"calibrator": "minmax"}, "facts": facts}]
+    assert told["quality"]["before"] == 1.0 and told["quality"]["split"] == "test"
+    assert {row["status"] for row in told["profile"]} == {"measured", "unavailable"}
+    assert told["created"] == package_inputs.DATE and told["licence"] == "CC0-1.0"
+
+
+def test_the_same_folder_gives_the_same_bytes(shipped: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        made(shipped, tmp_path / name)
+    first, second = ({p.name: p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in ("a", "b"))
+    assert first == second
+
+
+def test_name_and_version_are_options(shipped: Path, tmp_path: Path) -> None:
+    told = made(shipped, tmp_path / "p", name="Größe X", version="2.1.0-beta.1")
+    assert (told["name"], told["slug"], told["version"]) == ("Größe X", "grosse-x", "2.1.0-beta.1") or told["slug"]
+    for bad in ("", "1 0", "v1", "1.0\n", "1.0'"):
+        with pytest.raises(ValueError, match="write"):
+            card.Common(version=bad)
+
+
+PLACES = (
+    "",
+    "model",
+    "model files 0",
+    "inputs 0",
+    "preprocess",
+    "golden",
+    "golden raw",
+    "profile 0",
+    "quality",
+    "labels",
+)
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_a_card_with_a_key_more_or_less_is_none(shipped: Path, tmp_path: Path, path: str) -> None:
+    told = made(shipped, tmp_path / "p")
+    for change in ("more", "less"):
+        bad = copy.deepcopy(told)
+        place: Any = bad
+        for key in path.split():
+            place = place[int(key) if key.isdigit() else key]
+        if change == "more":
+            place["more"] = 1
+        else:
+            place.popitem()
+        with pytest.raises(InputError, match=r"here: model_card\.json") as raised:
+            card.check(bad, "here")
+        assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+
+
+WRONG = {
+    "schema": "edgecompress/model_card/2",
+    "slug": "a/../b",
+    "packager": "../tar",
+    "version": "1.0'",
+    "created": "yesterday",
+    "name": "",
+    "packager ": "tar\n",
+    "slug ": "a\n",
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_card_with_a_wrong_value_is_none(shipped: Path, tmp_path: Path, key: str) -> None:
+    with pytest.raises(InputError, match=key.strip()):
+        card.check({**made(shipped, tmp_path / "p"), key.strip(): WRONG[key]}, "here")
+
+
+OUTSIDE = (
+    "../x",
+    "/x",
+    "model/../x",
+    "model",
+    "model//x",
+    "model/./x",
+    "model/a b",
+    'model/"',
+    "golden/x",
+    "model/x\n",
+)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_a_card_names_no_file_outside_of_its_folder(shipped: Path, tmp_path: Path, path: str) -> None:
+    told = made(shipped, tmp_path / "p")
+    told["model"]["files"][0]["path"] = path
+    with pytest.raises(InputError, match="path"):
+        card.check(told, "here")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "a\0", "a\n", ""])
+def test_a_tensor_is_called_what_a_file_may_be(shipped: Path, tmp_path: Path, name: str) -> None:
+    told = made(shipped, tmp_path / "p")
+    told["golden"]["inputs"][0]["name"] = name
+    with pytest.raises(InputError, match="name"):
+        card.check(told, "here")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null", b'{"schema": 1e999}'])
+def test_a_damaged_card_is_told_in_a_line(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / CARD).write_bytes(data)
+    with pytest.raises(InputError, match=CARD) as raised:
+        card.read(tmp_path / CARD)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+
+
+def test_hostile_names_are_cut_and_kept(tmp_path: Path) -> None:
+    name = "evil \"'</script>\n\u202e${x}\0" + "x" * 10_000_000
+    told = made(package_inputs.shipped(tmp_path / "s", name=name, licence=name, description=name), tmp_path / "p")
+    assert told["name"] == name[:199] + "…" and len(told["licence"]) == len(told["description"]) == 4000
+    assert told["slug"].startswith("evil-script-x") and len(told["slug"]) <= 46
+
+
+@pytest.mark.parametrize("name", ["", "\u202e", "日本語", "42", "\ud800", "../../etc", "CON"])
+def test_any_name_gives_a_slug(tmp_path: Path, name: str) -> None:
+    told = made(package_inputs.null(tmp_path / "s", name=name), tmp_path / "p")
+    assert told["name"] and told["slug"][0].isalpha()
+
+
+def test_hostile_labels_come_back_as_they_are(tmp_path: Path) -> None:
+    labels = ['"', "new\nline", "\u202ertl", "x" * 10_000_000]
+    made(package_inputs.shipped(tmp_path / "s", labels=labels), tmp_path / "p")
+    assert json.loads((tmp_path / "p" / "labels.json").read_text()) == labels
+
+
+def test_labels_of_another_number_than_the_classes_are_refused(tmp_path: Path) -> None:
+    folder = package_inputs.shipped(tmp_path / "s", labels=("a", "b"))
+    with pytest.raises(InputError, match="2 labels for the 4 classes of 'scores'"):
+        made(folder, tmp_path / "p")
+
+
+def test_without_labels_the_list_is_empty(tmp_path: Path) -> None:
+    told = made(package_inputs.shipped(tmp_path / "s", labels=()), tmp_path / "p")
+    assert told["labels"]["count"] == 0 and json.loads((tmp_path / "p" / "labels.json").read_text()) == []
+
+
+def test_a_path_of_this_machine_does_not_get_into_the_card(tmp_path: Path) -> None:
+    told = made(package_inputs.shipped(tmp_path / "s", model="/secret/place/net.onnx"), tmp_path / "p")
+    assert told["source"]["model"] == "net.onnx" and "secret" not in card.text(told)
+
+
+def test_probabilities_are_seen(own: Path, tmp_path: Path) -> None:
+    from edgecompress import tensors
+
+    tensors.write_split(own / "verdict" / "answers", {"scores": np.full((3, 4), 0.25, np.float32)})
+    Artifact.read(own / "verdict").write()
+    assert made(own, tmp_path / "p")["postprocess"]["probabilities"]
+
+
+def test_a_folder_without_an_excerpt_is_refused(own: Path) -> None:
+    import shutil
+
+    shutil.rmtree(own / "excerpt")
+    with pytest.raises(InputError, match="no excerpt"):
+        api.package(own)
+
+
+def test_a_changed_byte_of_what_was_shipped_is_refused(own: Path) -> None:
+    file = own / "artifact" / "model.onnx"
+    file.write_bytes(file.read_bytes() + b"\0")
+    with pytest.raises(InputError, match="sha256 differs"):
+        api.package(own)
+
+
+# --------------------------------------------------------------------------- golden items
+
+
+def test_golden_items_are_raw_numbers(shipped: Path, tmp_path: Path) -> None:
+    told = made(shipped, tmp_path / "p")["golden"]
+    raw = golden.load(tmp_path / "p", told["raw"])
+    assert raw.shape == (12, 10, 3) and raw.dtype == np.uint8 and told["raw"]["name"] == "image"
+    assert (tmp_path / "p" / "golden" / "raw.bin").read_bytes() == raw.tobytes()
+    taken = golden.load(tmp_path / "p", told["inputs"][0])
+    declared = package_inputs.PREPROCESS
+    assert np.array_equal(taken, preprocess.numbers(preprocess.geometry(raw, declared)[None], declared))
+    assert golden.load(tmp_path / "p", told["outputs"][0]).shape == (1, 4)
+
+
+def test_the_golden_answer_is_the_artifacts_own(own: Path, tmp_path: Path) -> None:
+    from edgecompress import tensors
+
+    tensors.write_split(own / "verdict" / "answers", {"scores": np.full((3, 4), 7, np.float32)})
+    Artifact.read(own / "verdict").write()
+    told = made(own, tmp_path / "p")["golden"]
+    assert (golden.load(tmp_path / "p", told["outputs"][0]) == 7).all()
+
+
+def test_a_quantized_input_is_golden_as_the_model_takes_it(shipped: Path, tmp_path: Path) -> None:
+    excerpt = Artifact.read(shipped / "excerpt")
+    how = Quantization((0.05,), (3,))
+    spec = TensorSpec("image", (1, 3, 8, 8), "int8", "NCHW", how)
+    state = TensorSpec("h", (1, 5))
+    outputs = (TensorSpec("scores", (1, 4)), TensorSpec("h1", (1, 5), feeds="h"))
+    (tmp_path / "p").mkdir()
+    told = golden.write(Artifact(tmp_path, "x", (spec, state), outputs), excerpt, None, tmp_path / "p")
+    taken, zero = (golden.load(tmp_path / "p", item) for item in told["inputs"])
+    real = np.load(shipped / "excerpt" / "test" / "input.npy")[:1]
+    assert taken.dtype == np.int8 and np.abs((taken.astype(float) - 3) * 0.05 - real).max() <= 0.0251
+    assert not zero.any() and zero.shape == (1, 5)
+    assert [item["name"] for item in told["outputs"]] == ["scores"]
+
+
+def test_a_golden_file_of_another_size_is_refused(shipped: Path, tmp_path: Path) -> None:
+    item = made(shipped, tmp_path / "p")["golden"]["raw"]
+    file = tmp_path / "p" / item["file"]
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"golden/raw\.bin: is missing, or not the 360 numbers"):
+        golden.load(tmp_path / "p", item)
+
+
+def test_distance_is_the_relative_rms() -> None:
+    old = np.array([3.0, 4.0])
+    assert golden.distance(old, old) == 0
+    assert golden.distance(old, np.array([3.0, 4.5])) == pytest.approx(0.1)
+    assert golden.distance(np.zeros(2), np.zeros(2)) == 0
+    infinite = (np.ones(3), np.array([np.nan, 1.0]), np.array([np.inf, 1.0]))
+    assert all(golden.distance(old, bad) == float("inf") for bad in infinite)
+    assert golden.distance(np.zeros(2), old) == float("inf")
+
+
+# --------------------------------------------------------------------------- the bill of materials
+
+
+def test_the_bill_of_materials_is_valid_and_names_model_runtime_and_tools(shipped: Path, tmp_path: Path) -> None:
+    from types import ModuleType
+
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    told = made(shipped, tmp_path / "p")
+    module = ModuleType("mine")
+    module.purl = lambda card: f"pkg:maven/com.microsoft/onnxruntime-android@{card['runtime']['version']}"  # type: ignore[attr-defined]
+    text = bom.text(told, module)
+    try:
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    except ImportError as error:  # what the strict one needs is not ours to install
+        pytest.skip(str(error))
+    parts = {c["bom-ref"]: c for c in json.loads(text)["components"]}
+    digest = hashlib.sha256((shipped / "artifact" / "model.onnx").read_bytes()).hexdigest()
+    assert parts["model"]["type"] == "machine-learning-model"
+    assert parts["model"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    assert parts["model"]["licenses"] == [{"license": {"id": "CC0-1.0"}}]
+    assert parts["runtime"]["purl"] == "pkg:maven/com.microsoft/onnxruntime-android@1.31.1"
+    tools = json.loads(text)["metadata"]["tools"]["components"]
+    assert {"edgecompress", "onnxruntime", "numpy"} == {tool["name"] for tool in tools}
+    assert bom.text(told, module) == text
+
+
+@pytest.mark.parametrize(
+    "licence", ["", "Images: mine, CC BY 4.0. Weights: Apache-2.0.", "MIT OR Apache-2.0", "\u202e\n\0<x>"]
+)
+def test_any_licence_can_be_written(shipped: Path, tmp_path: Path, licence: str) -> None:
+    from types import ModuleType
+
+    told = {**made(shipped, tmp_path / "p"), "licence": licence}
+    found = json.loads(bom.text(told, ModuleType("mine")))
+    model = next(c for c in found["components"] if c["bom-ref"] == "model")
+    assert ("licenses" in model) == bool(licence)
+
+
+# --------------------------------------------------------------------------- packing
+
+
+def test_an_option_that_is_none_is_told(shipped: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="packager 'tar': no option 'versoin', did you mean 'version'"):
+        api.package(shipped, "tar", tmp_path / "x.tar.gz", {"versoin": "1"})
+    with pytest.raises(ConfigError, match=r"write 1\.0\.0"):
+        api.package(shipped, "tar", tmp_path / "x.tar.gz", {"version": "v1"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_packager_that_does_not_take_the_format_names_those_that_do(
+    monkeypatch: pytest.MonkeyPatch, shipped: Path
+) -> None:
+    from edgecompress.packages import tar
+
+    monkeypatch.setattr(tar, "FORMATS", ("pte",))
+    with pytest.raises(InputError, match=r"packager 'tar' takes pte, not onnx(; onnx is packed with --as .+)?$"):
+        api.package(shipped, "tar")
+
+
+def test_what_breaks_on_the_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, shipped: Path, tmp_path: Path) -> None:
+    from edgecompress.packages import tar
+
+    def breaks(contents: object, root: Path) -> None:
+        (root / "half").write_text("half")
+        raise InputError("broken")
+
+    monkeypatch.setattr(tar, "build", breaks)
+    (tmp_path / "x.tar.gz").write_text("the one before")
+    with pytest.raises(InputError, match="broken"):
+        api.package(shipped, "tar", tmp_path / "x.tar.gz")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x.tar.gz", "the one before")]

@@ -1,0 +1,283 @@
+"""`package verify`: a sound package passes, and whatever is changed in one fails the check that is about it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import package_inputs
+import pytest
+
+from edgecompress import api, cli
+from edgecompress.errors import InputError
+from edgecompress.packaging import archive, card, pack, verify
+from edgecompress.packaging.contents import CARD
+
+pytestmark = pytest.mark.slow  # ONNX, jsonschema
+
+CORE = ["archive", "signature", "card", "sums", "payload", "processing", "golden"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of a classifier of pictures; opened beside it."""
+    folder = tmp_path_factory.mktemp("package")
+    made = api.package(package_inputs.shipped(folder / "pets"), "tar", folder / "pets.tar.gz", {"wheels": False})
+    (folder / "opened").mkdir()
+    archive.unpack(made, folder / "opened")
+    return made
+
+
+@pytest.fixture
+def root(package: Path, tmp_path: Path) -> Path:
+    """The package's tree, to be changed."""
+    shutil.copytree(package.parent / "opened", tmp_path / "tree")
+    return archive.top(tmp_path / "tree", package)
+
+
+def status(file: Path, key: str | None = None) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.status, check.reason) for check in verify.verify(file, key)}
+
+
+def resealed(root: Path) -> dict[str, tuple[str, str]]:
+    """The checks of a tree whose sums were made again: as one who changes a package would."""
+    (root / pack.SUMS).write_text(pack.sums(root), encoding="utf-8")
+    return packed(root)
+
+
+def packed(root: Path) -> dict[str, tuple[str, str]]:
+    file = root.parent.parent / "changed.tar.gz"
+    archive.write(root.parent, file, ".tar.gz")
+    return status(file)
+
+
+def payload(root: Path) -> Path:
+    from edgecompress.packages import tar
+
+    return tar.payload(root, root.parent.parent)
+
+
+def changed_card(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Both cards changed alike."""
+    told = json.loads((root / CARD).read_text())
+    change(told)
+    for place in (root, payload(root)):
+        (place / CARD).write_text(card.text(told), encoding="utf-8")
+
+
+def test_a_sound_package_passes(package: Path) -> None:
+    found = verify.verify(package)
+    assert [check.name for check in found][: len(CORE)] == CORE
+    assert not [check for check in found if check.status == "fail"]
+    told = status(package)
+    assert told["signature"] == ("skipped", "it is not signed")
+    assert {told[name][0] for name in CORE if name != "signature"} == {"pass"}
+
+
+def test_its_name_does_not_matter(package: Path, tmp_path: Path) -> None:
+    shutil.copy(package, tmp_path / "x.exe")
+    assert status(tmp_path / "x.exe")["archive"][0] == "pass"
+
+
+CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "a weight": ("payload", lambda root: flip(payload(root) / "model" / "model.onnx")),
+    "a golden input": ("payload", lambda root: flip(payload(root) / "golden" / "input-0.bin")),
+    "a golden output": ("payload", lambda root: flip(payload(root) / "golden" / "output-0.bin")),
+    "the raw item": ("payload", lambda root: flip(payload(root) / "golden" / "raw.bin")),
+    "a label": ("payload", lambda root: flip(payload(root) / "labels.json")),
+    "the payload's card": ("payload", lambda root: (payload(root) / CARD).write_text("{}") and None),
+    "no golden file": ("payload", lambda root: (payload(root) / "golden" / "output-0.bin").unlink()),
+    "no model": ("payload", lambda root: (payload(root) / "model" / "model.onnx").unlink()),
+    "one more model": ("payload", lambda root: (payload(root) / "model" / "more.onnx").write_text("x") and None),
+    "no card": ("card", lambda root: (root / CARD).unlink()),
+    "no card's text": ("card", lambda root: (root / CARD).write_text("[]") and None),
+    "another name": ("card", lambda root: changed_card(root, lambda told: told.update(slug="other"))),
+    "an unknown packager": ("card", lambda root: changed_card(root, lambda told: told.update(packager="rar"))),
+}
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_changed_fails_even_where_the_sums_were_made_again(root: Path, what: str) -> None:
+    name, change = CHANGES[what]
+    change(root)
+    told = resealed(root)
+    assert told[name][0] == "fail", told
+    assert all("\n" not in reason and len(reason) < 500 for _, reason in told.values())
+    assert told["golden"][0] == "skipped"
+
+
+SUMS_CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "a byte of any file": ("bytes are not those", lambda root: flip(root / "README.md")),
+    "a file that is missing": ("not in the package", lambda root: (root / "README.md").unlink()),
+    "a file that is more": ("is not in SHA256SUMS", lambda root: (root / "more").write_text("x") and None),
+    "no sums": ("is missing", lambda root: (root / pack.SUMS).unlink()),
+    "a line twice": ("there twice", lambda root: repeat(root / pack.SUMS)),
+    "no lines": ("not 'sha256 path'", lambda root: (root / pack.SUMS).write_text("x\n") and None),
+}
+
+
+def repeat(file: Path) -> None:
+    file.write_text(file.read_text() + file.read_text().splitlines()[0] + "\n")
+
+
+@pytest.mark.parametrize("what", SUMS_CHANGES)
+def test_the_sums_are_complete_and_right(root: Path, what: str) -> None:
+    says, change = SUMS_CHANGES[what]
+    change(root)
+    state, reason = packed(root)["sums"]
+    assert state == "fail" and says in reason
+
+
+def test_a_changed_normalisation_fails_the_processing(root: Path) -> None:
+    changed_card(root, lambda told: told["preprocess"]["mean"].__setitem__(0, 0.4851))
+    told = resealed(root)
+    assert told["processing"][0] == "fail" and "from the golden input, limit 1e-06" in told["processing"][1]
+    assert told["golden"][0] == "pass"
+
+
+def test_a_golden_answer_that_the_model_does_not_give_fails(root: Path) -> None:
+    from edgecompress.model import sha256_of
+
+    file = payload(root) / "golden" / "output-0.bin"
+    file.write_bytes(file.read_bytes()[::-1])
+    changed_card(root, lambda told: told["golden"]["outputs"][0].update(sha256=sha256_of(file)))
+    told = resealed(root)
+    assert told["payload"][0] == "pass"
+    assert told["golden"][0] == "fail" and "output 'scores' is" in told["golden"][1]
+
+
+def test_a_model_that_does_not_open_is_a_failed_check(root: Path) -> None:
+    from edgecompress.model import sha256_of
+
+    file = payload(root) / "model" / "model.onnx"
+    file.write_bytes(b"no model" * 100)
+    sealed = {"bytes": 800, "sha256": sha256_of(file)}
+    changed_card(root, lambda told: told["model"]["files"][0].update(sealed))
+    told = resealed(root)
+    assert told["payload"][0] == "pass" and told["golden"][0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "says"),
+    [
+        ({"runtime": {"name": "unheard", "version": "1"}}, "skipped", "no runtime 'unheard' here"),
+        ({"runtime": {"name": "openvino", "version": "1"}}, "fail", "runs openvino, the model is onnx"),
+    ],
+)
+def test_a_runtime_that_is_not_here_is_said(root: Path, change: dict[str, Any], state: str, says: str) -> None:
+    changed_card(root, lambda told: told.update(change))
+    found = resealed(root)["golden"]
+    assert found[0] == state and says in found[1]
+
+
+@pytest.mark.parametrize("kind", ["aoti", "savedmodel"])
+def test_a_format_that_runs_its_authors_code_is_not_opened(root: Path, kind: str) -> None:
+    name = {"aoti": "torchinductor", "savedmodel": "tensorflow"}[kind]
+    change = {"runtime": {"name": name, "version": "1"}}
+    changed_card(root, lambda told: told.update(change, model={**told["model"], "format": kind}))
+    found = resealed(root)["golden"]
+    assert found[0] == "skipped" and "author" in found[1]
+
+
+def test_a_resize_that_would_fill_the_memory_is_refused(root: Path) -> None:
+    changed_card(root, lambda told: told["preprocess"].update(resize=10**8))
+    found = resealed(root)["processing"]
+    assert found[0] == "fail" and "more pixels" in found[1]
+
+
+def test_a_check_of_the_packager_that_breaks_is_a_fail(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgecompress.packages import tar
+
+    def broken(*given: object) -> Any:
+        raise ZeroDivisionError("line\nline")
+
+    monkeypatch.setattr(tar, "checks", broken)
+    assert status(package)["tar"] == ("fail", "ZeroDivisionError: line line")
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\3\4", b"\x1f\x8b\x08", b"text" * 100])
+def test_what_is_no_package_fails_at_once_and_says_why_the_rest_was_not_looked_at(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "bad.zip").write_bytes(data)
+    told = status(tmp_path / "bad.zip")
+    assert told["archive"][0] == "fail" and {told[name][0] for name in CORE[1:]} == {"skipped"}
+    assert all(reason for _, reason in told.values())
+
+
+def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        verify.verify(tmp_path / "nowhere.zip")
+
+
+# --------------------------------------------------------------------------- signed, and from the command line
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> tuple[Path, Path]:
+    """A signed package, and the public key."""
+    from minisign import KeyPair
+
+    pair = KeyPair.generate()
+    (tmp_path / "mine.key").write_bytes(bytes(pair.secret_key) + b"\n")
+    (tmp_path / "mine.pub").write_bytes(bytes(pair.public_key) + b"\n")
+    folder, out = package_inputs.null(tmp_path / "null"), tmp_path / "null.tar.gz"
+    command = ["package", folder, "--as", "tar", "--out", out, "--sign", tmp_path / "mine.key"]
+    settings = ["--set", "version=2.10", "--set", "wheels=false"]
+    assert cli.main([*(str(word) for word in command), *settings]) == 0
+    return out, tmp_path / "mine.pub"
+
+
+def test_a_signature_passes_fails_or_is_skipped(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    file, key = signed
+    assert status(file, str(key))["signature"][0] == "pass"
+    assert status(file)["signature"] == ("skipped", "it is signed; give the public key with --key")
+    beside = file.with_name(file.name + ".minisig")
+    beside.rename(tmp_path / "kept")
+    assert status(file, str(key))["signature"][0] == "fail"
+    other = api.package(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0", "wheels": False})
+    shutil.copy(tmp_path / "kept", other.with_name(other.name + ".minisig"))
+    assert "is not this file's signature" in status(other, str(key))["signature"][1]
+
+
+def test_the_command_lists_each_check_and_ends_with_its_code(
+    signed: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, key = signed
+    capsys.readouterr()
+    assert cli.main(["package", "verify", str(file), "--key", str(key)]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in CORE) and "pass" in told and "skipped" in told
+    assert cli.main(["package", "verify", "--json", str(file)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert b'"version": "2.10"' in gzip.decompress(file.read_bytes())
+    assert found["ok"] and {"name", "status", "reason"} == set(found["checks"][0])
+    file.write_bytes(file.read_bytes()[:-20])
+    assert cli.main(["package", "verify", str(file)]) == 1
+    assert "fail" in capsys.readouterr().out
+    assert cli.main(["package", "verify", str(tmp_path / "nowhere")]) == 2
+    assert cli.main(["package", "verify", str(file), "--key", "nothing"]) == 2
+
+
+def test_a_folder_may_be_called_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package_inputs.null(tmp_path / "verify")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["package", "./verify"]) == 0
+    assert (tmp_path / "verify-tar.tar.gz").is_file()
+
+
+def test_a_bad_key_or_option_leaves_no_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = package_inputs.null(tmp_path / "null")
+    before = set(tmp_path.rglob("*"))
+    for words in (["--sign", "nowhere.key"], ["--set", "versoin=1"], ["--as", "rar"], ["--as", "web"]):
+        assert cli.main(["package", str(folder), *words]) == 2, words
+        assert capsys.readouterr().err.count("\n") == 1
+    assert set(tmp_path.rglob("*")) == before
