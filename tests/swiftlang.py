@@ -25,7 +25,7 @@ UNNEEDED = (
     *("*/libLTO*", "*/lib/swift/embedded", "*/swift-format", "*/libexec/gcc", "*/sanitizer", "*/libswiftLLVM*"),
 )
 MERGED = ("bin", "lib", "lib64")  # of /usr, and links to that
-WORK = "/work"  # what a folder of a test is called in there
+WORK = "/given"  # what a folder of a test is called in there
 DEADLINE_S = 500.0
 # The folder of the test, /proc and /dev/null are mounted where nobody else sees them; then the root is ROOT.
 INSIDE = (
@@ -44,7 +44,7 @@ def unavailable() -> str:
 
 
 def swift(work: Path, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`swiftc`, `swift` or a program below `work`, which is called /work in there."""
+    """`swiftc`, `swift` or a program below `work`, which is called /given in there."""
     program = tool if tool.startswith("/") else f"/{HOME}/bin/{tool}"
     environment = {
         "PATH": f"/{HOME}/bin:/usr/bin:/usr/sbin:/bin",

@@ -51,8 +51,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in (DATA / "Replay.swift", *(DATA / "system").iterdir()):
         shutil.copy(file, work)
     for name in SYSTEM:
-        sources = [f"/work/{name}.swift", *(["/work/Replay.swift"] if name == "CoreML" else [])]
-        made = ("-emit-module-path", f"/work/{name}.swiftmodule", "-o", f"/work/lib{name}.a")
+        sources = [f"/given/{name}.swift", *(["/given/Replay.swift"] if name == "CoreML" else [])]
+        made = ("-emit-module-path", f"/given/{name}.swiftmodule", "-o", f"/given/lib{name}.a")
         how = ("-parse-as-library", "-emit-module", "-emit-library", "-static", "-module-name", name)
         swift(work, "swiftc", *how, *made, *sources)
     return work
@@ -68,7 +68,7 @@ def laid(work: Path, system: Path, kind: str, **how: Any) -> tuple[Path, Content
         shutil.copy(DATA / "Replay.swift", next((work / "packages" / package.name / "Sources").iterdir()))
     manifest = root / "Package.swift"
     text = re.sub(
-        r'\.package\(\s*url: "[^"]*/([^"/]+)",[^)]*\)', r'.package(path: "/work/packages/\1")', manifest.read_text()
+        r'\.package\(\s*url: "[^"]*/([^"/]+)",[^)]*\)', r'.package(path: "/given/packages/\1")', manifest.read_text()
     )
     manifest.write_text(text.replace("-all_load", "--no-as-needed"))  # GNU's linker knows no -all_load
     return root, given
@@ -88,9 +88,9 @@ def _answers(folder: Path, given: Contents) -> None:
 def package(root: Path, tool: str, *arguments: str) -> Any:
     """`swift build` and the like, of a package."""
     linked = [f"-Xlinker=-l{name}" for name in SYSTEM]
-    flags = ["-Xswiftc", "-I/work/system", "-Xlinker", "-L/work/system", *linked]
+    flags = ["-Xswiftc", "-I/given/system", "-Xlinker", "-L/given/system", *linked]
     flags = [part for flag in flags for part in (flag.split("=") if flag.startswith("-Xlinker=") else [flag])]
-    place = f"/work/{root.name}"
+    place = f"/given/{root.name}"
     return swiftlang.swift(root.parent, "swift", tool, "--disable-sandbox", "--package-path", place, *flags, *arguments)
 
 
@@ -102,7 +102,7 @@ def steps(done: Any) -> dict[str, bool]:
 
 def benchmark(root: Path) -> Any:
     return swiftlang.swift(
-        root.parent, f"/work/{root.name}/.build/debug/{root.name.removesuffix('-ios')}-benchmark", "25"
+        root.parent, f"/given/{root.name}/.build/debug/{root.name.removesuffix('-ios')}-benchmark", "25"
     )
 
 
@@ -245,9 +245,9 @@ def run(work: Path, cases: Sequence[Case]) -> list[np.ndarray[Any, Any]]:
     (work / "cases.json").write_text(json.dumps([told(case, i) for i, case in enumerate(cases)]))
     for i, case in enumerate(cases):
         (work / f"raw-{i}.bin").write_bytes(case.raw.tobytes())
-    sources = [f"/work/{name}.swift" for name in (*PURE, "main")]
-    swift(work, "swiftc", "-O", *STRICT, *sources, "-o", "/work/vectors")
-    swift(work, "/work/vectors", str(INT8.scale[0]), str(INT8.zero_point[0]))
+    sources = [f"/given/{name}.swift" for name in (*PURE, "main")]
+    swift(work, "swiftc", "-O", *STRICT, *sources, "-o", "/given/vectors")
+    swift(work, "/given/vectors", str(INT8.scale[0]), str(INT8.zero_point[0]))
     return [np.fromfile(work / f"out-{i}.bin", np.float32) for i in range(len(cases))]
 
 

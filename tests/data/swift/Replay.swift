@@ -4,7 +4,7 @@ import Foundation
 enum Replay {
     struct Unknown: Error {}
 
-    static let folder = URL(fileURLWithPath: ProcessInfo.processInfo.environment["REPLAY"] ?? "/work/replay")
+    static let folder = URL(fileURLWithPath: ProcessInfo.processInfo.environment["REPLAY"] ?? "/given/replay")
 
     static func names(_ side: String) -> [String] {
         let text = (try? String(contentsOf: folder.appendingPathComponent("\(side).txt"), encoding: .utf8)) ?? ""
