@@ -37,7 +37,7 @@ struct Case: Decodable {
     }
 }
 
-let folder = URL(fileURLWithPath: "/work")
+let folder = URL(fileURLWithPath: "/given")
 let how = Quantization(scale: Double(CommandLine.arguments[1])!, zeroPoint: Int(CommandLine.arguments[2])!)
 let cases = try JSONDecoder().decode([Case].self, from: Data(contentsOf: folder.appendingPathComponent("cases.json")))
 for (index, item) in cases.enumerated() {
