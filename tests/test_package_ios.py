@@ -354,7 +354,10 @@ SHIPPED = {"fp16": ({"use": "fp16"},), "int8-weights": ({"use": "fp16"}, {"use":
 TARGET = """
 description = "Core ML"
 runtime = "coreml"
+platforms = ["ios-*"]
 package = "ios"
+[limits]
+items_lost = 5
 [[variant]]
 name = "{name}"
 compress = [{steps}]
