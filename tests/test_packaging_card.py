@@ -57,6 +57,15 @@ def test_the_card_has_every_key_and_its_schema_takes_it(shipped: Path, tmp_path:
     assert told["created"] == package_inputs.DATE and told["licence"] == "CC0-1.0"
 
 
+def test_a_precision_is_told_as_the_technique_that_reached_it(own: Path, tmp_path: Path) -> None:
+    report = json.loads((own / "report.json").read_text())
+    variant = json.loads((own / "deploy.json").read_text())["variant"]
+    stages = ["data", f"{variant}/equalize", f"{variant}/guard/plain/ptq_int8", f"{variant}/verify", "other/nncf_int8"]
+    report["stages"] = [{"stage": name} for name in stages]
+    (own / "report.json").write_text(json.dumps(report))
+    assert [step["technique"] for step in made(own, tmp_path / "p")["compression"]] == ["ptq_int8"]
+
+
 def test_the_same_folder_gives_the_same_bytes(shipped: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         made(shipped, tmp_path / name)

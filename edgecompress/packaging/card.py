@@ -269,10 +269,20 @@ def _compression(shipped: Shipped) -> list[dict[str, Any]]:
     chosen = (v.get("compress") or () for v in rows if v.get("name") == shipped.origin.get("variant"))
     recipe: Sequence[Mapping[str, Any]] = next(chosen, ())
     options = ({k: v for k, v in step.items() if k != "use"} for step in recipe)
-    steps = [{"technique": str(s["use"]), "options": o, "facts": {}} for s, o in zip(recipe, options, strict=True)]
+    used = (_technique(shipped, str(step["use"])) for step in recipe)
+    steps = [{"technique": t, "options": o, "facts": {}} for t, o in zip(used, options, strict=True)]
     if steps:
         steps[-1]["facts"] = _scalars(shipped.artifact.facts)
     return steps
+
+
+def _technique(shipped: Shipped, use: str) -> str:
+    """What a recipe asks for; of a precision ("int8") the technique that reached it, by the variant's stages."""
+    known = registry.names("techniques")
+    own = f"{shipped.origin.get('variant')}/"
+    ran = [str(row["stage"]) for row in shipped.report.get("stages") or () if str(row.get("stage")).startswith(own)]
+    made = [name for stage in ran if (name := stage.rsplit("/", 1)[-1]) in known]
+    return next((name for name in made if registry.load("techniques", name).PROVIDES == use), use)
 
 
 def _scalars(facts: Mapping[str, Any]) -> dict[str, Any]:
