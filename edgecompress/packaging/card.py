@@ -281,8 +281,8 @@ def _technique(shipped: Shipped, use: str) -> str:
     known = registry.names("techniques")
     own = f"{shipped.origin.get('variant')}/"
     ran = [str(row["stage"]) for row in shipped.report.get("stages") or () if str(row.get("stage")).startswith(own)]
-    made = [name for stage in ran if (name := stage.rsplit("/", 1)[-1]) in known]
-    return next((name for name in made if registry.load("techniques", name).PROVIDES == use), use)
+    made = (name for stage in ran if (name := stage.rsplit("/", 1)[-1]) in known)
+    return {registry.load("techniques", name).PROVIDES: name for name in made}.get(use, use)
 
 
 def _scalars(facts: Mapping[str, Any]) -> dict[str, Any]:
