@@ -513,6 +513,9 @@ def _to_pack(path: Path) -> Shipped:
     if excerpt is None:
         raise InputError(f"{path}: has no excerpt of test items; give the folder that a deploy wrote")
     report = listing.report(artifact.path.parent)
+    tables = [report.get(key) or {} for key in ("source", "target", "data", "device", "versions")]
+    if not all(isinstance(table, Mapping) for table in [*tables, *(report.get("variants") or ())]):
+        raise InputError(f"{path}: report.json is not what a deploy wrote; deploy again")
     verdict = artifact.path.parent / "verdict"
     runtime = origin.get("runtime") or runtime_of(artifact)
     return Shipped(artifact, excerpt, _sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

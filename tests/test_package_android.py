@@ -246,6 +246,23 @@ def test_another_constant_than_the_cards_is_found_in_the_class_file(small: Opene
     assert {k for k, v in found.items() if v == "fail"} == {"constants"}
 
 
+def test_a_jar_that_is_damaged_or_a_bomb_is_refused(tmp_path: Path) -> None:
+    def jar(name: str, data: bytes, count: int) -> Path:
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for i in range(count):
+                archive.writestr(f"a/B{i}.class", data)
+        return tmp_path / name
+
+    damaged = jar("damaged", b"class" * 100, 1)
+    data = bytearray(damaged.read_bytes())
+    data[data.index(b"B0.class") + 8] = 0xFF  # the kind of a block that deflate does not have
+    damaged.write_bytes(data)
+    bomb = jar("bomb", bytes(1 << 20), 100)
+    for file, says in ((damaged, "cannot be unpacked"), (bomb, "a bomb"), (jar("many", b"", 1001), "1000 entries")):
+        with pytest.raises(InputError, match=says):
+            _android_classes.jar(file)
+
+
 def test_a_class_of_another_java_or_namespace_is_found(small: Opened) -> None:
     with zipfile.ZipFile(small.aar / "classes.jar") as archive:
         data = archive.read(archive.namelist()[0])

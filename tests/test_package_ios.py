@@ -309,6 +309,26 @@ def test_a_changed_package_fails_in_words(tmp_path: Path, what: str) -> None:
     assert failing(root, given.card).startswith(says)
 
 
+def test_a_source_that_holds_up_the_parser_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grammar's scanner of comments never ends."""
+    monkeypatch.setattr(_ios_checks, "PARSE_S", 5.0)
+    root, given = built(tmp_path)
+    (root / "Sources/SmallPets/Digest.swift").write_text("/*" * 2048, encoding="utf-8")
+    assert failing(root, given.card).startswith("Swift syntax: the parser took over 5 s")
+
+
+def test_a_parser_that_crashes_is_a_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ios_checks.sys, "executable", "/bin/false")
+    root, given = built(tmp_path)
+    assert failing(root, given.card).startswith("Swift syntax: the parser broke on the sources (1)")
+
+
+def test_another_digest_than_the_cards_fails(tmp_path: Path) -> None:
+    root, given = built(tmp_path)
+    replaced(root / "Sources/SmallPets/ModelSpec.swift", 'digest = "', 'digest = "0')
+    assert failing(root, given.card).startswith("ModelSpec.swift: ModelSpec.swift: digest")
+
+
 def test_a_source_that_is_no_swift_fails_with_its_line(tmp_path: Path) -> None:
     pytest.importorskip("tree_sitter_swift")
     root, given = built(tmp_path)

@@ -248,6 +248,20 @@ def test_a_runner_with_another_card_fails_its_check(null: Path, tmp_path: Path) 
     assert judged(root, tmp_path)["runner"].status == "fail"
 
 
+def test_what_a_runner_makes_python_warn_of_is_not_printed(
+    null: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    root = shutil.copytree(null, tmp_path / "root")
+    with zipfile.ZipFile(root / "run.pyz", "a") as runner:
+        runner.writestr("x.py", '1 is "stranger"\n')
+    (tmp_path / "work").mkdir()
+    assert {
+        c.name: c.status
+        for c in tar.checks(root, json.loads((root / "model_card.json").read_text()), tmp_path / "work")
+    }["runner"] == "pass"
+    assert not recwarn.list
+
+
 def test_a_runner_that_does_not_compile_fails_its_check(null: Path, tmp_path: Path) -> None:
     root = shutil.copytree(null, tmp_path / "x")
     with zipfile.ZipFile(root / "run.pyz", "a") as runner:

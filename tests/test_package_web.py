@@ -295,6 +295,19 @@ def test_a_package_that_was_tampered_with_fails_its_check(what: str, root: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tag", ["<!--", "<a ", "<![x", "<"])
+def test_a_page_that_would_hold_up_a_parser_is_not_parsed(tag: str, root: Path) -> None:
+    (root / "index.html").write_text(tag * 100_000, encoding="utf-8")
+    assert "is longer, or has more tags" in found(root)["policy"]
+
+
+@pytest.mark.slow
+def test_a_page_that_breaks_the_parser_is_a_failed_check(root: Path) -> None:
+    (root / "index.html").write_text("<![x[ <!y", encoding="utf-8")
+    assert found(root)["policy"]
+
+
+@pytest.mark.slow
 def test_a_name_that_looks_like_a_host_fails_no_check(cache: Path, tmp_path: Path) -> None:
     name = 'https://example.org/ "//example.org" url(x) <script src=//e.org>'
     assert found(made(tmp_path, name=name, description=name, labels=[name] * 4)) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ import package_inputs
 import pytest
 
 from edgecompress import api
-from edgecompress.errors import ConfigError, InputError
+from edgecompress.errors import ConfigError, InputError, StageFailed
 from edgecompress.model import Artifact, Quantization, TensorSpec
 from edgecompress.packaging import bom, card, golden, pack
 from edgecompress.packaging.contents import CARD
@@ -341,6 +342,29 @@ def test_a_packager_that_does_not_take_the_format_names_those_that_do(
     monkeypatch.setattr(tar, "FORMATS", ("pte",))
     with pytest.raises(InputError, match=r"packager 'tar' takes pte, not onnx(; onnx is packed with --as .+)?$"):
         api.package(shipped, "tar")
+
+
+@pytest.mark.parametrize("change", [{"variants": [3]}, {"target": "x"}, {"data": [1]}, {"variants": {"a": 1}}])
+def test_a_report_that_no_deploy_wrote_is_refused(own: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    package_inputs.report(own, **change)
+    with pytest.raises(InputError, match=r"report\.json is not what a deploy wrote"):
+        api.package(own, "tar", tmp_path / "out.tar.gz", {"wheels": False})
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, shipped: Path, tmp_path: Path
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "out.tar.gz"):
+        with pytest.raises(StageFailed, match="cannot be written"):
+            api.package(shipped, "tar", out, {"wheels": False})
+    monkeypatch.setattr(pack.archive, "write", full)
+    with pytest.raises(StageFailed, match="No space left on device"):
+        api.package(shipped, "tar", tmp_path / "full" / "out.tar.gz", {"wheels": False})
+    assert not list((tmp_path / "full").iterdir())
 
 
 def test_what_breaks_on_the_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, shipped: Path, tmp_path: Path) -> None:

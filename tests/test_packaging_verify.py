@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,58 @@ def test_a_resize_that_would_fill_the_memory_is_refused(root: Path) -> None:
     changed_card(root, lambda told: told["preprocess"].update(resize=10**8))
     found = resealed(root)["processing"]
     assert found[0] == "fail" and "more pixels" in found[1]
+
+
+NAMES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "preprocess": lambda told: told["preprocess"].update(input="nothere"),
+    "golden": lambda told: told["golden"]["inputs"][0].update(name="nothere"),
+    "golden:": lambda told: told["golden"]["outputs"][0].update(name="nothere"),
+    "postprocess": lambda told: told["postprocess"].update(output="nothere"),
+}
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_a_card_that_names_what_its_model_does_not_have_is_none(root: Path, key: str) -> None:
+    changed_card(root, lambda told: NAMES[key](told) and None)
+    assert resealed(root)["card"] == ("fail", f"model_card.json: {key.rstrip(':')}: the model has no 'nothere'")
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_limit_that_nothing_exceeds_is_no_card(root: Path, number: str) -> None:
+    text = (root / CARD).read_text().replace('"float": 1e-06', f'"float": {number}')
+    assert number in text
+    for place in (root, payload(root)):
+        (place / CARD).write_text(text)
+    told = resealed(root)
+    assert told["card"][0] == "fail" and f"{number} is no number of JSON" in told["card"][1]
+
+
+def test_a_golden_input_that_is_no_number_fails_the_processing(root: Path) -> None:
+    import numpy as np
+
+    from edgecompress.model import sha256_of
+
+    file = payload(root) / "golden" / "input-0.bin"
+    numbers = np.fromfile(file, np.float32)
+    numbers[3] = np.nan
+    numbers.tofile(file)
+    changed_card(root, lambda told: told["golden"]["inputs"][0].update(sha256=sha256_of(file)))
+    assert resealed(root)["processing"][0] == "fail"
+
+
+def test_a_card_of_many_megabytes_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "LARGEST", 100)
+    assert resealed(root)["card"] == ("fail", "model_card.json: damaged: more than 0 MiB")
+
+
+@pytest.mark.parametrize("error", [zlib.error("x"), StopIteration(), AssertionError("x"), AttributeError("x")])
+def test_whatever_a_library_raises_is_a_fail(package: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def broken(*given: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(verify.golden, "load", broken)
+    told = status(package)
+    assert told["processing"][0] == told["golden"][0] == "fail"
 
 
 def test_a_check_of_the_packager_that_breaks_is_a_fail(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import struct
-import zipfile
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgecompress.errors import InputError
+from edgecompress.packaging import archive
 
 MAGIC = 0xCAFEBABE
 JAVA_8 = 52  # the major version that Android's dexer takes everywhere
 UTF8, INTEGER, FLOAT, LONG, DOUBLE, CLASS, STRING = 1, 3, 4, 5, 6, 7, 8
 SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
-LARGEST = 16 << 20  # bytes of a class
+LARGEST = 1 << 20  # bytes of a class: ours have some kilobytes
+CLASSES = 1000
 
 
 @dataclass
@@ -28,19 +30,22 @@ class ClassFile:
 
 def jar(file: Path) -> dict[str, ClassFile]:
     """Each class of a .jar by its name. Raises InputError for entries that are no class files, or another's."""
-    found = {}
-    try:
-        with zipfile.ZipFile(file) as archive:
-            for entry in archive.infolist():
-                if not entry.filename.endswith(".class") or entry.file_size > LARGEST:
-                    raise InputError(f"{file.name}: an entry is no class: {ascii(entry.filename)[:100]}")
-                read = parse(archive.read(entry))
-                if f"{read.name.replace('.', '/')}.class" != entry.filename:
-                    raise InputError(f"{file.name}: {ascii(entry.filename)[:100]} holds another class than it is named")
-                found[read.name] = read
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        raise InputError(f"{file.name}: cannot be opened: {' '.join(str(error).split())[:100]}") from error
-    return found
+    with tempfile.TemporaryDirectory(prefix="edgecompress-jar-") as work:
+        archive.unpack(file, Path(work))
+        files = sorted(path for path in Path(work).rglob("*") if path.is_file())
+        if len(files) > CLASSES:
+            raise InputError(f"{file.name}: has more than {CLASSES} entries")
+        return dict(_named(entry, entry.relative_to(work).as_posix(), file.name) for entry in files)
+
+
+def _named(file: Path, entry: str, inside: str) -> tuple[str, ClassFile]:
+    """The class in an unpacked file, by its name. Raises InputError."""
+    if not entry.endswith(".class") or file.stat().st_size > LARGEST:
+        raise InputError(f"{inside}: an entry is no class: {archive.shown(entry)}")
+    read = parse(file.read_bytes())
+    if f"{read.name.replace('.', '/')}.class" != entry:
+        raise InputError(f"{inside}: {archive.shown(entry)} holds another class than it is named")
+    return read.name, read
 
 
 def parse(data: bytes) -> ClassFile:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import plistlib
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgecompress.errors import InputError
+from edgecompress.packaging.card import digest
 from edgecompress.packaging.contents import Check
 
 MANIFEST, PRIVACY, SPEC = "Package.swift", "PrivacyInfo.xcprivacy", "ModelSpec.swift"
 LARGEST = 4 << 20  # bytes of a source: ours have some kilobytes
+PARSE_S = 60.0  # that all sources of a package take at most: ours take one
+PARSED = "all parse"
 NO_PARSER = "no Swift parser here: pip install 'edgecompress[package]'"
 PRIVATE: Mapping[str, type] = {
     "NSPrivacyTracking": bool,
@@ -93,14 +98,26 @@ def _inside(folder: Path, path: str) -> Path:
 
 
 def _syntax(root: Path) -> Iterator[Check]:
-    """Each source, parsed; one check tells of all that parse."""
-    parse = parser()
-    if parse is None:
+    """Each source, parsed in a process of its own, which a stranger's may crash or hold up for ever."""
+    if parser() is None:
         yield Check("Swift syntax", "skipped", NO_PARSER)
         return
-    sources = sorted(p for p in root.rglob("*.swift") if p.is_file())
-    wrong = [said for file in sources if (said := _error(parse, file, file.relative_to(root).as_posix()))]
-    yield Check("Swift syntax", "fail" if wrong else "pass", "; ".join(wrong[:3]))
+    words, here = [sys.executable, "-m", __name__, str(root)], Path(__file__).parents[2]  # this code, not another's
+    try:
+        done = subprocess.run(words, cwd=here, stdin=subprocess.DEVNULL, capture_output=True, timeout=PARSE_S)
+        told = done.stdout.decode("ascii", "replace").strip()
+        wrong = f"the parser broke on the sources ({done.returncode})" if done.returncode or not told else told
+        wrong = "" if wrong == PARSED else wrong
+    except subprocess.TimeoutExpired:
+        wrong = f"the parser took over {PARSE_S:.0f} s for the sources: no Swift of ours"
+    yield Check("Swift syntax", "fail" if wrong else "pass", wrong)
+
+
+def _wrong(root: Path) -> str:
+    """The first three sources that do not parse, in a line; or that all do."""
+    parse, sources = parser(), sorted(p for p in root.rglob("*.swift") if p.is_file())
+    wrong = (_error(parse, file, file.relative_to(root).as_posix()) for file in sources)
+    return "; ".join([said for said in wrong if said][:3]) or PARSED
 
 
 def parser() -> Any:
@@ -136,6 +153,7 @@ def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
     _equal("version", said.get("version"), card["version"])
     _equal("runtime", said.get("runtime"), card["runtime"]["name"])
     _equal("main", said.get("main"), card["model"]["main"])
+    _equal("digest", said.get("digest"), digest(card))
     _files(FILE.findall(text), card)
     tensors = [(_plain(n), json.loads(shape), dtype) for n, _, shape, dtype in TENSOR.findall(text)]
     wanted = [(spec["name"], spec["shape"], spec["dtype"]) for spec in (*card["inputs"], *card["outputs"])]
@@ -216,3 +234,7 @@ def _items(package: Path) -> None:
             raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which leads out of the package")
         if not (package / "Data" / path).exists():
             raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which is not there")
+
+
+if __name__ == "__main__":
+    print(ascii(_wrong(Path(sys.argv[1])))[1:-1])

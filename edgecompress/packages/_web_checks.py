@@ -34,6 +34,7 @@ HOST = re.compile(r"\b(?:https?|wss?|ftp)://|\b(?:data|javascript):\w|(?-i:url\(
 LINKS = {"src", "href", "srcset", "action", "formaction", "poster", "ping", "data", "background", "style", "srcdoc"}
 LITERAL = re.compile(r"(?:// [^\n]*\n)*export default (\{.*\});\n", re.DOTALL)
 LARGEST = 64 << 20  # bytes of a text that is read
+PAGE_CHARS, TAGS = 1 << 16, 256  # of the page, at most: a parser takes the square of them
 
 
 def spec(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def found(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[Check]:
     for name, look in looks.items():
         try:
             wrong = look()
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, AssertionError) as error:  # the last is HTMLParser's
             wrong = ascii(str(error))[1:-1][:200]
         yield Check(name, "fail" if wrong else "pass", wrong)
 
@@ -74,6 +75,8 @@ class _Page(HTMLParser):
         self.links: list[str] = []
         self.inline: list[str] = []
         self.before: list[str] = []  # what leads somewhere before the policy holds
+        if len(text) > PAGE_CHARS or text.count("<") > TAGS:
+            raise ValueError(f"{PAGE}: is longer, or has more tags, than the page of a web package")
         self.feed(text)
         self.close()
 

@@ -25,6 +25,7 @@ ENTRIES = 10_000
 BYTES = 4 << 30
 RATIO, SMALL = 200, 64 << 20  # unpacked to packed bytes: more is a bomb, once it is not small
 NAME_BYTES = 1024
+HEADER = 4096  # bytes that come before a file of a tar: longer ones are slow to read, and none of ours
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DRIVE = re.compile(r"[A-Za-z]:")
 DAMAGED = (
@@ -240,6 +241,7 @@ def _check_zip_entry(file: Path, entry: zipfile.ZipInfo) -> None:
         "is encrypted" if entry.flag_bits & 0x41
         else "is a link or a device" if not plain
         else "is packed in a way that is not read here" if entry.compress_type not in METHODS
+        else "has a second name" if entry.filename != entry.orig_filename  # in an extra field, as newer Pythons read it
         else ""
     )  # fmt: skip
     if why:
@@ -250,15 +252,17 @@ def _check_zip_entry(file: Path, entry: zipfile.ZipInfo) -> None:
 
 
 class _Bounded:
-    """A plain tar that gives at most a block at once, whatever a header claims for itself."""
+    """A plain tar that gives at most so much between two files, and a block at once of a file."""
 
     def __init__(self, stream: IO[bytes], file: Path) -> None:
         self._stream, self._file = stream, file
+        self.left: int | None = None  # bytes of headers that may still be read; None: a file is read
         self.seek, self.tell = stream.seek, stream.tell
 
     def read(self, count: int = -1) -> bytes:
-        if not 0 <= count <= BLOCK:
-            raise InputError(f"{self._file}: a header of more than {BLOCK >> 20} MiB; refused")
+        if not 0 <= count <= (BLOCK if self.left is None else self.left):
+            raise InputError(f"{self._file}: a header of more than {HEADER >> 10} KiB; refused")
+        self.left = None if self.left is None else self.left - count
         return self._stream.read(count)
 
 
@@ -275,9 +279,10 @@ def _unpack_tar(file: Path, into: Path, guard: _Guard) -> None:
 
 
 def _entries(stream: Any, into: Path, guard: _Guard) -> None:
-    names = _Names(guard.file)
+    names, stream.left = _Names(guard.file), HEADER
     with tarfile.open(fileobj=stream, mode="r:") as archive:
         for entry in _members(archive):
+            stream.left = None
             guard.entry()
             if not (entry.isdir() or entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE)) or entry.sparse:
                 raise InputError(f"{guard.file}: entry {shown(entry.name)} is a link or a device; refused")
@@ -287,6 +292,7 @@ def _entries(stream: Any, into: Path, guard: _Guard) -> None:
             elif content := archive.extractfile(entry):
                 with content:
                     _put(content, into / entry.name, bool(entry.mode & 0o100), guard)
+            stream.left = HEADER
 
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ NAME_CHARS, TEXT_CHARS = 200, 4000
 VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}(?:[-+][0-9A-Za-z.-]+)?")
 CLASSIFIES = ("top1", "top5")  # metrics that say that an output holds scores of classes
 TOP_K = 5
+LARGEST = 16 << 20  # bytes of a card that is read: ours have some kilobytes
 PROBABLE = 1e-3  # how far from 1 probabilities may add up to
 METRIC = ("before", "after", "n", "low", "high", "items_lost", "items_gained")
 NUMBER = ("metric", "value", "unit", "status", "n", "low", "high", "source")
@@ -112,13 +114,22 @@ def check(card: Any, where: str) -> None:
 def read(file: Path) -> Card:
     """The card in a file, checked. Raises InputError."""
     try:
-        card = json.loads(file.read_text(encoding="utf-8"))
+        if file.stat().st_size > LARGEST:
+            raise ValueError(f"more than {LARGEST >> 20} MiB")
+        card = json.loads(file.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
     except FileNotFoundError as error:
         raise InputError(f"{file.name}: is missing") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{file.name}: damaged: {ascii(str(error))[1:160]}") from error
+        raise InputError(f"{file.name}: damaged: {ascii(str(error))[1:-1][:160]}") from error
     check(card, file.parent.name)
     return dict(card)
+
+
+def _finite(said: str) -> float:
+    """A number of the card: neither NaN nor infinite, which any comparison lets pass."""
+    if not math.isfinite(number := float(said)):
+        raise ValueError(f"{said[:20]} is no number of JSON")
+    return number
 
 
 def artifact(card: Card, payload: Path) -> Artifact:

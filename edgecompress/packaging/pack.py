@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from edgecompress import config, registry
-from edgecompress.errors import InputError, did_you_mean
+from edgecompress.errors import InputError, StageFailed, did_you_mean
 from edgecompress.model import sha256_of
 from edgecompress.packaging import archive, bom, card
 from edgecompress.packaging.card import Common, Shipped
@@ -26,11 +26,18 @@ def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, An
     """Writes the package to `place`, all of it or nothing; returns `place`.
 
     `settings`: "name", "version" and the packager's own options, texts as after --set.
-    Raises InputError, MissingDependency.
+    Raises InputError, MissingDependency; StageFailed where it cannot be written: no room, no folder.
     """
+    try:
+        return _packed(shipped, packager, place, settings or {})
+    except OSError as error:
+        raise StageFailed(f"{place}: cannot be written: {error.strerror or error}; make room, or give --out") from error
+
+
+def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any]) -> Path:
     module = registry.load("packages", packager)
     check_format(packager, module, shipped.artifact.kind)
-    common, options = _options(module, settings or {}, packager)
+    common, options = _options(module, settings, packager)
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name[:100]}.", dir=place.parent) as work:
         tree = Path(work) / "tree"

@@ -25,7 +25,7 @@ from edgecompress.settings import Preprocess
 from edgecompress.stages import preprocess
 
 LINE = 300  # characters of a reason
-BROKEN = (EdgeError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError)
+BROKEN = Exception  # whatever a library raises for a stranger's bytes: zlib.error, AssertionError, StopIteration, ...
 RUN_S = 600.0  # that the packaged model may take for its golden item
 PIXELS = 1 << 26  # that an image may be resized to
 NOT_RUN = {  # formats that are not opened here, and why
@@ -112,8 +112,22 @@ def _card(opened: _Opened) -> str:
     card = cards.read(root / CARD)
     if root.name != (wanted := f"{card['slug']}-{card['packager']}"):
         raise InputError(f"the folder is called {shown(root.name)}, not '{wanted}' as the card says")
+    _check_names(card)
     opened.card = card
     return ""
+
+
+def _check_names(card: Card) -> None:
+    """Raises InputError where the card speaks of an input or output that it does not have."""
+    inputs, outputs = ({spec["name"] for spec in card[side]} for side in ("inputs", "outputs"))
+    golds, declared, task = card["golden"], card["preprocess"], card["postprocess"]
+    named = [("golden", item["name"], inputs) for item in golds["inputs"]]
+    named += [("golden", item["name"], outputs) for item in golds["outputs"]]
+    named += [("preprocess", declared["input"], inputs & {i["name"] for i in golds["inputs"]})] if declared else []
+    named += [("postprocess", task["output"], outputs)] if task["task"] == "classify" else []
+    for key, name, there in named:
+        if name not in there:
+            raise InputError(f"{CARD}: {key}: the model has no {shown(name)}")
 
 
 def _known(opened: _Opened) -> Card:
@@ -224,7 +238,7 @@ def _processing(opened: _Opened) -> str:
     off = float(np.abs(kept.astype(np.float64) - made.astype(np.float64)).max())
     whole = kept.dtype.kind != "f"
     limit = card["golden"]["processing"]["int8" if whole else "float"]
-    if off > limit * (1 if whole else max(1.0, float(np.abs(kept).max()))):
+    if not off <= limit * (1 if whole else max(1.0, float(np.abs(kept).max()))):  # NaN is no small number
         raise InputError(f"the processed raw item is {off:.3g} from the golden input, limit {limit:g}")
     return ""
 
