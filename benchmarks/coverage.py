@@ -216,7 +216,7 @@ def true_median(device: Device, draw: Random, runs: int) -> float:
 
 def measured(times: Array) -> tuple[list[float], list[str]]:
     """Session medians and all flags, by what a profile calls for each session; the last flag is of the sessions."""
-    numbers = [measure._numbers(session) for session in times.tolist()]
+    numbers = [measure.in_numbers(session) for session in times.tolist()]
     flags = ["; ".join(measure._flags({**QUIET, **n, "n": times.shape[1]})) for n in numbers]
     medians = [n["median_ms"] for n in numbers]
     return medians, [*flags, "; ".join(noise.between(medians[:STANDARD]))]
