@@ -25,7 +25,7 @@ from typing import Any
 from edgecompress import agent, api, catalog, config, dispatch, envs, lifeline, registry, routes, tensors, zoo
 from edgecompress.errors import EdgeError, InputError, MissingDependency
 from edgecompress.model import CARD, Artifact, Context, Dim, Measured, Request, Status, TensorSpec
-from edgecompress.packaging import archive, sample, verify
+from edgecompress.packaging import archive, pack, sample, verify
 from edgecompress.settings import Target, Variant
 from edgecompress.stages import outputs
 
@@ -585,7 +585,7 @@ def check_packager(name: str, tmp_path: Path) -> None:
     """A packager packs a small net: the same bytes twice, whole, verified; what is changed or missing is found."""
     module = registry.load("packages", name)
     says = f"packager {name}"
-    _check_constants(module, says, {"SUFFIX": str, "FORMATS": tuple, "EXTRA": str})
+    _check_constants(module, says, {"SUFFIX": str, "FORMATS": tuple, "EXTRA": str, "CARRIED": tuple})
     assert module.SUFFIX in (".zip", ".tar.gz"), f"{says}: SUFFIX is .zip or .tar.gz, not {module.SUFFIX}"
     _default_options(module, says)
     folder = shipped_net(_packed_kind(module), tmp_path / "shipped", "Small net")
@@ -596,6 +596,7 @@ def check_packager(name: str, tmp_path: Path) -> None:
     _check_readme(root / "README.md", says)
     _check_payload(module, root, folder, tmp_path / "payload", says)
     _check_finds(first, root, module.SUFFIX, says)
+    _check_code(first, root, module, says)
     odd = shipped_net(_packed_kind(module), tmp_path / "odd", ODD_NAME)
     _check_sound(api.package(odd, name, tmp_path / f"odd{module.SUFFIX}"), f"{says}, of a net with an odd name")
 
@@ -664,14 +665,29 @@ def _check_finds(file: Path, root: Path, suffix: str, says: str) -> None:
         place.unlink()
         _check_fails(file, root, suffix, f"{says}: {place.name} that is missing")
         place.write_bytes(kept)
-    (root / "more.txt").write_text("more", encoding="utf-8")
+    more = root / "more.txt"
+    more.write_text("more", encoding="utf-8")
     _check_fails(file, root, suffix, f"{says}: a file that nobody lists")
+    more.unlink()
 
 
-def _check_fails(file: Path, root: Path, suffix: str, says: str) -> None:
+def _check_code(file: Path, root: Path, module: ModuleType, says: str) -> None:
+    """What is changed in its code, or added to it, is found though the sums are made again."""
+    readme, more = root / "README.md", root / "more.sh"
+    kept = readme.read_bytes()
+    for place, content, what in ((readme, kept + b"\n", "a changed file"), (more, b"true\n", "a file more")):
+        place.write_bytes(content)
+        (root / pack.SUMS).write_text(pack.sums(root), encoding="utf-8")
+        _check_fails(file, root, module.SUFFIX, f"{says}: {what} of its code, with sums made again,", "code")
+        readme.write_bytes(kept)
+
+
+def _check_fails(file: Path, root: Path, suffix: str, says: str, by: str = "") -> None:
+    """A check fails; the one of this name, where one is named."""
     changed = file.with_name(f"changed{suffix}")
     archive.write(root.parent, changed, suffix)
-    assert any(check.status == "fail" for check in verify.verify(changed)), f"{says} is not found"
+    failed = [check.name for check in verify.verify(changed) if check.status == "fail"]
+    assert by in failed if by else failed, f"{says} is not found"
 
 
 # --------------------------------------------------------------------------- targets

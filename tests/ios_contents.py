@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import tensors
-from edgecompress.model import Artifact, Quantization, TensorSpec, sha256_of
+from edgecompress import __version__, tensors
+from edgecompress.model import Quantization, TensorSpec, sha256_of
 from edgecompress.packages import ios
 from edgecompress.packaging import card as cards
 from edgecompress.packaging.contents import Contents
@@ -85,6 +85,7 @@ def contents(
         "version": "1.0.0",
         "slug": names(cards.shortened(name, cards.NAME_CHARS)).slug,
         "packager": "ios",
+        "packaged": {"by": __version__, "options": {}, "platforms": []},
         "runtime": dict(zip(("name", "version"), RUNTIMES[kind], strict=True)),
         "model": {
             "format": kind,
@@ -108,8 +109,7 @@ def contents(
     }
     cards.check(told, "the card")
     (payload / "model_card.json").write_text(cards.text(told), encoding="utf-8")
-    artifact = Artifact(payload / "model", kind, (image,), (scores,))
-    return Contents(told, artifact, RUNTIMES[kind][0], names(told["name"]), payload, ios.Options())
+    return Contents(told, names(told["name"]), payload, ios.Options())
 
 
 def _model(payload: Path, kind: str) -> list[dict[str, Any]]:

@@ -6,6 +6,9 @@ import copy
 import errno
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -379,3 +382,24 @@ def test_what_breaks_on_the_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(InputError, match="broken"):
         api.package(shipped, "tar", tmp_path / "x.tar.gz")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x.tar.gz", "the one before")]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from edgecompress import api
+from edgecompress.packaging import pack
+
+pack.archive.write = lambda *given: os.kill(os.getpid(), 9)
+api.package(Path(sys.argv[1]), "tar", Path(sys.argv[2]), {"wheels": False})
+"""
+
+
+def test_what_a_killed_run_left_goes_with_the_next_one(shipped: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out" / "x.tar.gz"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(shipped), str(place)], capture_output=True, check=False)
+    assert done.returncode == -9 and len(list(place.parent.iterdir())) == 1
+    another = place.parent / f".{place.name}.{os.getpid()}-of-a-run-that-lives"
+    another.mkdir()
+    api.package(shipped, "tar", place, {"wheels": False})
+    assert sorted(place.parent.iterdir()) == sorted([place, another])

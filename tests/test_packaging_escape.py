@@ -104,6 +104,11 @@ def test_json_reads_the_text_back_and_a_page_does_not_end_with_it(text: str) -> 
     assert found.isascii() and not set(found) & set("<>&'`")
 
 
+def test_maven_fills_nothing_into_a_name() -> None:
+    read = ElementTree.fromstring(f"<name>{escape.pom('${env.SECRET} $${x} 5 $')}</name>").text
+    assert read == "\ufffd{env.SECRET} $\ufffd{x} 5 $"
+
+
 @hostile
 def test_xml_reads_back_what_it_can_hold(text: str) -> None:
     found = ElementTree.fromstring(f'<a b="{escape.xml(text)}"><!-- {escape.xml(text)} -->{escape.xml(text)}</a>')
@@ -157,12 +162,12 @@ def test_a_shell_reads_one_word(text: str) -> None:
     assert told == "".join(c if c.isprintable() else "\ufffd" for c in whole(text)) + "|end|"
 
 
-@pytest.mark.parametrize("name", ["java", "kotlin", "swift", "js", "toml", "xml", "html", "sh", "md", "json"])
+@pytest.mark.parametrize("name", ["java", "kotlin", "swift", "js", "toml", "xml", "pom", "html", "sh", "md", "json"])
 def test_no_escape_lets_bidi_controls_or_nul_through(name: str) -> None:
     assert not set(escape.FILTERS[name](f"a{BIDI}\0b")) & {*BIDI, "\0"}
 
 
-@pytest.mark.parametrize("name", ["java", "kotlin", "swift", "js", "toml", "xml", "html", "sh", "md", "json"])
+@pytest.mark.parametrize("name", ["java", "kotlin", "swift", "js", "toml", "xml", "pom", "html", "sh", "md", "json"])
 def test_ten_megabytes_take_no_long_time(name: str) -> None:
     begin = time.perf_counter()
     assert len(escape.FILTERS[name]('"<\n\u202e*/' * 1_700_000)) > 10_000_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ from edgecompress.packaging.contents import CARD
 
 pytestmark = pytest.mark.slow  # ONNX, jsonschema
 
-CORE = ["archive", "signature", "card", "sums", "payload", "processing", "golden"]
+CORE = ["signature", "archive", "card", "sums", "payload", "code", "processing", "golden"]
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +240,51 @@ def test_a_card_of_many_megabytes_is_not_read(root: Path, monkeypatch: pytest.Mo
     assert resealed(root)["card"] == ("fail", "model_card.json: damaged: more than 0 MiB")
 
 
+def test_a_key_that_is_there_twice_is_no_card(root: Path) -> None:
+    file = root / CARD
+    file.write_text(file.read_text().replace("{", '{"name": "another",', 1), encoding="utf-8")
+    assert resealed(root)["card"] == ("fail", "model_card.json: damaged: the key 'name' is there twice")
+
+
+CODE = {
+    "a changed script": lambda root: (root / "install.sh").write_text("#!/bin/sh\necho owned\n"),
+    "a changed page of words": lambda root: (root / "README.md").write_text("1. curl example.com | sh\n"),
+    "a script that is missing": lambda root: (root / "run").unlink(),
+    "a script more": lambda root: (root / "more.sh").write_text("#!/bin/sh\n"),
+    "a file more beside the payload's": lambda root: (payload(root) / "more.so").write_text("x"),
+    "a changed runner": lambda root: _changed_runner(root / "run.pyz"),
+    "another option in the card": lambda root: changed_card(
+        root, lambda told: told["packaged"]["options"].update(port=9000)
+    ),
+}
+
+
+def _changed_runner(file: Path) -> None:
+    with zipfile.ZipFile(file, "a") as runner:
+        runner.writestr("sitecustomize.py", "import os\n")
+
+
+@pytest.mark.parametrize("what", CODE)
+def test_code_that_is_not_written_so_fails_though_the_sums_were_made_again(root: Path, what: str) -> None:
+    CODE[what](root)
+    assert resealed(root)["code"][0] == "fail"
+
+
+def test_the_code_of_another_version_is_not_judged(root: Path) -> None:
+    changed_card(root, lambda told: told["packaged"].update(by="0.0.1"))
+    status, reason = resealed(root)["code"]
+    assert status == "skipped"
+    assert reason.startswith("written by edgecompress 0.0.1; this is ")
+
+
+def test_a_reason_tells_the_packages_paths_and_not_where_it_was_opened(root: Path) -> None:
+    (payload(root) / card.LABELS).unlink()
+    (root / "run.pyz").write_bytes(b"PK\5\6")
+    reasons = "; ".join(reason for _, reason in resealed(root).values())
+    assert "run.pyz: is cut off" in reasons
+    assert tempfile.gettempdir() not in reasons
+
+
 @pytest.mark.parametrize("error", [zlib.error("x"), StopIteration(), AssertionError("x"), AttributeError("x")])
 def test_whatever_a_library_raises_is_a_fail(package: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def broken(*given: object) -> Any:
@@ -262,7 +309,7 @@ def test_a_check_of_the_packager_that_breaks_is_a_fail(package: Path, monkeypatc
 def test_what_is_no_package_fails_at_once_and_says_why_the_rest_was_not_looked_at(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "bad.zip").write_bytes(data)
     told = status(tmp_path / "bad.zip")
-    assert told["archive"][0] == "fail" and {told[name][0] for name in CORE[1:]} == {"skipped"}
+    assert told["archive"][0] == "fail" and {told[name][0] for name in CORE if name != "archive"} == {"skipped"}
     assert all(reason for _, reason in told.values())
 
 
@@ -299,6 +346,17 @@ def test_a_signature_passes_fails_or_is_skipped(signed: tuple[Path, Path], tmp_p
     other = api.package(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0", "wheels": False})
     shutil.copy(tmp_path / "kept", other.with_name(other.name + ".minisig"))
     assert "is not this file's signature" in status(other, str(key))["signature"][1]
+
+
+def test_nothing_is_opened_whose_signature_is_wrong(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    file, key = signed
+    other = tmp_path / "unsigned.tar.gz"
+    shutil.copyfile(file, other)
+    assert {name: said for name, (said, _) in status(other, str(key)).items()} == {
+        "signature": "fail",
+        **dict.fromkeys(CORE[1:], "skipped"),
+    }
+    assert status(other, str(key))["archive"][1] == "its signature is wrong"
 
 
 def test_the_command_lists_each_check_and_ends_with_its_code(

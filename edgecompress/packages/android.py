@@ -22,6 +22,7 @@ REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-pytho
 EXTRA = "package"
 SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = ("tflite", "pte", "onnx")
+CARRIED = ("maven/*", "aipack/*/src/main/assets/*")
 PACKAGE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z][A-Za-z0-9_-]*)*")
 HOME = "ai.edgecompress.models"  # the namespace and group of models that name no other
@@ -54,23 +55,28 @@ def build(contents: Contents, root: Path) -> None:
 
     Raises InputError for a model that no runtime of Android takes, MissingDependency without a JDK.
     """
-    options = contents.options or Options()
     found = engine(contents.card)
-    values = _values(contents, found, options)
+    values = _values(contents, found)
     with tempfile.TemporaryDirectory(prefix="edgecompress-android-") as work:
         aar = Path(work) / "library.aar"
         _library(contents, found, values, Path(work), aar)
         _android_maven.write(root / "maven", aar.read_bytes(), values)
-    if options.ai_pack:
-        pack = root / "aipack" / values["snake"]
-        render("android", pack, values, {"build.gradle": "aipack/build.gradle.j2"})
-        shutil.copytree(contents.payload / MODEL, _pack_assets(pack, contents) / MODEL)
+    if values["ai_pack"]:
+        assets = root / "aipack" / values["snake"] / "src" / "main" / "assets" / contents.names.slug
+        shutil.copytree(contents.payload / MODEL, assets / MODEL)
+    code(contents, root, root)
+
+
+def code(contents: Contents, root: Path, package: Path) -> None:
+    """README.md, the sample, the AI pack's script: what is no library."""
+    values = _values(contents, engine(contents.card))
     render("android", root, values, _files(values))
 
 
 def _files(values: Mapping[str, Any]) -> dict[str, str]:
     """{path in the package: template}."""
-    app, code = "sample/app", values["namespace"].replace(".", "/")
+    app, place = "sample/app", values["namespace"].replace(".", "/")
+    pack = {f"aipack/{values['snake']}/build.gradle": "aipack/build.gradle.j2"} if values["ai_pack"] else {}
     return {
         "README.md": "README.md.j2",
         "sample/settings.gradle": "sample/settings.gradle.j2",
@@ -78,19 +84,16 @@ def _files(values: Mapping[str, Any]) -> dict[str, str]:
         "sample/gradle.properties": "sample/gradle.properties",
         f"{app}/build.gradle": "sample/app/build.gradle.j2",
         f"{app}/src/main/AndroidManifest.xml": "sample/app/AndroidManifest.xml.j2",
-        f"{app}/src/main/java/{code}/sample/MainActivity.java": "sample/app/MainActivity.java.j2",
+        f"{app}/src/main/java/{place}/sample/MainActivity.java": "sample/app/MainActivity.java.j2",
+        **pack,
     }
-
-
-def _pack_assets(pack: Path, contents: Contents) -> Path:
-    return pack / "src" / "main" / "assets" / str(contents.card["slug"])
 
 
 # --------------------------------------------------------------------------- what templates are given
 
 
-def _values(contents: Contents, found: Engine, options: Options) -> dict[str, Any]:
-    card, names = contents.card, contents.names
+def _values(contents: Contents, found: Engine) -> dict[str, Any]:
+    card, names, options = contents.card, contents.names, contents.options or Options()
     spectrogram = (card["preprocess"] or {}).get("spectrogram")
     task = card["postprocess"]
     return {

@@ -18,6 +18,7 @@ EXTRA = "package"
 SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = tuple(_ios_spec.ENGINES)
 PRIVACY = "PrivacyInfo.xcprivacy"
+CARRIED: tuple[str, ...] = ()
 SOURCES = (
     *("Benchmark", "Digest", "Engine", "Machine", "Numbers", "Packaged", "Picture", "Pixels", "Processing"),
     *("Resize", "SelfTest", "Spectrogram"),
@@ -34,7 +35,13 @@ class Options:
 
 
 def build(contents: Contents, root: Path) -> None:
-    """Package.swift, the wrapper with the payload as its resources, tests, a benchmark and an example."""
+    """The code, with the payload as its resources."""
+    code(contents, root, root)
+    shutil.copytree(contents.payload, root / "Sources" / _ios_spec.module(contents.names.camel) / "Resources")
+
+
+def code(contents: Contents, root: Path, package: Path) -> None:
+    """Package.swift, the wrapper, its tests, a benchmark and an example."""
     values = _ios_spec.values(contents, vars(contents.options or Options()))
     render(
         "ios",
@@ -42,7 +49,6 @@ def build(contents: Contents, root: Path) -> None:
         {**values, "resources": [*(f"Resources/{name}" for name in PAYLOAD), PRIVACY]},
         _files(values["camel"], values["engine"]["type"]),
     )
-    shutil.copytree(contents.payload, root / "Sources" / values["camel"] / "Resources")
 
 
 def _files(camel: str, engine: str) -> dict[str, str]:

@@ -25,6 +25,8 @@ REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-pytho
 EXTRA = "package"
 SUFFIX = ".tar.gz"
 FORMATS: tuple[str, ...] = ()  # any; what no board's wheel runs comes without a runner, and the README says so
+WHEELS = "wheels"
+CARRIED = (f"{WHEELS}/*", "requirements.txt")
 PYTHON = re.compile(r"3\.[1-9][0-9]")
 PORTS = range(1024, 65536)  # those that need no root
 MEMORY_MIB, TIMES = 512, 8  # what the service may take: so much, and so many times the model
@@ -55,35 +57,46 @@ class Options:
 
 
 def build(contents: Contents, root: Path) -> None:
-    """The payload; where a board's wheel runs it, the runner and all that installs it."""
+    """The payload; where a board's wheel runs it, its wheels, and the code."""
     options: Options = contents.options or Options()
     shutil.copytree(contents.payload, root / PAYLOAD)
-    needed = carried.opens_with(contents.runtime)
-    if needed is None:
+    needed = carried.opens_with(contents.card["runtime"]["name"])
+    if needed is not None:
+        pins = _tar_wheels.pinned(contents.card, needed, _pictured(contents.card))
+        _put_wheels(root, pins, _platform(contents, options), options)
+    code(contents, root, root)
+
+
+def code(contents: Contents, root: Path, package: Path) -> None:
+    """The runner and all that installs it, for the wheels in `package`; for what no board's wheel runs, a README."""
+    options: Options = contents.options or Options()
+    runtime = contents.card["runtime"]["name"]
+    if carried.opens_with(runtime) is None:
         render("tar", root, {"card": contents.card}, {"README.md": "README-bare.md.j2"})
         return
-    carried.write(root / "run.pyz", contents.runtime, (contents.payload / CARD).read_bytes())
-    platform = _platform(contents, options)
-    image = contents.card["preprocess"] is not None and not contents.card["preprocess"]["spectrogram"]
-    pins = _tar_wheels.pinned(contents.card, needed, image)
-    carried_wheels = _put_wheels(root, pins, platform, options)
+    carried.write(root / "run.pyz", runtime, (contents.payload / CARD).read_bytes())
     values = {
         "card": contents.card,
         "slug": contents.names.slug,
-        "machine": _tar_wheels.MACHINES[platform],
+        "machine": _tar_wheels.MACHINES[_platform(contents, options)],
         "pythons": options.pythons,
-        "glibc": _tar_wheels.glibc(carried_wheels),
+        "glibc": _tar_wheels.glibc([file.name for file in package.glob(f"{WHEELS}/*.whl")]),
         "wheels": options.wheels,
         "pip": _tar_wheels.PINS["pip"],
         "port": options.port,
         "memory": _memory_mib(contents.card),
-        "picture": image,
+        "picture": _pictured(contents.card),
     }
     service = f"{contents.names.slug}.service"
     files = {"README.md": "README.md.j2", "install.sh": "install.sh.j2", "run": "run", service: "service.j2"}
     render("tar", root, values, files)
     for name in ("install.sh", "run"):
         (root / name).chmod(0o755)
+
+
+def _pictured(card: Mapping[str, Any]) -> bool:
+    """Whether it takes pictures, which a board then opens."""
+    return card["preprocess"] is not None and not card["preprocess"]["spectrogram"]
 
 
 def _platform(contents: Contents, options: Options) -> str:
@@ -97,18 +110,17 @@ def _platform(contents: Contents, options: Options) -> str:
     return options.platform or found[0]
 
 
-def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) -> list[str]:
-    """requirements.txt and, unless the package is to be small, the wheels; returns their names."""
+def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) -> None:
+    """requirements.txt and, unless the package is to be small, the wheels."""
     if not options.wheels:
         (root / "requirements.txt").write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
-        return []
+        return
     found = {pin: [_tar_wheels.fetched(pin, platform, python) for python in options.pythons] for pin in pins}
     pip = _tar_wheels.fetched(f"pip=={_tar_wheels.PINS['pip']}", platform, options.pythons[0])
-    (root / "wheels").mkdir()
+    (root / WHEELS).mkdir()
     for file in {file for files in (*found.values(), [pip]) for file in files}:
-        shutil.copyfile(file, root / "wheels" / file.name)
+        shutil.copyfile(file, root / WHEELS / file.name)
     (root / "requirements.txt").write_text(_tar_wheels.requirements(found), encoding="utf-8")
-    return sorted(file.name for file in (root / "wheels").iterdir())
 
 
 def _memory_mib(card: Mapping[str, Any]) -> int:

@@ -22,6 +22,7 @@ FORMATS: tuple[str, ...] = ("onnx",)
 
 ORT = "ort"  # the folder of the runtime
 COPIED = (*SCRIPTS, "page.css", ICON, "serve.py")
+CARRIED = (*(f"{ORT}/{name}" for name in _web_ort.FILES),)
 LICENCE = "LICENSE.ort"  # of the runtime, whose release has none of its own
 
 
@@ -39,16 +40,20 @@ def build(contents: Contents, root: Path) -> None:
     if len(card["model"]["files"]) != 1:
         count = len(card["model"]["files"])
         raise InputError(f"packager 'web': the model is {count} files; it takes one .onnx with its weights inside")
-    runtime = _web_ort.files()
     shutil.copytree(contents.payload, root, dirs_exist_ok=True)
     (root / ORT).mkdir()
-    for name, file in runtime.items():
+    for name, file in _web_ort.files().items():
         shutil.copyfile(file, root / ORT / name)
+    code(contents, root, root)
+
+
+def code(contents: Contents, root: Path, package: Path) -> None:
+    """The page and its scripts."""
     files = {**{name: name for name in COPIED}, **TEMPLATES, f"{ORT}/LICENSE": LICENCE}
-    render("web", root, _values(contents, runtime), files)
+    render("web", root, _values(contents, package / ORT), files)
 
 
-def _values(contents: Contents, runtime: Mapping[str, Path]) -> dict[str, Any]:
+def _values(contents: Contents, ort: Path) -> dict[str, Any]:
     """What the templates say."""
     card = contents.card
     pictured = card["preprocess"] is not None and card["preprocess"]["spectrogram"] is None
@@ -61,7 +66,7 @@ def _values(contents: Contents, runtime: Mapping[str, Path]) -> dict[str, Any]:
         "folder": f"{card['slug']}-web",
         "runtime": _web_ort.VERSION,
         "pictures": pictured and card["postprocess"]["task"] == "classify",
-        "megabytes": round(sum(file.stat().st_size for file in runtime.values()) / 1e6),
+        "megabytes": round(sum((ort / name).stat().st_size for name in _web_ort.FILES) / 1e6),
         "kilobytes": -(-sum(file["bytes"] for file in card["model"]["files"]) // 1000),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import envs, registry, tensors
+from edgecompress import __version__, envs, registry, tensors
 from edgecompress.errors import InputError
 from edgecompress.model import Artifact, TensorSpec, sha256_of
 from edgecompress.packaging import golden
@@ -56,8 +57,10 @@ class Common:
             raise ValueError(f"version '{self.version}': write 1.0.0, or 1.0.0-beta.2")
 
 
-def build(shipped: Shipped, packager: str, common: Common, payload: Path) -> Card:
+def build(shipped: Shipped, packager: str, common: Common, payload: Path, options: Any = None) -> Card:
     """Fills the empty folder `payload` with model, golden items, labels and card; returns the card.
+
+    `options`: the packager's, a dataclass; they are kept, for `package verify` writes the code of a package again.
 
     Raises InputError for what cannot be told: labels that are not those of the model, an excerpt that does not fit.
     """
@@ -73,6 +76,7 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path) -> Car
         "version": common.version,
         "slug": names(shortened(name, NAME_CHARS)).slug,
         "packager": packager,
+        "packaged": _packaged(shipped, options),
         "runtime": {"name": shipped.runtime, "version": _runtime_version(shipped)},
         "model": {"format": shipped.artifact.kind, "main": _main(files), "files": files},
         "inputs": [_spec(spec) for spec in shipped.artifact.inputs],
@@ -116,13 +120,24 @@ def read(file: Path) -> Card:
     try:
         if file.stat().st_size > LARGEST:
             raise ValueError(f"more than {LARGEST >> 20} MiB")
-        card = json.loads(file.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
+        text = file.read_text(encoding="utf-8")
+        card = json.loads(text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_once)
     except FileNotFoundError as error:
         raise InputError(f"{file.name}: is missing") from error
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file.name}: damaged: {ascii(str(error))[1:-1][:160]}") from error
     check(card, file.parent.name)
     return dict(card)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of which readers read the same: no key is there twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!a} is there twice")
+        found[key] = value
+    return found
 
 
 def _finite(said: str) -> float:
@@ -144,6 +159,13 @@ def digest(card: Card) -> str:
 
     lines = (f"{file['path']}\0{file['sha256']}\n" for file in card["model"]["files"])
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def listed(card: Card) -> dict[str, str]:
+    """The sha256 of each file of the payload, without the card's own."""
+    golds = card["golden"]
+    items = [*([golds["raw"]] if golds["raw"] else ()), *golds["inputs"], *golds["outputs"], card["labels"]]
+    return {f["path"]: f["sha256"] for f in card["model"]["files"]} | {i["file"]: i["sha256"] for i in items}
 
 
 def shortened(said: str, limit: int) -> str:
@@ -210,6 +232,13 @@ def _model_name(shipped: Shipped) -> str:
     )
     name = said if ":" in said and "/" not in said else re.split(r"[/\\]", said)[-1]
     return shortened(name, NAME_CHARS)
+
+
+def _packaged(shipped: Shipped, options: Any) -> dict[str, Any]:
+    """What the code around the model is written from, beside the model: this version, and what it was asked for."""
+    platforms = _table(shipped.report, "target").get("platforms") or ()
+    asked = dataclasses.asdict(options) if options else {}
+    return {"by": __version__, "options": asked, "platforms": [str(platform) for platform in platforms]}
 
 
 def _table(told: Mapping[str, Any], key: str) -> Mapping[str, Any]:

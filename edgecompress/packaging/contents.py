@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.model import Artifact
 from edgecompress.packaging.names import Names
 
 CARD = "model_card.json"  # in the payload, and at the package's root
@@ -26,8 +25,6 @@ class Contents:
     """
 
     card: Card
-    artifact: Artifact
-    runtime: str
     names: Names
     payload: Path
     options: Any = None

@@ -135,6 +135,11 @@ def xml(value: object) -> Safe:
     return Safe(_whole(value).translate(XML).replace("--", "-&#45;"))
 
 
+def pom(value: object) -> Safe:
+    """Inside of an element of a Maven project, whose `${...}` are filled in after XML is read: U+FFFD for that `$`."""
+    return xml(_whole(value).replace("${", f"{REPLACEMENT}{{"))
+
+
 def html(value: object) -> Safe:
     """Inside of an element that holds text (not <script>, <style>), an attribute in quotes, or a comment."""
     return xml(value)
@@ -193,7 +198,7 @@ def short(value: object) -> str:
 
 
 FILTERS: dict[str, Callable[[Any], str]] = {
-    **{f.__name__: f for f in (java, kotlin, swift, js, toml, xml, html, sh, md, json, short)},
+    **{f.__name__: f for f in (java, kotlin, swift, js, toml, xml, pom, html, sh, md, json, short)},
     "ident": ident,
     "hex": hexadecimal,
     "version": version,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
+import os
 import shutil
 import tempfile
 import typing
@@ -16,7 +18,7 @@ from edgecompress.errors import InputError, StageFailed, did_you_mean
 from edgecompress.model import sha256_of
 from edgecompress.packaging import archive, bom, card
 from edgecompress.packaging.card import Common, Shipped
-from edgecompress.packaging.contents import CARD, Contents
+from edgecompress.packaging.contents import CARD, Card, Contents
 from edgecompress.packaging.names import names
 
 SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the package
@@ -39,32 +41,55 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
     check_format(packager, module, shipped.artifact.kind)
     common, options = _options(module, settings, packager)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{place.name[:100]}.", dir=place.parent) as work:
+    begin = f".{place.name[:100]}."
+    _clear(place.parent, begin)
+    with tempfile.TemporaryDirectory(prefix=f"{begin}{os.getpid()}-", dir=place.parent) as work:
         tree = Path(work) / "tree"
-        contents = payload(shipped, packager, common, Path(work) / "payload", options)
-        root = tree / f"{contents.names.slug}-{packager}"
+        given = payload(shipped, packager, common, Path(work) / "payload", options)
+        root = tree / f"{given.names.slug}-{packager}"
         root.mkdir(parents=True)
-        module.build(contents, root)
-        seal(root, contents, module)
+        module.build(given, root)
+        seal(root, given, module)
         archive.write(tree, Path(work) / "package", module.SUFFIX)
         (Path(work) / "package").replace(place)
     return place
 
 
+def _clear(folder: Path, begin: str) -> None:
+    """Removes what runs that were killed have left: work folders of processes that are gone."""
+    for left in folder.glob(f"{glob.escape(begin)}*-*"):
+        pid = left.name[len(begin) :].partition("-")[0]
+        if pid.isdecimal() and not _runs(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass  # another user's, or no number of a process
+    return True
+
+
 def payload(shipped: Shipped, packager: str, common: Common, folder: Path, options: Any = None) -> Contents:
     """What a packager is given, made in `folder`, which is not there yet."""
     folder.mkdir(parents=True)
-    told = card.build(shipped, packager, common, folder)
-    platforms = tuple(shipped.report.get("target", {}).get("platforms") or ())
-    return Contents(told, shipped.artifact, shipped.runtime, names(told["name"]), folder, options, platforms)
+    return contents(card.build(shipped, packager, common, folder, options), folder, options)
 
 
-def seal(root: Path, contents: Contents, module: ModuleType) -> None:
+def contents(told: Card, folder: Path, options: Any) -> Contents:
+    """What a packager is given, of a card and the folder of its payload."""
+    return Contents(told, names(told["name"]), folder, options, tuple(told["packaged"]["platforms"]))
+
+
+def seal(root: Path, given: Contents, module: ModuleType) -> None:
     """Adds to what the packager built: the card, the bill of materials, and the sums of all files."""
     if not (root / "README.md").is_file():
-        raise InputError(f"packager '{contents.card['packager']}' wrote no README.md")
-    shutil.copyfile(contents.payload / CARD, root / CARD)
-    (root / bom.FILE).write_text(bom.text(contents.card, module), encoding="utf-8")
+        raise InputError(f"packager '{given.card['packager']}' wrote no README.md")
+    shutil.copyfile(given.payload / CARD, root / CARD)
+    (root / bom.FILE).write_text(bom.text(given.card, module), encoding="utf-8")
     (root / SUMS).write_text(sums(root), encoding="utf-8")
 
 

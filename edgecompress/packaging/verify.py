@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import tempfile
@@ -12,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import config, dispatch, envs, registry, tensors
+from edgecompress import __version__, config, dispatch, envs, registry, tensors
 from edgecompress.errors import EdgeError, InputError
 from edgecompress.model import CARD as ARTIFACT
 from edgecompress.model import Artifact, TensorSpec, sha256_of
-from edgecompress.packaging import archive, golden, signing
+from edgecompress.packaging import archive, code, golden, signing
 from edgecompress.packaging import card as cards
 from edgecompress.packaging.archive import shown
 from edgecompress.packaging.contents import CARD, PAYLOAD, Card, Check
@@ -74,7 +75,14 @@ def verify(file: Path, key: str | None = None) -> list[Check]:
         for name, check in STEPS.items():
             opened.found.append(_judged(name, check, opened))
         opened.found.extend(_own(opened))
-    return opened.found
+        return [dataclasses.replace(check, reason=_placed(check.reason, opened)) for check in opened.found]
+
+
+def _placed(reason: str, opened: _Opened) -> str:
+    """Paths as the package has them, not where it was opened."""
+    for folder in (opened.root.parent if opened.root else opened.work, opened.work):
+        reason = reason.replace(f"{folder}/", "")
+    return reason
 
 
 def _judged(name: str, check: Callable[[_Opened], str], opened: _Opened) -> Check:
@@ -94,7 +102,17 @@ def _said(error: Exception) -> str:
 # --------------------------------------------------------------------------- every package
 
 
+def _signature(opened: _Opened) -> str:
+    signed = signing.signature_of(opened.file).is_file()
+    if opened.key is None:
+        raise _Skipped("it is signed; give the public key with --key" if signed else "it is not signed")
+    signing.check(opened.file, signing.public(opened.key))
+    return ""
+
+
 def _archive(opened: _Opened) -> str:
+    if opened.found[0].status == "fail":
+        raise _Skipped("its signature is wrong")
     into = opened.folder("opened")
     archive.unpack(opened.file, into)
     opened.root = archive.top(into, opened.file)
@@ -103,7 +121,7 @@ def _archive(opened: _Opened) -> str:
 
 def _root(opened: _Opened) -> Path:
     if opened.root is None:
-        raise _Skipped("the archive did not open")
+        raise _Skipped("the archive is not open")
     return opened.root
 
 
@@ -172,9 +190,7 @@ def _payload(opened: _Opened) -> str:
     card, root = _known(opened), _root(opened)
     opened.module = registry.load("packages", card["packager"])
     payload = opened.module.payload(root, opened.folder("payload"))
-    wanted = {f["path"]: f["sha256"] for f in card["model"]["files"]}
-    wanted |= {item["file"]: item["sha256"] for item in _items(card)}
-    wanted |= {cards.LABELS: card["labels"]["sha256"], CARD: sha256_of(root / CARD)}
+    wanted = {**cards.listed(card), CARD: sha256_of(root / CARD)}
     there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
     there = {name: file for name, file in there.items() if name.split("/")[0] in PAYLOAD}
     if missing := sorted(wanted.keys() - there.keys()):
@@ -189,11 +205,6 @@ def _payload(opened: _Opened) -> str:
     return f"{len(there)} files"
 
 
-def _items(card: Card) -> list[Mapping[str, Any]]:
-    golds = card["golden"]
-    return [*([golds["raw"]] if golds["raw"] else ()), *golds["inputs"], *golds["outputs"]]
-
-
 def _check_labels(file: Path, card: Card) -> None:
     found = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
@@ -202,21 +213,25 @@ def _check_labels(file: Path, card: Card) -> None:
         raise InputError(f"{cards.LABELS}: {len(found)} labels, the card says {card['labels']['count']}")
 
 
-def _signature(opened: _Opened) -> str:
-    signed = signing.signature_of(opened.file).is_file()
-    if opened.key is None:
-        raise _Skipped("it is signed; give the public key with --key" if signed else "it is not signed")
-    signing.check(opened.file, signing.public(opened.key))
-    return ""
-
-
-# --------------------------------------------------------------------------- the packaged model, run again
-
-
 def _whole(opened: _Opened) -> tuple[Card, Path]:
     if opened.payload is None:
         raise _Skipped("the payload is not whole")
     return _known(opened), opened.payload
+
+
+def _code(opened: _Opened) -> str:
+    """The code around the model is what this version writes for the card."""
+    card, payload = _whole(opened)
+    if (by := card["packaged"]["by"]) != __version__:
+        raise _Skipped(f"written by edgecompress {by}; this is {__version__}, which may write it otherwise")
+    if (runtime := card["runtime"]["name"]) not in registry.names("runtimes"):
+        raise _Skipped(f"there is no runtime '{runtime}' here")
+    assert opened.module is not None  # it found the payload
+    written = code.check(card, payload, opened.module, _root(opened), opened.folder("code"))
+    return f"{written} files"
+
+
+# --------------------------------------------------------------------------- the packaged model, run again
 
 
 def _processing(opened: _Opened) -> str:
@@ -325,11 +340,12 @@ def _own(opened: _Opened) -> Iterator[Check]:
 
 
 STEPS: Mapping[str, Callable[[_Opened], str]] = {
-    "archive": _archive,
     "signature": _signature,
+    "archive": _archive,
     "card": _card,
     "sums": _sums,
     "payload": _payload,
+    "code": _code,
     "processing": _processing,
     "golden": _golden,
 }
