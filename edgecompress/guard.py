@@ -270,7 +270,11 @@ class Guard:
 
     def _tables(self, recipe: Recipe) -> tuple[Table, ...]:
         last = {**self.tail[-1], **recipe.options}
-        before = tuple({"use": name, **_bits(name, last)} for name in recipe.before)
+        followed = [recipe.before[number + 1 :] for number in range(len(recipe.before))]
+        before = (
+            {"use": name, **_bits(name, last), **_unrounded(name, after)}
+            for name, after in zip(recipe.before, followed, strict=True)
+        )
         return (*before, *self.tail[:-1], last)
 
     def _variant(self, label: str, recipe: Recipe) -> Variant:
@@ -388,10 +392,11 @@ def _error(value: float, end: float | None) -> float:
 
 
 def foretold(facts: Table) -> float:
-    """What a verdict loses, gains not counted: of right answers as margins and noise foretell, else as it was seen."""
+    """What a verdict loses, gains not counted: of right answers as margins and counting foretell, else as seen."""
     metric = facts.get("metric") or {}
-    expected = metric.get("expected")
-    return float(expected["lost"] if expected else metrics.lost(metric, gross=True) or 0.0)
+    if expected := metric.get("expected"):
+        return risk.settled(expected["lost"], metric["items_lost"], metric["n"])
+    return float(metrics.lost(metric, gross=True) or 0.0)
 
 
 def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
@@ -465,6 +470,12 @@ def _bits(technique: str, last: Table) -> dict[str, Any]:
     """The width of weights that a technique prepares for, where the one that quantizes has another than it expects."""
     known = registry.load("techniques", technique).Options.__dataclass_fields__
     return {BITS: last[BITS]} if BITS in last and BITS in known else {}
+
+
+def _unrounded(technique: str, after: Sequence[str]) -> Table:
+    """Its options where another rounds the weights after it, and would learn what makes up for rounding as well."""
+    found: Table = getattr(registry.load("techniques", technique), "UNROUNDED", {})
+    return found if any(_on_grid(other) for other in after) else {}
 
 
 def _on_grid(technique: str) -> bool:

@@ -335,7 +335,7 @@ class Technique(Protocol):
     For the accuracy guard it may have `rungs(options) -> [(label, options)]`: what else its own calibration can do;
     `kept(options, layers) -> options`: those layers of a diagnosis in higher precision; on nets, `RUNG`: its place on
     the ladder (where it finds nothing to do its artifact is "lost", with the reason), and `ON_GRID = True`: it leaves
-    weights that training would have to leave again.
+    weights that training would have to leave again; `UNROUNDED`: its options where one of those follows it.
     """
 
     REQUIRES: tuple[str, ...]

@@ -157,6 +157,14 @@ def test_what_is_put_before_prepares_for_as_many_bits() -> None:
     assert stage.options["weight_bits"] == 4
 
 
+def test_what_makes_up_for_rounding_is_left_out_where_rounding_is_learned_next() -> None:
+    guard, last = ladder(), {"use": "int8"}
+    assert guard._tables(Recipe(("equalize",))) == ({"use": "equalize"}, last)
+    equalized, rounded, _ = guard._tables(Recipe(("equalize", "adaround")))
+    assert (equalized, rounded) == ({"use": "equalize", "bias_correction": False}, {"use": "adaround"})
+    assert guard._tables(Recipe(("equalize", "qat")))[0] == {"use": "equalize"}  # it starts from the nearest
+
+
 def test_a_rung_that_finds_nothing_to_do_is_told_and_passed_over() -> None:
     guard, bench = ladder(), Bench({"plain": 3, "percentile": 3, "entropy": 3, "mse": 3})
     choice = bench.play(guard)

@@ -53,3 +53,10 @@ def test_a_copy_without_noise_loses_nothing() -> None:
 def test_answers_that_are_no_classes_have_no_flips() -> None:
     assert risk.flips(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3)) is None
     assert risk.flips(np.zeros((3, 2)), np.full((3, 2), np.nan), np.zeros(3, int)) is None
+
+
+def test_what_is_foretold_stays_where_counting_does_not_contradict_it() -> None:
+    assert risk.settled(0.0172, 0, 136) == 0.0172
+    # Wilson's interval of 15 of 148, from R. G. Newcombe: Statistics in Medicine 17 (1998), 857-872, table I
+    assert risk.settled(0.0, 15, 148) == pytest.approx(0.0624, abs=1e-4)
+    assert risk.settled(1.0, 15, 148) == pytest.approx(0.1605, abs=1e-4)

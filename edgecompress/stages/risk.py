@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+Z = NormalDist().inv_cdf(0.975)  # two-sided 95 %
 TAIL = 1e-12  # of a Poisson distribution: what is left out of the sums
 
 
@@ -39,6 +41,18 @@ def flips(before: Array, after: Array, labels: Array) -> dict[str, float] | None
     found = np.array(chance)
     n = len(found)
     return {"lost": float(found[right].sum() / n), "gained": float(found[~right].sum() / n)}
+
+
+def settled(foretold: float, count: int, items: int) -> float:
+    """A foretold share, as far as the 95 % interval of what was counted, `count` of `items`, leaves room for it.
+
+    Normal noise foretells finely what counting cannot see, and too little where a net is ruined: there counting sees
+    it. The interval is Wilson's (E. B. Wilson: Probable inference, the law of succession, and statistical inference,
+    Journal of the American Statistical Association 22 (1927), 209-212).
+    """
+    share, z = count / items, Z * Z / items
+    middle, half = share + z / 2, math.sqrt(z * share * (1 - share) + z * z / 4)
+    return min(max(foretold, (middle - half) / (1 + z)), (middle + half) / (1 + z))
 
 
 def _phi(x: float) -> float:

@@ -24,6 +24,7 @@ PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples",)
 TRAINS = True
 RUNG = 20
+UNROUNDED: Mapping[str, Any] = {"bias_correction": False}  # where weights are rounded next, and not to the nearest
 
 ROUNDS, STILL = 200, 1e-4  # at most; no scale is further from 1 than that: it has converged
 HEADROOM = 1.25  # how far below the cut of a ReLU6 calibration data stays, so that other data does too
@@ -35,7 +36,7 @@ Batches = Sequence[Mapping[str, Any]]
 class Options:
     """What is done besides equalizing, and by how much data."""
 
-    bias_correction: bool = True  # takes off the mean error that rounded weights will cause
+    bias_correction: bool = True  # takes off the mean error of weights rounded to the nearest; not before AdaRound
     weight_bits: Literal[8, 4] = 8  # of the weights that bias correction assumes: symmetric, a scale per channel
     samples: int | None = 64  # calibration items at most; None is all
 
