@@ -21,6 +21,7 @@ from ios_contents import INT8, PICTURE, built
 from edgecompress import measured, tensors
 from edgecompress.model import TensorSpec
 from edgecompress.packages import ios
+from edgecompress.packaging import card as cards
 from edgecompress.packaging.contents import Contents
 from edgecompress.settings import Preprocess, Spectrogram
 from edgecompress.stages import preprocess
@@ -77,7 +78,8 @@ def laid(work: Path, system: Path, kind: str, **how: Any) -> tuple[Path, Content
 def _answers(folder: Path, given: Contents) -> None:
     """What the runtime is asked and answers: the golden items, as the model stores them."""
     folder.mkdir()
-    for side, specs in (("input", given.artifact.inputs), ("output", given.artifact.outputs)):
+    model = cards.artifact(given.card, given.payload)
+    for side, specs in (("input", model.inputs), ("output", model.outputs)):
         (folder / f"{side}s.txt").write_text("\n".join(spec.name for spec in specs))
         for index, spec in enumerate(specs):
             item = given.card["golden"][f"{side}s"][index]
@@ -116,7 +118,7 @@ def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: 
     told = benchmark(root)
     assert told.returncode == 0 and steps(told) == dict.fromkeys(("files", "processing", "inference", "labels"), True)
     found = measured.parsed(told.stdout.encode(), "the benchmark")
-    assert found.model.sha256 == measured.digest(given.artifact)
+    assert found.model.sha256 == measured.digest(cards.artifact(given.card, given.payload))
     assert found.self_test == "pass" and len(found.latencies_ns) == 25
     assert found.clock == "ContinuousClock" and found.device.platform.startswith("linux-")
 
