@@ -327,6 +327,10 @@ def _add_artifact_commands(commands: Any) -> None:
     _add_running(profile)
     _add_require_measured(profile)
     _add_report(commands)
+    _add_package(commands)
+
+
+def _add_package(commands: Any) -> None:
     package = _command(
         commands,
         "package",

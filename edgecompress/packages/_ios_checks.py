@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgecompress.errors import InputError
-from edgecompress.packaging.card import digest
+from edgecompress.packaging.card import digest, listed
 from edgecompress.packaging.contents import Check
 
 MANIFEST, PRIVACY, SPEC = "Package.swift", "PrivacyInfo.xcprivacy", "ModelSpec.swift"
@@ -171,10 +171,7 @@ def _equal(what: str, compiled: Any, said: Any) -> None:
 
 
 def _files(found: list[tuple[str, str, str]], card: Mapping[str, Any]) -> None:
-    golden = card["golden"]
-    items = [*([golden["raw"]] if golden["raw"] else []), *golden["inputs"], *golden["outputs"], card["labels"]]
-    said = {f["path"]: f["sha256"] for f in card["model"]["files"]} | {i["file"]: i["sha256"] for i in items}
-    _equal("files", {path: sha256 for path, _, sha256 in found}, said)
+    _equal("files", {path: sha256 for path, _, sha256 in found}, listed(card))
     sizes = {path: int(size) for path, size, _ in found}
     _equal(
         "sizes",

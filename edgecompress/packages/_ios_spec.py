@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from edgecompress.errors import InputError
 from edgecompress.mil import convert
 from edgecompress.model import sha256_of
+from edgecompress.packaging.card import digest, golden_items
 from edgecompress.packaging.contents import Contents
 from edgecompress.packaging.escape import short
 
@@ -84,7 +85,7 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
         "camel": module(contents.names.camel),
         "engine": _engine(contents, versions),
         "os": _systems(contents),
-        "digest": _digest(card["model"]["files"]),
+        "digest": digest(card),
         **specs,
         "single": len(specs["inputs"]) == 1,
         "classifies": task["task"] == "classify",
@@ -94,7 +95,7 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
         "sound": bool(prepared and prepared["spectrogram"]),
         "labels": _file(contents.payload, card["labels"]),
         "golden": _golden(card, names),
-        "golden_files": [_file(contents.payload, item) for item in _items(card)],
+        "golden_files": [_file(contents.payload, item) for item in golden_items(card)],
     }
 
 
@@ -133,14 +134,6 @@ def _specification(package: Path) -> int:
     if len(head) < 2 or head[0] != 0x08 or head[1] >= 0x80:
         raise InputError(f"{package.name}: not a Core ML model; export it again")
     return head[1]
-
-
-def _digest(files: Sequence[Mapping[str, Any]]) -> str:
-    """The sha256 that a benchmark tells of the model."""
-    import hashlib
-
-    lines = "".join(f"{file['path']}\0{file['sha256']}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _features(card: Mapping[str, Any], kind: str) -> dict[str, list[dict[str, Any]]]:
@@ -198,11 +191,6 @@ def _golden(card: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str
     found = {side: [{**item, "index": names[side].index(item["name"])} for item in golden[side]] for side in names}
     index = names["inputs"].index(raw["name"]) if raw and raw["name"] in names["inputs"] else 0
     return {**found, "raw": {**raw, "index": index} if raw else None}
-
-
-def _items(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    golden = card["golden"]
-    return [*([golden["raw"]] if golden["raw"] else []), *golden["inputs"], *golden["outputs"]]
 
 
 def _file(payload: Path, item: Mapping[str, Any]) -> dict[str, Any]:

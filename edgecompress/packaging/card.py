@@ -163,9 +163,14 @@ def digest(card: Card) -> str:
 
 def listed(card: Card) -> dict[str, str]:
     """The sha256 of each file of the payload, without the card's own."""
+    files = {file["path"]: file["sha256"] for file in card["model"]["files"]}
+    return files | {item["file"]: item["sha256"] for item in (*golden_items(card), card["labels"])}
+
+
+def golden_items(card: Card) -> list[Mapping[str, Any]]:
+    """The raw item, where there is one, the inputs, the outputs."""
     golds = card["golden"]
-    items = [*([golds["raw"]] if golds["raw"] else ()), *golds["inputs"], *golds["outputs"], card["labels"]]
-    return {f["path"]: f["sha256"] for f in card["model"]["files"]} | {i["file"]: i["sha256"] for i in items}
+    return [*([golds["raw"]] if golds["raw"] else []), *golds["inputs"], *golds["outputs"]]
 
 
 def shortened(said: str, limit: int) -> str:
