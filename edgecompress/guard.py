@@ -270,10 +270,9 @@ class Guard:
 
     def _tables(self, recipe: Recipe) -> tuple[Table, ...]:
         last = {**self.tail[-1], **recipe.options}
-        followed = [recipe.before[number + 1 :] for number in range(len(recipe.before))]
         before = (
-            {"use": name, **_bits(name, last), **_unrounded(name, after)}
-            for name, after in zip(recipe.before, followed, strict=True)
+            {"use": name, **_bits(name, last), **_unrounded(name, recipe.before[place + 1 :])}
+            for place, name in enumerate(recipe.before)
         )
         return (*before, *self.tail[:-1], last)
 
