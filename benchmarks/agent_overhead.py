@@ -25,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import agent, statistic
-from edgecompress.model import Artifact, TensorSpec
-from edgecompress.passes import memory
-from edgecompress.runtimes import onnx as runtime
-from edgecompress.sensors import hwmon, rapl
-from edgecompress.transports import host
+from edgecompress.core import stats
+from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.device.agent import timing
+from edgecompress.plugins.profilers import memory
+from edgecompress.plugins.runtimes import onnx as runtime
+from edgecompress.plugins.sensors import hwmon, rapl
+from edgecompress.plugins.transports import host
 
 LIMIT = 0.02
 INPUTS = 8
@@ -66,7 +67,7 @@ def main() -> int:
 
 def compared(each: Sequence[Turn], beside: Sequence[Turn]) -> dict[str, Any]:
     """A way beside another, round by round: the medians, and the means, which a rare interruption moves too."""
-    ratio, mean = (statistic.ratio([t[k] for t in each], [t[k] for t in beside]) for k in (0, 1))
+    ratio, mean = (stats.ratio([t[k] for t in each], [t[k] for t in beside]) for k in (0, 1))
     broken = ratio.low is not None and ratio.low > 1 + LIMIT
     promise = "broken" if broken else "kept" if ratio.median <= 1 + LIMIT else "not shown"
     found = {"ms": statistics.median(m for m, _ in each), "ratio": ratio.median, "interval": [ratio.low, ratio.high]}
@@ -137,7 +138,7 @@ def timed(name: str, session: Any, inputs: Sequence[dict[str, Any]], seconds: fl
     """Nanoseconds of each run of one turn."""
     if name == "bare":
         return bare(session.session, inputs, seconds)
-    return agent.timed(session.run, inputs, seconds, 1)
+    return timing.timed(session.run, inputs, seconds, 1)
 
 
 def bare(session: Any, inputs: Sequence[dict[str, Any]], seconds: float) -> list[int]:

@@ -16,8 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from edgecompress import api, statistic
-from edgecompress.stages.report import noise
+from edgecompress.commands import deploy, result
+from edgecompress.commands.profile import profile as measure
+from edgecompress.core import stats
+from edgecompress.reporting import noise
 
 LIMIT = 0.03
 
@@ -41,8 +43,8 @@ def main() -> int:
 
 def demo(place: Path) -> Path:
     """The embedded demo, deployed for x86."""
-    options = api.Options(store=place / "store", out=place / "out")
-    shipped = api.deploy(target="x86", profile="quick", options=options)
+    options = result.Options(store=place / "store", out=place / "out")
+    shipped = deploy.deploy(target="x86", profile="quick", options=options)
     if shipped.out is None:
         sys.exit(f"the demo does not ship: {shipped.message}")
     return shipped.out
@@ -50,16 +52,16 @@ def demo(place: Path) -> Path:
 
 def profiled(folder: Path, store: Path, profile: str, threads: int) -> dict[str, Any]:
     """The report of one profile, with a store of its own: nothing of the other run is found again."""
-    options = api.Options(store=store, command="benchmarks/agreement.py")
-    return api.profile(folder, options=options, profile=profile, threads=threads).read_report()
+    options = result.Options(store=store, command="benchmarks/agreement.py")
+    return measure(folder, options=options, profile=profile, threads=threads).read_report()
 
 
 def agreement(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The ratio of two reports' latencies, and whether one that is off was to be expected by what they say."""
     variants = [report["variants"][0] for report in runs]
     medians = [[s["median_ms"] for s in v["sessions"] if s["median_ms"] is not None] for v in variants]
-    said = [noise.sentence(v) for v in variants]
-    ratio = statistic.unpaired(medians[1], medians[0])
+    said = [noise.sentence(v["name"], v["sessions"]) for v in variants]
+    ratio = stats.unpaired(medians[1], medians[0])
     agree = abs(ratio.median - 1) <= LIMIT
     found = {"medians_ms": medians, "ratio": ratio.median, "interval": [ratio.low, ratio.high], "said": said}
     return {**found, "limit": LIMIT, "agree": agree, "kept": agree or any(said)}

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 import edgecompress
-from edgecompress import statistic
+from edgecompress.core import stats
 
 MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -71,7 +71,7 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
         return {"net": promise.net, "kept": False, "shipped": "nothing", "why": result.message}
     times = session_medians(result)
     shipped = json.loads((result.out / "deploy.json").read_text(encoding="utf-8"))["variant"]
-    ratio = statistic.ratio(times[BASE], times[shipped])
+    ratio = stats.ratio(times[BASE], times[shipped])
     best = best_of_each(result, times)
     facts = result.outcomes[f"{shipped}/verify"].facts
     return {
@@ -86,7 +86,7 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
         "size_ratio": size_ratio(result, shipped),
         "metric": facts["metric"],
         "promised": promise.ratio,
-        "kept": ratio.median >= promise.ratio and ratio.median * (1 + statistic.CHANGE) >= max(best.values()),
+        "kept": ratio.median >= promise.ratio and ratio.median * (1 + stats.CHANGE) >= max(best.values()),
         "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
     }
 

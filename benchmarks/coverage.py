@@ -5,7 +5,7 @@
 Each row is a generator and an interval: how often it held the truth, what it promises, and the chance of so few hits
 if the promise holds (one-sided binomial; below 1 % it is broken). Devices that drift or throttle must be flagged in
 95 % of the trials at least, steady ones in 5 % at most. The numbers go through the functions that a profile uses
-(statistic, race, stages.measure). Exit 1 when a promise is broken.
+(statistic, race, stages.latency). Exit 1 when a promise is broken.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import race, statistic
-from edgecompress.stages import measure
-from edgecompress.stages.report import noise
+from edgecompress.core import session_stats, stats
+from edgecompress.pipeline.searches import race
+from edgecompress.reporting import noise
+from edgecompress.stages import energy, latency
 
 Array = Any  # numpy's, of floats
 Random = np.random.Generator
@@ -202,7 +203,7 @@ def steady(name: str, device: Device, draw: Random, size: tuple[int, int]) -> It
         medians, flags = measured(device(draw, (STRICT, runs)))
         alarms += any("drifting" in flag for flag in flags[:STANDARD] + flags[STRICT:])
         for sessions in hits:
-            low, high, claims[sessions] = statistic.interval(medians[:sessions]) or (0.0, 0.0, 1.0)
+            low, high, claims[sessions] = stats.interval(medians[:sessions]) or (0.0, 0.0, 1.0)
             hits[sessions] += low <= truth <= high
     for sessions, word in ((STANDARD, "standard: min-max of 6"), (STRICT, "strict: [2nd, 9th] of 10")):
         yield Row(name, word, hits[sessions], trials, claims[sessions])
@@ -216,8 +217,8 @@ def true_median(device: Device, draw: Random, runs: int) -> float:
 
 def measured(times: Array) -> tuple[list[float], list[str]]:
     """Session medians and all flags, by what a profile calls for each session; the last flag is of the sessions."""
-    numbers = [measure.in_numbers(session) for session in times.tolist()]
-    flags = ["; ".join(measure._flags({**QUIET, **n, "n": times.shape[1]})) for n in numbers]
+    numbers = [session_stats.in_numbers(session) for session in times.tolist()]
+    flags = ["; ".join(latency._flags({**QUIET, "n": times.shape[1]}, n)) for n in numbers]
     medians = [n["median_ms"] for n in numbers]
     return medians, [*flags, "; ".join(noise.between(medians[:STANDARD]))]
 
@@ -265,7 +266,7 @@ def ratios(draw: Random, trials: int) -> Iterator[Row]:
             hits += (found.low or 0.0) <= RATIO <= (found.high or math.inf)
             called += race._ratio(c, b).changed
         yield Row(f"ratio, {name}", "in turns: min-max of 6 pairs", hits, trials, 1 - 2 / 2**STANDARD)
-        yield Row(f"ratio of equals, {name}", "called a change", called, trials, 1 - statistic.COVERAGE, at_most=True)
+        yield Row(f"ratio of equals, {name}", "called a change", called, trials, 1 - stats.COVERAGE, at_most=True)
     for one in LEVELS:
         for other in LEVELS:
             yield _of_two_runs(one, other, draw, trials)
@@ -275,7 +276,7 @@ def _of_two_runs(one: str, other: str, draw: Random, trials: int) -> Row:
     truth = float(np.median(LEVELS[one](draw, 1_000_001)) / np.median(LEVELS[other](draw, 1_000_001)))
     hits = 0
     for _ in range(trials):
-        found = statistic.unpaired(LEVELS[one](draw, STANDARD).tolist(), LEVELS[other](draw, STANDARD).tolist())
+        found = stats.unpaired(LEVELS[one](draw, STANDARD).tolist(), LEVELS[other](draw, STANDARD).tolist())
         hits += (found.low or 0.0) <= truth <= (found.high or math.inf)
     t = 1 / 2**STANDARD
     return Row(f"ratio, {one} / {other}", "two runs of 6", hits, trials, 1 - 2 * t * (1 + t))
@@ -352,7 +353,7 @@ def energies(name: str, plant: Plant, draw: Random, trials: int) -> Iterator[Row
     """Student's intervals, or that the drift is flagged."""
     hits, flagged, none = dict.fromkeys(TRUTHS, 0), 0, dict.fromkeys(TRUTHS, 0)
     for _ in range(trials):
-        found = {m.metric: m for m in measure.per_inference(answer(plant, draw))}
+        found = {m.metric: m for m in energy.per_inference(answer(plant, draw))}
         flagged += "drifting" in found["energy_gross"].reason
         for metric, truth in TRUTHS.items():
             low, high = found[metric].low, found[metric].high
@@ -362,7 +363,7 @@ def energies(name: str, plant: Plant, draw: Random, trials: int) -> Iterator[Row
         yield Row(name, "flagged", flagged, trials, FLAGGED)
         return
     for metric in TRUTHS:
-        yield Row(name, metric, hits[metric], trials - none[metric], statistic.COVERAGE)
+        yield Row(name, metric, hits[metric], trials - none[metric], stats.COVERAGE)
     if plant is not drifting_idle:  # which is a drift indeed
         yield Row(name, "called drifting", flagged, trials, FALSE_ALARMS, at_most=True)
 

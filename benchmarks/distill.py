@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 
 import edgecompress
-from edgecompress import job, statistic, torch_net
-from edgecompress.model import Artifact
+from edgecompress.core import stats
+from edgecompress.core.model import Artifact
+from edgecompress.formats import torch_module
+from edgecompress.pipeline import job
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "distill"
@@ -96,8 +98,8 @@ def judged(model: Artifact, pictures: Sequence[tuple[Array, Array]]) -> Array:
     """Whether each picture is given its class."""
     import torch
 
-    net, name, output = torch_net.rebuild(model), model.inputs[0].name, model.outputs[0].name
-    answers = [torch_net.outputs(net, model, {name: torch.from_numpy(images)})[output] for images, _ in pictures]
+    net, name, output = torch_module.rebuild(model), model.inputs[0].name, model.outputs[0].name
+    answers = [torch_module.outputs(net, model, {name: torch.from_numpy(images)})[output] for images, _ in pictures]
     expected = np.concatenate([labels for _, labels in pictures])
     return (torch.cat(answers).argmax(dim=1).numpy() == expected).astype(float)
 
@@ -106,7 +108,7 @@ def gain(taught: Array, alone: Array) -> dict[str, Any]:
     """Of [seeds, images] each: the mean difference in points, with its two intervals; None where one seed has none."""
     difference = 100 * (taught - alone)
     seeds, images = difference.mean(axis=1), difference.mean(axis=0)
-    half = statistic.student_t(len(seeds) - 1) * seeds.std(ddof=1) / math.sqrt(len(seeds)) if len(seeds) > 1 else None
+    half = stats.student_t(len(seeds) - 1) * seeds.std(ddof=1) / math.sqrt(len(seeds)) if len(seeds) > 1 else None
     seeded = np.random.default_rng(0)
     drawn = [images[seeded.integers(0, len(images), len(images))].mean() for _ in range(RESAMPLED)]
     mean = float(difference.mean())

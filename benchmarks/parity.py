@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import edgecompress
-from edgecompress import api, job, plan
-from edgecompress.model import Outcome
+from edgecompress.commands import deploy
+from edgecompress.core.model import Outcome
+from edgecompress.pipeline import job, plan
 
 HERE = Path(__file__).parent
 TARGET, EXAMPLES = HERE / "parity.toml", HERE.parent / "examples"
@@ -82,7 +83,7 @@ def rows(net: Net, store: Path, skip: Sequence[str] = ()) -> list[Row]:
     wanted = job.job(source, str(TARGET), profile="quick", only=names)
     steps = plan.deploy(wanted)
     options = edgecompress.Options(store=store, until=steps.stages[-1].name)
-    outcomes = api.run(wanted, steps, options).outcomes
+    outcomes = deploy.run(wanted, steps, options).outcomes
     return [row(net, name, outcomes) for name in names]
 
 

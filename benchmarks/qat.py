@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import edgecompress
-from edgecompress.stages import metrics
+from edgecompress.data import metrics
 
 HERE = Path(__file__).resolve().parent
 SOURCE, TARGET = HERE.parent / "examples" / "resnet20" / "source.toml", HERE / "qat" / "target.toml"

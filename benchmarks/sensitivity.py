@@ -25,9 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import analysis, api, job, tensors, torch_net
-from edgecompress.model import Artifact, Request
-from edgecompress.techniques import prune_channels
+from edgecompress.commands import analyze, result
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.pipeline import job
+from edgecompress.plugins.techniques import prune_channels
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "resnet20"
 MACHINE = ("cpu", "cores", "features", "os")
@@ -65,9 +68,9 @@ def measured(ratios: Sequence[float], asked: argparse.Namespace) -> dict[str, An
 
     Nats, points and measures: the more, the more sensitive.
     """
-    wanted = analysis.Asked((), analysis.Sensitivity("ratio", "filter"))
-    options = api.Options(store=asked.store)
-    outcomes = analysis.analyze(str(EXAMPLE / "source.toml"), wanted, options=options, samples=asked.images).outcomes
+    wanted = analyze.Asked((), analyze.Sensitivity("ratio", "filter"))
+    options = result.Options(store=asked.store)
+    outcomes = analyze.analyze(str(EXAMPLE / "source.toml"), wanted, options=options, samples=asked.images).outcomes
     model, samples = (outcomes[stage].artifact for stage in ("source", "data"))
     assert model is not None and samples is not None
     facts = outcomes["sensitivity"].facts
@@ -101,7 +104,7 @@ class Pruning:
 
     def __init__(self, model: Artifact, samples: Artifact, scratch: Path, settle: bool) -> None:
         self.model, self.samples, self.scratch, self.settle = model, samples, scratch, settle
-        self.net = torch_net.rebuild(model)
+        self.net = torch_module.rebuild(model)
 
     def layers(self) -> list[str]:
         """Those whose channels can go."""
@@ -136,9 +139,9 @@ class Pruning:
         import torch
         from torch.nn import functional
 
-        net, losses, right = torch_net.rebuild(model), [], []
+        net, losses, right = torch_module.rebuild(model), [], []
         for images, labels in self._batches():
-            logits = torch_net.outputs(net, model, {name: torch.from_numpy(array) for name, array in images.items()})
+            logits = torch_module.outputs(net, model, {name: torch.from_numpy(array) for name, array in images.items()})
             expected = torch.from_numpy(labels)
             losses.append(functional.cross_entropy(logits["output"], expected, reduction="none").numpy())
             right.append((logits["output"].argmax(1) == expected).numpy())

@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import api, job, plan, statistic
-from edgecompress.model import Outcome, Stage
-from edgecompress.plan import RUN_CONTEXT
-from edgecompress.run import Run
-from edgecompress.settings import Target, Variant
+from edgecompress.commands import result
+from edgecompress.core import stats
+from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.settings import Target, Variant
+from edgecompress.pipeline import job, plan
+from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.verification import RUN_CONTEXT
 
 HERE = Path(__file__).resolve()
 ITEMS = {"calibrate": 8, "select": 1, "test": 4}  # of random data in each split
@@ -127,9 +129,9 @@ def measured(net: str, asked: argparse.Namespace) -> list[dict[str, Any]]:
     ways = asked.only.split(",")
     wanted = jobs(net, ways, asked.threads)
     steps = plan.deploy(wanted)
-    walk = api.begin(wanted, api.Options(store=asked.store), f"sparsity>{net}")
+    walk = result.begin(wanted, result.Options(store=asked.store), f"sparsity>{net}")
     walk.path = [str(HERE.parent), *walk.path]  # where the factories are
-    made = {route.variant.name: route.artifact for route in steps.routes}
+    made = {candidate.name: candidate.artifact for candidate in steps.candidates}
     needed = needs(made.values(), {stage.name: stage for stage in steps.stages})
     walk.stages([stage for stage in steps.stages if stage.name in needed])
     return [row for way in ways for row in in_turns(walk, net, way, {k: made[f"{way}-{k}"] for k in KINDS}, asked)]
@@ -170,7 +172,7 @@ def turns(way: str, made: Mapping[str, str], asked: argparse.Namespace) -> Stage
     protocol = {"rounds": asked.rounds, "window_s": asked.seconds, "profile": {"warmup_s": asked.seconds}}
     return Stage(
         f"{way}/turns",
-        "stages.turns:run",
+        "stages.interleaved:run",
         {**made, "samples": "data"},
         {"runtime": runtime, "order": list(made), **protocol},
         variants=(way,),
@@ -187,7 +189,7 @@ def row(net: str, way: str, kind: str, outcome: Outcome, broken: Mapping[str, st
     why = broken.get(kind) or outcome.reason or facts["crashed"].get(kind) or facts["crashed"].get(DENSE, "")
     if why:
         return {**found, "why": why}
-    ratio = statistic.ratio(facts["medians_ms"][DENSE], facts["medians_ms"][kind])
+    ratio = stats.ratio(facts["medians_ms"][DENSE], facts["medians_ms"][kind])
     says = ("faster" if ratio.median > 1 else "slower") if ratio.changed else "no change"
     return {**found, "speed_up": ratio.median, "interval": [ratio.low, ratio.high], "says": says, "why": ""}
 

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import edgecompress
-from edgecompress import machine, measured
-from edgecompress.errors import CheckFailed
+from edgecompress.core.errors import CheckFailed
+from edgecompress.device import machine
 from edgecompress.packaging import archive
+from edgecompress.reporting import external_results
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SMALL = {"demo": "int8", "resnet20": "int8", "mobilenetv2": "int8", "textgenrnn": "int8-dynamic"}  # held against fp32
@@ -122,8 +123,8 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if unknown := sorted({*asked.only.split(",")} - {*SMALL, ""}):
         parser.error(f"--only: no {', '.join(unknown)}; there are {', '.join(SMALL)}")
-    if asked.rounds < FEWEST or asked.inferences < measured.FEWEST:
-        parser.error(f"at least {FEWEST} rounds of {measured.FEWEST} inferences")
+    if asked.rounds < FEWEST or asked.inferences < external_results.FEWEST:
+        parser.error(f"at least {FEWEST} rounds of {external_results.FEWEST} inferences")
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         parser.error("no Chromium: apt-get install chromium chromium-driver")
     return asked
@@ -180,7 +181,7 @@ def turn(address: str, inferences: int) -> Turn:
     if "error" in answer:
         raise CheckFailed(f"{address}: {answer['error']}")
     steps = {step["step"]: step for step in answer["value"]["steps"]}
-    told = measured.parsed(json.dumps(answer["value"]["told"]).encode(), address)
+    told = external_results.parsed(json.dumps(answer["value"]["told"]).encode(), address)
     failed = [f"{name}: {step['detail']}" for name, step in steps.items() if not step["ok"]]
     return Turn(
         statistics.median(told.latencies_ns) / 1e6,

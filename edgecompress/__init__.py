@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Options", "Result", "analyze", "deploy", "diagnose", "package", "profile", "verify"]
+from edgecompress.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from edgecompress.analysis import analyze
-    from edgecompress.api import Options, Result, deploy, package, profile, verify
-    from edgecompress.findings import diagnose
+    from edgecompress.commands.analyze import analyze
+    from edgecompress.commands.deploy import deploy
+    from edgecompress.commands.diagnose import diagnose
+    from edgecompress.commands.package import package
+    from edgecompress.commands.profile import profile
+    from edgecompress.commands.result import Options, Result
+    from edgecompress.commands.verify import verify
+
+__all__ = ["Options", "Result", "analyze", "deploy", "diagnose", "package", "profile", "verify"]
 
 
 def __getattr__(name: str) -> Any:
     """The public names come from their modules at first use, so that `import edgecompress` costs nothing."""
     if name in __all__:
-        from edgecompress import analysis, api, findings
+        from importlib import import_module
 
-        return getattr({"analyze": analysis, "diagnose": findings}.get(name, api), name)
+        home = "result" if name in ("Options", "Result") else name
+        return getattr(import_module(f"edgecompress.commands.{home}"), name)
     raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")

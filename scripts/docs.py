@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: commands, plug-ins, files, errors; `--check` fails where the pages differ."""
+"""Writes docs/reference and the generated parts of docs/architecture.md; `--check` fails where the pages differ."""
 
 from __future__ import annotations
 
@@ -16,25 +16,31 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "docs" / "reference"
+OUT = ROOT / "docs"
 NOTE = "<!-- Written by scripts/docs.py from the code; change the code and run `make docs`. -->"
 os.environ["COLUMNS"] = "100"  # help texts are wrapped to the terminal, which CI does not have
 os.chdir(ROOT / "docs")  # where there are no targets of one's own
 
-from edgecompress import catalog, cli, errors, listing, registry, routes, settings, zoo  # noqa: E402
+import architecture  # noqa: E402  # beside this file
+
+from edgecompress.cli import main as cli  # noqa: E402
+from edgecompress.commands import listing  # noqa: E402
+from edgecompress.core import catalog, errors, registry, settings  # noqa: E402
+from edgecompress.pipeline import conversion  # noqa: E402
+from edgecompress.testing import zoo  # noqa: E402
 
 HEADINGS = {
     "techniques": "Techniques",
     "runtimes": "Runtimes",
     "transports": "Transports",
     "sensors": "Sensors",
-    "packages": "Packagers",
+    "packagers": "Packagers",
 }
 CONSTANTS = {
     "techniques": ("PROVIDES", "READS", "WRITES"),
     "runtimes": ("FORMAT", "READS", "SUFFIX"),
     "sensors": ("STATUS", "SCOPE"),
-    "packages": ("SUFFIX",),
+    "packagers": ("SUFFIX",),
     "transports": (),
 }
 
@@ -58,7 +64,7 @@ def needs(module: Any) -> tuple[str, ...]:
 
 def own(kind: str) -> list[tuple[str, Any]]:
     """The plug-ins of the repository: those of other distributions are not ours to document."""
-    return [(n, m) for n, m in registry.every(kind) if (registry.ROOT / kind / f"{n}.py").exists()]
+    return [(n, m) for n, m in registry.every(kind) if m.__name__.startswith("edgecompress.")]
 
 
 # --------------------------------------------------------------------------- pages
@@ -93,7 +99,7 @@ def plugins() -> str:
         words = CONSTANTS[kind]
         rows = [
             [
-                f"[{name}](../../edgecompress/{kind}/{name}.py)",
+                f"[{name}](../../edgecompress/plugins/{kind}/{name}.py)",
                 listing.summary(m),
                 *(getattr(m, w) for w in words),
                 needs(m),
@@ -127,7 +133,7 @@ def formats() -> str:
 
 
 def _way(kind: str, goal: str) -> str:
-    found = routes.way(kind, [goal])
+    found = conversion.shortest_path(kind, [goal])
     if found is None:
         return "no"
     return " → ".join(found) or "as it is"
@@ -137,10 +143,8 @@ def targets() -> str:
     """The shipped targets, devices and profiles."""
     parts = ["# Targets, devices, profiles\n", "`edgecompress init NAME --kind target` writes one of your own.\n"]
     for kind in catalog.KINDS:
-        names = sorted(p.stem for p in (catalog.ROOT / kind).glob("*.toml"))
-        rows = [
-            [f"[{n}](../../edgecompress/{kind}/{n}.toml)", listing.READERS[kind](n).value.description] for n in names
-        ]
+        names = sorted(p.stem for p in catalog.shipped(kind).glob("*.toml"))
+        rows = [[f"[{n}](../../{kind}/{n}.toml)", listing.READERS[kind](n).value.description] for n in names]
         parts += [f"## {kind.capitalize()}\n", table(["name", "what it is"], rows), ""]
     return "\n".join(parts)
 
@@ -229,12 +233,13 @@ def known(runtime: str, said: str) -> str:
 
 
 PAGES = {
-    "commands.md": commands,
-    "plugins.md": plugins,
-    "targets.md": targets,
-    "files.md": files,
-    "errors.md": error_page,
-    "zoo.md": zoo_page,
+    "reference/commands.md": commands,
+    "reference/plugins.md": plugins,
+    "reference/targets.md": targets,
+    "reference/files.md": files,
+    "reference/errors.md": error_page,
+    "reference/zoo.md": zoo_page,
+    "architecture.md": architecture.page,
 }
 
 
@@ -243,7 +248,9 @@ def main() -> int:
     check = sys.argv[1:] == ["--check"]
     stale = []
     for name, page in PAGES.items():
-        file, text = OUT / name, f"{NOTE}\n\n{page().rstrip()}\n"
+        file, text = OUT / name, f"{page().rstrip()}\n"
+        if name.startswith("reference/"):  # all of it is generated
+            text = f"{NOTE}\n\n{text}"
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         if before == text:
             continue
@@ -253,10 +260,10 @@ def main() -> int:
                 "\n".join(difflib.unified_diff(before.splitlines(), text.splitlines(), name, "the code", lineterm=""))
             )
         else:
-            OUT.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
     if stale:
-        print(f"docs/reference: {', '.join(stale)} {'out of date; run: make docs' if check else 'written'}")
+        print(f"docs: {', '.join(stale)} {'out of date; run: make docs' if check else 'written'}")
     return 1 if stale and check else 0
 
 

@@ -57,9 +57,14 @@ def files_digest() -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
+def module(python: str, name: str, *words: str) -> list[str]:
+    """The command that runs a module, and looks for nothing in the working folder: its files may be anybody's."""
+    return [python, "-P", "-m", name, *words]
+
+
 def target_extras(target: str, python: str) -> tuple[str, ...]:
     """The extras of pyproject.toml that a target needs, asked of the source tree: nothing must be installed for it."""
-    command = [python, "-m", "edgecompress.envs", target]
+    command = module(python, "edgecompress.pipeline.requirements", target)
     told = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
     if told.returncode:
         sys.exit(told.returncode)
@@ -71,7 +76,7 @@ def make_environments(target: str, python: str) -> None:
 
     Where one cannot be made the set-up goes on: a deploy that cannot do without it says so.
     """
-    subprocess.run([python, "-m", "edgecompress.envs", "make", target])
+    subprocess.run(module(python, "edgecompress.pipeline.requirements", "make", target))
 
 
 def requirements(project: Mapping[str, Any], extras: tuple[str, ...]) -> set[str]:
@@ -137,17 +142,17 @@ class Venv:
     def create(self) -> None:
         """Makes it where it is not, with a pip that knows `--report`."""
         if not Path(self.python).exists():
-            _run([sys.executable, "-m", "venv", str(self.path)])
+            _run(module(sys.executable, "venv", str(self.path)))
         self.pip("install", "--quiet", "--upgrade", "pip>=24")
 
     def pip(self, *arguments: str) -> None:
         """Runs pip; ends the set-up with pip's code when it fails."""
-        _run([self.python, "-m", "pip", "--disable-pip-version-check", *arguments])
+        _run(module(self.python, "pip", "--disable-pip-version-check", *arguments))
 
     def report(self, requirement: str) -> dict[str, Any]:
         """What pip would install for `requirement` alone."""
         what = ["install", "--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", requirement]
-        told = subprocess.run([self.python, "-m", "pip", *what], stdout=subprocess.PIPE, text=True)
+        told = subprocess.run(module(self.python, "pip", *what), stdout=subprocess.PIPE, text=True)
         if told.returncode:
             sys.exit(told.returncode)
         return dict(json.loads(told.stdout))
@@ -168,7 +173,7 @@ class Venv:
             return self.pip("install", pin, "-c", "constraints.txt")
         print(f"setup: {why}, which a CPU does not need; uv brings the CPU build", flush=True)
         self.pip("install", "--quiet", "uv")
-        uv = [self.python, "-m", "uv", "pip", "install", "--python", self.python, "--torch-backend=cpu", pin]
+        uv = module(self.python, "uv", "pip", "install", "--python", self.python, "--torch-backend=cpu", pin)
         _run([*uv, "-c", "constraints.txt"])
 
     def size_gb(self) -> float:

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import package_inputs
 
-from edgecompress import api, tensors
-from edgecompress.model import Artifact, Dim, Quantization, TensorSpec
-from edgecompress.packages import _android_java
-from edgecompress.settings import Preprocess, Spectrogram
-from edgecompress.stages import preprocess
+from edgecompress.commands import package
+from edgecompress.core.model import Artifact, Dim, Quantization, TensorSpec
+from edgecompress.core.settings import Preprocess, Spectrogram
+from edgecompress.data import preprocess, tensors
+from edgecompress.plugins.packagers import _android_java
 
 HERE = Path(__file__).resolve().parent
 JVM = HERE / "android_jvm"  # Android's and the runtimes' classes, over folders and pipes
@@ -56,7 +56,7 @@ class Opened:
 def packed(shipped: Path, into: Path, **settings: Any) -> Opened:
     """Packs a shipped folder for Android and opens it."""
     into.mkdir(parents=True, exist_ok=True)
-    file = api.package(shipped, "android", into / "package.zip", settings=settings)
+    file = package.package(shipped, "android", into / "package.zip", settings=settings)
     with zipfile.ZipFile(file) as archive:
         archive.extractall(into / "opened")
     root = next((into / "opened").iterdir())
@@ -270,7 +270,7 @@ def _made(
 
 def _answers(artifact: Artifact, inputs: dict[str, Any]) -> dict[str, Any]:
     """What it answers, in real numbers; states start at zero."""
-    from edgecompress.runtimes import onnx
+    from edgecompress.plugins.runtimes import onnx
 
     session = onnx.open(artifact, 1)
     given = {s.name: tensors.fitted(inputs[s.name], s) for s in artifact.inputs if s.name in inputs}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgecompress import tensors
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.runtimes import null
-from edgecompress.settings import Device, PowerModel, Profile
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.core.settings import Device, PowerModel, Profile
+from edgecompress.data import tensors
+from edgecompress.device.request import AgentRequest
+from edgecompress.plugins.runtimes import null
 
 POWER = PowerModel(idle_w=0.5, active_w=4.0, error=0.25, source="a data sheet")
 MOMENT = Profile("a moment", 1, 0.02, 2, 0.05, 20, 2, 0.1, idle_s=0.1, warmup_cap_s=0.5, ops_runs=3)
@@ -61,3 +64,8 @@ class RaplTree:
         for file, value in (("name", name), ("energy_uj", energy_uj), ("max_energy_range_uj", range_uj)):
             (folder / file).write_text(f"{value}\n")
         return folder
+
+
+def agent_request(table: Mapping[str, Any]) -> AgentRequest:
+    """A request of an agent from plain data."""
+    return AgentRequest.from_json(json.dumps({"mode": "", **table}))

@@ -33,8 +33,8 @@ def _no_browser() -> str:
 @functools.cache
 def _no_qemu() -> str:
     """Where CI promises the emulated machine it is built; elsewhere nothing is fetched for a test."""
-    from edgecompress.emulated import build
-    from edgecompress.errors import EdgeError
+    from edgecompress.core.errors import EdgeError
+    from edgecompress.device.emulation import build
 
     if build.found() is None and "qemu" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
         try:
@@ -69,8 +69,8 @@ def _no_node() -> str:
 @functools.cache
 def _no_ortweb() -> str:
     """As with the emulated machine: fetched where CI promises it, and nowhere else for a test."""
-    from edgecompress.errors import EdgeError
-    from edgecompress.packages import _web_ort
+    from edgecompress.core.errors import EdgeError
+    from edgecompress.plugins.packagers import _web_ort
 
     if not _web_ort.cached() and "ortweb" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
         try:

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from edgecompress import conformance, registry, tensors
-from edgecompress.model import Artifact, Context, Request, TensorSpec
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Context, Request, TensorSpec
+from edgecompress.data import tensors
 from edgecompress.stages import diagnose
+from edgecompress.testing import conformance
 
 ITEMS = 8
 

@@ -1,4 +1,4 @@
-"""A subject of a pass whose session is a function of this test: what throttles, stalls, or cannot run a batch."""
+"""A subject of a profiler whose session is a function of this test: what throttles, stalls, or cannot run a batch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress import agent
-from edgecompress.model import Artifact, Dim, Meter, TensorSpec
+from edgecompress.core.model import Artifact, Dim, TensorSpec
+from edgecompress.core.protocols import Meter
+from edgecompress.device.agent import timing
 
 
 @dataclass
@@ -29,7 +30,7 @@ class FakeSession:
 
 @dataclass
 class FakeSubject:
-    """What agent.Subject is, without a process."""
+    """What agent.profiler.ArtifactSubject is, without a process."""
 
     act: Callable[[Mapping[str, Any]], object]
     root: Path
@@ -54,7 +55,7 @@ class FakeSubject:
         return [{"batch": batch or self.batch}]
 
     def timed(self, run: Callable[..., Any], inputs: Sequence[Any], seconds: float, runs: int) -> Any:
-        return agent.timed(run, inputs, seconds, runs)
+        return timing.timed(run, inputs, seconds, runs)
 
     def warm_up(self, run: Callable[..., Any], inputs: Sequence[Any]) -> Mapping[str, Any]:
         return {"warm": True, "warmup_s": 0.0, "warmup_runs": 0}

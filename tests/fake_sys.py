@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from edgecompress.sensors import _sampler, android_odpm, joulescope, powermetrics
+from edgecompress.plugins.sensors import _sampler, android_odpm, joulescope, powermetrics
 
 TICK_S = 1e-5  # what a look at the clock takes
 WRITE_S = 1e-3  # the files follow at least so often

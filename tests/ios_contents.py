@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress import __version__, tensors
-from edgecompress.model import Quantization, TensorSpec, sha256_of
-from edgecompress.packages import ios
-from edgecompress.packaging import card as cards
+from edgecompress import __version__
+from edgecompress.core.model import Quantization, TensorSpec, sha256_of
+from edgecompress.core.settings import Preprocess
+from edgecompress.data import preprocess, tensors
+from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.contents import Contents
-from edgecompress.packaging.names import names
-from edgecompress.settings import Preprocess
-from edgecompress.stages import preprocess
+from edgecompress.packaging.identifiers import names
+from edgecompress.plugins.packagers import ios
 
 LABELS = ("cat", "dog", "fox", "owl")
 PICTURE = Preprocess(

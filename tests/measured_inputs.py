@@ -11,9 +11,8 @@ from typing import Any
 
 import report_inputs
 
-from edgecompress import measured
-from edgecompress.model import Artifact
-from edgecompress.stages.report import build
+from edgecompress.core.model import Artifact
+from edgecompress.reporting import external_results, report_json
 
 Told = dict[str, Any]
 SHA256 = "ab" * 32
@@ -24,7 +23,7 @@ def told(name: str = "Pixel 8", median_ns: int = 300_000, n: int = 60, session: 
     rng = random.Random(f"{name} {session}")
     base = median_ns * (1 + 0.01 * session)
     found: Told = {
-        "schema": measured.SCHEMA,
+        "schema": external_results.SCHEMA,
         "model": {"name": "Digits", "sha256": SHA256},
         "runtime": {"name": "litert", "version": "2.3.0"},
         "device": {"name": name, "platform": "android-arm64", "os": "Android 15", "cpu": "Tensor G3", "cores": 9},
@@ -51,14 +50,14 @@ def without(given: Told, key: str) -> Told:
     return found
 
 
-def read(*given: Told) -> list[measured.Measurement]:
+def read(*given: Told) -> list[external_results.Measurement]:
     """As they are read."""
-    return [measured.parsed(json.dumps(one).encode(), "x.json") for one in given]
+    return [external_results.parsed(json.dumps(one).encode(), "x.json") for one in given]
 
 
 def shipped(folder: Path) -> Path:
     """What a deploy writes, of a model of three files; its report has the numbers of report_inputs."""
-    found = build.report(report_inputs.request(folder / "made", sessions=2, runs=60))
+    found = report_json.report(report_inputs.request(folder / "made", sessions=2, runs=60))
     files = {"model.onnx": b"m" * 999, "weights.bin": b"w" * 99, "notes.txt": b"n"}
     report_inputs.write(folder / "out" / "artifact", "onnx", {"here": ["notes.txt"]}, files)
     (folder / "out" / "report.json").write_text(json.dumps(found), encoding="utf-8")
@@ -67,7 +66,7 @@ def shipped(folder: Path) -> Path:
 
 def of(folder: Path, *given: Told) -> list[Path]:
     """The measurements as files, of the model that shipped in `folder`."""
-    sha256 = measured.digest(Artifact.read(folder / "artifact"))
+    sha256 = external_results.digest(Artifact.read(folder / "artifact"))
     files = [folder.parent / f"told-{i}.json" for i in range(len(given))]
     for file, one in zip(files, given, strict=True):
         file.write_text(json.dumps({**one, "model": {**one["model"], "sha256": sha256}}), encoding="utf-8")

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from edgecompress.model import Artifact
+from edgecompress.core.model import Artifact
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FAULTS = {"scale": "scale", "zero point": "zero point", "channels": "weight", "transpose": "weight", "bias": "bias"}
@@ -226,7 +226,7 @@ def _graph(payload: bytes) -> Any:
 
 def mlpackage(folder: Path) -> Iterator[Constant]:
     """Blobs of weight.bin, located through the program: constexpr_affine_dequantize, and the biases of convolutions."""
-    from edgecompress.mil import package
+    from edgecompress.formats.mil import package
 
     MIL_pb2, Model_pb2 = package.messages("MIL_pb2"), package.messages("Model_pb2")
     place = folder / "model.mlpackage" / "Data" / "com.apple.CoreML"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgecompress.model import Dim, TensorSpec
-from edgecompress.runtimes import null
+from edgecompress.core.model import Dim, TensorSpec
+from edgecompress.plugins.runtimes import null
 
 TARGET = """
 description = "a null net"

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.model import Artifact, TensorSpec
-from edgecompress.packaging import sample
-from edgecompress.settings import Preprocess
-from edgecompress.stages import preprocess
+from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.settings import Preprocess
+from edgecompress.data import preprocess
+from edgecompress.testing import shipped_sample
 
 CLASSES, SIDE, ITEMS = 4, 8, 3
-DATE = sample.DATE
+DATE = shipped_sample.DATE
 LABELS = ("cat", "dog", "fox", "owl")
 PREPROCESS = Preprocess(
     resize=9, crop=SIDE, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), layout="NCHW"
@@ -49,17 +49,17 @@ def shipped(
         inputs = np.random.default_rng(3).normal(size=(ITEMS, 3, SIDE, SIDE)).astype(np.float32)
     said = {"name": name, "model": "pets.nets:build", "labels": list(labels), "metric": "top1", "licence": "CC0-1.0"}
     plain = {"preprocess": dataclasses.asdict(declared) if declared else None}
-    sample.write(
+    shipped_sample.write(
         artifact, "onnx", {"input": inputs}, {"scores": _answers(artifact, inputs)}, {**said, **plain, **source}
     )
     if declared:
-        sample.keep_raw(folder, "input", raw[0])
+        shipped_sample.keep_raw(folder, "input", raw[0])
     return folder
 
 
 def null(folder: Path, name: str = "Null net", **source: Any) -> Path:
     """A folder as a deploy of a net of the runtime `null` writes it: x [1, 4] -> y [1, 3]."""
-    from edgecompress.runtimes import null as runtime
+    from edgecompress.plugins.runtimes import null as runtime
 
     specs = (TensorSpec("x", (1, 4)),), (TensorSpec("y", (1, 3)),)
     (folder / "artifact").mkdir(parents=True)
@@ -69,7 +69,7 @@ def null(folder: Path, name: str = "Null net", **source: Any) -> Path:
     session = runtime.open(artifact, 1)
     answers = np.concatenate([np.asarray(session.run({"x": x[None]})["y"]) for x in inputs])
     said = {"name": name, "model": "nets:build", "metric": "none", **source}
-    return sample.write(artifact, "null", {"x": inputs}, {"y": answers}, said)
+    return shipped_sample.write(artifact, "null", {"x": inputs}, {"y": answers}, said)
 
 
 def report(folder: Path, **changes: Any) -> None:
@@ -82,7 +82,7 @@ def write_report(
     folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> None:
     """Writes deploy.json and report.json for another artifact in the folder."""
-    sample.report(folder, artifact, runtime, {**source, "preprocess": declared})
+    shipped_sample.report(folder, artifact, runtime, {**source, "preprocess": declared})
 
 
 # --------------------------------------------------------------------------- the parts
@@ -111,7 +111,7 @@ def _net(file: Path) -> None:
 
 
 def _answers(artifact: Artifact, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    from edgecompress.runtimes import onnx
+    from edgecompress.plugins.runtimes import onnx
 
     session = onnx.open(artifact, 1)
     found = np.concatenate([np.asarray(session.run({"image": x[None]})["scores"]) for x in inputs])

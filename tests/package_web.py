@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import report_browser
 
-from edgecompress import api
+from edgecompress.commands import package
 
 ISOLATED = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".html": "text/html"}
@@ -30,7 +30,7 @@ Change = Callable[[bytes], bytes]
 def packed(shipped: Path, out: Path) -> Path:
     """The package of a shipped folder, opened: its top folder."""
     out.mkdir(parents=True, exist_ok=True)
-    file = api.package(shipped, "web", out / "package.zip")
+    file = package.package(shipped, "web", out / "package.zip")
     with zipfile.ZipFile(file) as archive:
         archive.extractall(out / "opened")
     (root,) = (out / "opened").iterdir()

@@ -7,7 +7,7 @@ from pathlib import Path
 HEAD = '''"""A plug-in for a test."""
 from dataclasses import dataclass
 from pathlib import Path
-from edgecompress.model import Artifact
+from edgecompress.core.model import Artifact
 
 REQUIRES = ()
 EXTRA = ""

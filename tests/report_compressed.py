@@ -11,7 +11,7 @@ from typing import Any
 import report_inputs
 from report_inputs import options, write
 
-from edgecompress.model import Artifact, Context, Request
+from edgecompress.core.model import Artifact, Context, Request
 
 PRUNED = ("pruned-int8", "sparse-int8", "low-rank-int8")
 MEDIANS = {"pruned-int8": 0.1705, "sparse-int8": 0.3008, "low-rank-int8": 0.2707, "int8": 0.3004, "fp32": 0.8213}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.model import Artifact, Context, Dim, Measured, Request, TensorSpec
+from edgecompress.core.model import Artifact, Context, Dim, Measured, Request, TensorSpec
 
 HOSTILE = "</svg><script>alert('1')</script>\"&|`*\x1b[31m\u202eعربي"
 MEDIANS = {"int8": 0.302, "openvino-int8": 0.335, "int8-dynamic": 2.9, "fp32": 0.581, "openvino-fp32": 0.552}

@@ -13,7 +13,7 @@ from typing import Any
 import report_inputs
 from report_inputs import ENVIRONMENT, MEDIANS, options, write
 
-from edgecompress.model import Artifact, Context, Dim, Measured, Request, TensorSpec
+from edgecompress.core.model import Artifact, Context, Dim, Measured, Request, TensorSpec
 
 RASPBERRY = {
     "name": "rpi5",

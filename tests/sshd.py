@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 SERVER = """\
 Port {port}
@@ -73,7 +74,7 @@ class Sshd:
 
     def device(self, **options: Any) -> dict[str, Any]:
         """The device as a transport is given it; what it keeps there lies in `folder`/there."""
-        there = {"host": "dut", "config": str(self.config), "folder": f"{self.folder}/there"}
+        there = {"host": "dut", "folder": f"{self.folder}/there"}
         return {"transport": "ssh", "options": {**there, **options}}
 
     def connections(self) -> list[psutil.Process]:
@@ -108,7 +109,9 @@ def serving(more: str = "") -> Iterator[Sshd]:
     try:
         port = _prepare(folder, more)
         process = _start(folder, port)
-        yield Sshd(folder, port, process)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("EDGECOMPRESS_SSH_CONFIG", str(folder / "ssh_config"))
+            yield Sshd(folder, port, process)
     finally:
         if process:
             process.kill()
@@ -168,7 +171,7 @@ def profiled(device: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _edgecompress(words: list[str], folder: Path) -> str:
-    argv = [sys.executable, "-m", "edgecompress.cli", *words]
+    argv = [sys.executable, "-m", "edgecompress.cli.main", *words]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -17,11 +17,11 @@ from test_equalize import answers, conv, images, rounded
 from test_low_rank import source
 from torch import nn
 
-from edgecompress import torch_net
-from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import onnx as ort
+from edgecompress.core.model import Artifact, Request
+from edgecompress.formats import torch_module
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.techniques import _im2col, _torch_graph, adaround, equalize, ptq_int8
 from edgecompress.stages import trace
-from edgecompress.techniques import _flow, _patches, adaround, equalize, ptq_int8
 
 pytestmark = pytest.mark.slow
 CONVOLUTIONS: dict[str, nn.Module] = {
@@ -129,8 +129,8 @@ def test_it_begins_with_the_float_weights(rests: list[float]) -> None:
 def test_patches_times_weights_are_what_each_layer_answers(tmp_path: Path) -> None:
     arrays = {"image": np.random.default_rng(0).normal(size=(4, 4, 8, 8)).astype(np.float32)}
     found = source(f"{__name__}:beside", tmp_path, arrays)
-    flow = _flow.Flow(torch_net.rebuild(found["model"]), Request(found, tmp_path))
-    walk = _flow.Walk(flow, flow.batches(None))
+    flow = _torch_graph.Flow(torch_module.rebuild(found["model"]), Request(found, tmp_path))
+    walk = _torch_graph.Walk(flow, flow.batches(None))
     layers = {layer.node: layer for layer in flow.layers}
     assert len(layers) == len(CONVOLUTIONS)
     for node in flow.nodes:
@@ -140,16 +140,16 @@ def test_patches_times_weights_are_what_each_layer_answers(tmp_path: Path) -> No
             continue
         layer = layers[node]
         weight, bias = (flow.tensor(name).detach() for name in (layer.weight, layer.bias))
-        rows = _patches._one(layer, given).T.unflatten(1, (layer.groups, -1)).movedim(1, 0)
+        rows = _im2col._one(layer, given).T.unflatten(1, (layer.groups, -1)).movedim(1, 0)
         task = adaround.Task(weight, layer.groups, torch.ones(len(weight)), bias, lambda x: x, rows, None)
         expected = walk.of(node)[0][0].movedim(layer.axis - 1, -1).flatten(0, -2)
-        torch.testing.assert_close(task.answer(weight), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(task.output(weight), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_places_are_the_same_for_both_nets(inputs: Mapping[str, Artifact], tmp_path: Path) -> None:
-    flow = _flow.Flow(torch_net.rebuild(inputs["model"]), Request(inputs, tmp_path))
+    flow = _torch_graph.Flow(torch_module.rebuild(inputs["model"]), Request(inputs, tmp_path))
     values = [torch.randn(4, 16, 8, 8)]
-    once, twice = (_patches.rows(flow.layers[1], [v * n for v in values], 0) for n in (1, 2))
+    once, twice = (_im2col.rows(flow.layers[1], [v * n for v in values], 0) for n in (1, 2))
     torch.testing.assert_close(once * 2, twice)
 
 
@@ -161,15 +161,15 @@ def test_weights_lie_on_the_grid_and_answer_better_than_rounded_to_nearest(
     bits: Any, inputs: Mapping[str, Artifact], tmp_path: Path
 ) -> None:
     found = made(inputs, tmp_path / "made", weight_bits=bits)
-    before, after = (torch_net.rebuild(each) for each in (inputs["model"], found))
+    before, after = (torch_module.rebuild(each) for each in (inputs["model"], found))
     for name, weight in before.state_dict().items():
         new = after.state_dict()[name]
         if weight.ndim < 2:
             assert torch.equal(new, weight)
             continue
-        step = _flow.steps(weight, bits)
+        step = _torch_graph.steps(weight, bits)
         torch.testing.assert_close(new / step, (new / step).round(), rtol=0, atol=1e-3)
-        torch.testing.assert_close(_flow.steps(new, bits), step)  # the grid that a quantizer finds
+        torch.testing.assert_close(_torch_graph.steps(new, bits), step)  # the grid that a quantizer finds
         assert ((new - weight).abs() < step * 1.001).all()
         assert (new[weight == 0] == 0).all()
     assert [each["name"] for each in found.facts["layers"]] == ["first.0", "second.0", "third", "head"]
@@ -180,8 +180,8 @@ def test_weights_lie_on_the_grid_and_answer_better_than_rounded_to_nearest(
 
 
 def answers_of(net: nn.Module, artifact: Artifact, inputs: Mapping[str, Artifact]) -> torch.Tensor:
-    items = torch_net.example(artifact, inputs["samples"], 32)
-    return torch_net.outputs(net, artifact, items)["output"]
+    items = torch_module.example(artifact, inputs["samples"], 32)
+    return torch_module.outputs(net, artifact, items)["output"]
 
 
 def test_a_bias_that_makes_up_for_rounding_to_nearest_spoils_it(inputs: Mapping[str, Artifact], tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_bias_that_makes_up_for_rounding_to_nearest_spoils_it(inputs: Mapping[
         options = equalize.Options(weight_bits=4, samples=32, **options)
         net = equalize.apply(Request(inputs, tmp_path / name, options))
         found = made({**inputs, "model": net}, tmp_path / name / "made", weight_bits=4)
-        errors.append(float((answers_of(torch_net.rebuild(found), found, inputs) - exact).square().mean()))
+        errors.append(float((answers_of(torch_module.rebuild(found), found, inputs) - exact).square().mean()))
     assert errors[1] < 0.9 * errors[0]
 
 
@@ -236,7 +236,7 @@ def test_what_was_killed_goes_on_with_the_next_layer_to_the_same_result(
         made(inputs, tmp_path / "killed", keep)
     assert len(list(keep.iterdir())) == 2
     learn = adaround.learn
-    monkeypatch.setattr(adaround, "learn", lambda *given: learned.append(1) or learn(*given))
+    monkeypatch.setattr(adaround, "learn", lambda *args: learned.append(1) or learn(*args))
     assert made(inputs, tmp_path / "again", keep).sha256 == whole.sha256
     assert len(learned) == 2
     made(inputs, tmp_path / "other", keep, iterations=3)  # another request: nothing of it is taken

@@ -14,10 +14,12 @@ import psutil
 import pytest
 
 import edgecompress
-from edgecompress import agent, dispatch
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact
-from edgecompress.transports import host
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact
+from edgecompress.device import agent_client
+from edgecompress.device.agent import session, timing
+from edgecompress.device.request import AgentRequest
+from edgecompress.plugins.transports import host
 
 PACKAGE = Path(edgecompress.__path__[0])
 PROFILE = {
@@ -42,7 +44,7 @@ def request(folder: Path, mode: str, model: Artifact, items: int = 10, **more: o
     """What is asked of the agent about a null net."""
     asked = {
         "mode": mode,
-        "runtime": {"name": "null", "module": "edgecompress.runtimes.null"},
+        "runtime": {"name": "null", "module": "edgecompress.plugins.runtimes.null"},
         "threads": 1,
         "batch": 1,
         "artifact": str(model.path),
@@ -54,7 +56,7 @@ def request(folder: Path, mode: str, model: Artifact, items: int = 10, **more: o
 
 
 def ask(asked: dict[str, object], out: Path, deadline_s: float = 60) -> dict[str, object]:
-    return dispatch.ask(host.connect({}), asked, out, deadline_s)
+    return agent_client.ask(host.connect({}), AgentRequest.from_json(json.dumps(asked)), out, deadline_s)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -72,7 +74,7 @@ def test_outputs_of_a_net_made_for_a_batch_are_the_same(tmp_path, out):
 
 def test_session_tells_load_first_warm_window_memory_and_environment(tmp_path, out):
     answer = ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net", spin_ms=1.0), threads=2), out)
-    times = np.fromfile(out / agent.LATENCIES, dtype=np.int64) / 1e6
+    times = np.fromfile(out / session.LATENCIES, dtype=np.int64) / 1e6
     assert answer["n"] == len(times) >= 20
     assert answer["window_s"] >= 0.05 and times.sum() / 1e3 <= answer["window_s"]
     assert times.min() >= 1.0 and answer["first_ms"] >= 1.0 and answer["load_ms"] > 0
@@ -84,14 +86,14 @@ def test_session_tells_load_first_warm_window_memory_and_environment(tmp_path, o
 
 def test_a_net_that_never_settles_is_flagged_at_the_cap():
     settings = {**PROFILE, "warmup_cap_s": 0.2, "warmup_tolerance": 0.0}
-    told = agent._warm_up(lambda given: time.sleep(0.001), [{}], settings)
+    told = timing.warm_up(lambda given: time.sleep(0.001), [{}], settings)
     assert told["warm"] is False
     assert 0.2 <= told["warmup_s"] < 2
 
 
 def test_warm_up_lasts_until_the_blocks_agree():
     pace = iter([0.02] * 3 + [0.01] * 3 + [0.005] * 1000)
-    told = agent._warm_up(lambda given: time.sleep(next(pace)), [{}], {**PROFILE, "warmup_tolerance": 0.2})
+    told = timing.warm_up(lambda given: time.sleep(next(pace)), [{}], {**PROFILE, "warmup_tolerance": 0.2})
     blocks = told["warmup_blocks_ms"]
     assert told["warm"] and abs(blocks[-1] / blocks[-2] - 1) < 0.2
     assert blocks[-1] < blocks[0] / 2
@@ -99,7 +101,7 @@ def test_warm_up_lasts_until_the_blocks_agree():
 
 def test_every_run_is_counted_and_the_samples_take_turns():
     seen = []
-    times = agent.timed(lambda given: seen.append(given["i"]), [{"i": 0}, {"i": 1}, {"i": 2}], 0.0, 7)
+    times = timing.timed(lambda given: seen.append(given["i"]), [{"i": 0}, {"i": 1}, {"i": 2}], 0.0, 7)
     assert (len(times), seen) == (7, [0, 1, 2, 0, 1, 2, 0])
 
 
@@ -110,7 +112,7 @@ def test_ops_come_from_a_session_of_their_own(tmp_path, out):
 
 
 def test_facts_say_why_each_sensor_cannot_read(tmp_path, out):
-    sensors = [{"name": n, "module": f"edgecompress.sensors.{n}"} for n in ("rapl", "power_model")]
+    sensors = [{"name": n, "module": f"edgecompress.plugins.sensors.{n}"} for n in ("rapl", "power_model")]
     asked = {"mode": "facts", "sensors": sensors, "device": {"power": None}, "root": str(tmp_path)}
     answer = ask(asked, out)
     assert "no RAPL" in answer["sensors"]["rapl"] and "[power]" in answer["sensors"]["power_model"]
@@ -178,12 +180,12 @@ def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypat
 def test_a_device_that_answers_nonsense_is_one_line(tmp_path, answer, says):
     (tmp_path / "result.json").write_text(answer.replace("\x1b", "\\u001b"))
     with pytest.raises(StageFailed, match=says) as raised:
-        dispatch._answer(tmp_path / "result.json", "it died")
+        agent_client._answer(tmp_path / "result.json", "it died")
     assert str(raised.value).isprintable()
 
 
 def test_the_last_words_of_an_agent_cannot_steer_a_terminal():
-    assert dispatch._last_words("first\nlast \x1b[2Jwords\n \x1b\n") == ": last  [2Jwords"
+    assert agent_client._last_words("first\nlast \x1b[2Jwords\n \x1b\n") == ": last  [2Jwords"
 
 
 def test_an_output_that_is_no_file_name_stays_inside(tmp_path, out):
@@ -202,9 +204,10 @@ def test_the_agent_dies_with_its_parent(tmp_path, out):
     model = bench_inputs.net(tmp_path / "net", sleep_ms=100.0)
     asked = request(tmp_path, "session", model, profile={**PROFILE, "window_s": 60})
     code = (
-        "import json, sys\nfrom pathlib import Path\nfrom edgecompress import dispatch\n"
-        "from edgecompress.transports import host\n"
-        f"dispatch.ask(host.connect({{}}), json.loads(sys.argv[1]), Path({str(out)!r}), 60)"
+        "import json, sys\nfrom pathlib import Path\nfrom edgecompress.device import agent_client\n"
+        "from edgecompress.device.request import AgentRequest\n"
+        "from edgecompress.plugins.transports import host\n"
+        f"agent_client.ask(host.connect({{}}), AgentRequest.from_json(sys.argv[1]), Path({str(out)!r}), 60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, json.dumps(asked)])
     end = time.monotonic() + 20

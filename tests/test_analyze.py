@@ -12,11 +12,14 @@ import nulls
 import numpy as np
 import pytest
 
-from edgecompress import analysis, cli, tensors, torch_net
-from edgecompress.errors import InputError
-from edgecompress.job import job
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.settings import Roof
+from edgecompress.cli import main
+from edgecompress.commands import analyze as analysis
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.settings import Roof
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.pipeline.job import job
 from edgecompress.stages import analyze, trace
 from edgecompress.stages.analyze import page, sensitivity, sparsity
 
@@ -185,7 +188,7 @@ def test_levels_that_cannot_be_are_refused(how: dict[str, Any], says: str) -> No
     ],
 )
 def test_what_cannot_be_meant_is_the_users_mistake(words: list[str], says: str, capsys: Told) -> None:
-    assert cli.main(["analyze", *words]) == 2
+    assert main.main(["analyze", *words]) == 2
     assert says in capsys.readouterr().err
 
 
@@ -212,7 +215,7 @@ def test_levels_go_from_the_weakest_to_the_strongest() -> None:
 def test_a_kind_that_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
     made = nulls.make(tmp_path)
     with pytest.raises(InputError, match=r"analyze reads torch nets, \.onnx and \.tflite files, not kind 'null'"):
-        analysis.analyze(made["model"], options=analysis.api.Options(store=tmp_path / "store"))
+        analysis.analyze(made["model"], options=analysis.result.Options(store=tmp_path / "store"))
 
 
 # --------------------------------------------------------------------------- what is told
@@ -248,7 +251,7 @@ def test_without_a_metric_the_picture_is_of_the_noise() -> None:
     points = {name: [{**p, "metric": None} for p in each] for name, each in POINTS.items()}
     svg = page.picture(minded(metric=None, baseline=None, unit="", layers=points))
     assert "SQNR, dB" in svg and "calm at 50 %: 30.0 dB" in svg and "quiet at" not in svg
-    assert "nothing is said of accuracy" in page.judged(minded(metric=None))
+    assert "nothing is said of accuracy" in page.scored_on(minded(metric=None))
 
 
 FACTS = {
@@ -493,7 +496,7 @@ def test_a_program_has_the_layers_and_the_macs_of_its_module(nets: Path) -> None
 
 @slow
 def test_an_onnx_file_has_the_macs_and_weights_of_the_net_it_came_from(nets: Path) -> None:
-    from edgecompress.runtimes import onnx
+    from edgecompress.plugins.runtimes import onnx
 
     given = loaded(nets, "resnet20", np.zeros((2, 3, 32, 32), np.float32))
     program = trace.run(Request(given, made(nets, "program"), {"dynamic": {}}))
@@ -508,9 +511,9 @@ def test_an_onnx_file_has_the_macs_and_weights_of_the_net_it_came_from(nets: Pat
 @pytest.mark.shared
 def test_a_tflite_file_is_analyzed_without_data(nets: Path, shared_data: Path, capsys: Told) -> None:
     file = shared_data / "models" / "vww_96_float.tflite"
-    assert cli.main(["analyze", str(file), "--json"]) == 0
+    assert main.main(["analyze", str(file), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["total"]["macs"] == 7_489_664  # MLPerf Tiny's visual wake words, by edgecompress.costs
+    assert facts["total"]["macs"] == 7_489_664  # MLPerf Tiny's visual wake words, by edgecompress.formats.op_counts
     shapes = {tuple(row["shape"]) for row in facts["sparsity"]["rows"]}
     assert (8, 3, 3, 3) in shapes and (8, 1, 3, 3) in shapes
 
@@ -524,7 +527,7 @@ def sensed(folder: Path, other: dict[str, Artifact] | None = None, **asked: Any)
 
     data = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     given = loaded(folder, "heads", data, np.zeros(20, np.int64))
-    net = torch_net.rebuild(given["model"])
+    net = torch_module.rebuild(given["model"])
     with torch.no_grad():
         np.save(given["samples"].path / "select" / "labels.npy", net(torch.from_numpy(data)).argmax(1).numpy())
     known = {"by": "ratio", "structure": "element", "layers": [], "levels": [0.25, 0.75], "items": 16, "metric": "top1"}
@@ -577,7 +580,7 @@ def test_an_onnx_file_minds_as_its_net_does(nets: Path, structure: str) -> None:
 
     points = sensed(nets / "torch", structure=structure)["layers"]
     given = loaded(nets / "onnx", "heads", np.zeros((2, 4), np.float32))
-    state = torch_net.rebuild(given["model"]).state_dict()
+    state = torch_module.rebuild(given["model"]).state_dict()
     helper = onnx.helper
     weights = [
         onnx.numpy_helper.from_array(state[f"{n}.weight"].numpy().T.copy(), f"{n}.weight") for n in ("mute", "loud")
@@ -603,13 +606,13 @@ def test_an_onnx_file_minds_as_its_net_does(nets: Path, structure: str) -> None:
 @slow
 def test_the_demo_is_analyzed_through_the_store_and_found_there_again(nets: Path, capsys: Told) -> None:
     words = ["analyze", "--sensitivity", "ratio", "--layers", "head", "--levels", "0.5", "--items", "8"]
-    assert cli.main([*words, "--html", "out/a.html", "--json", "--device", "host,rpi5"]) == 0
+    assert main.main([*words, "--html", "out/a.html", "--json", "--device", "host,rpi5"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["total"]["macs"] == 14_193_280
     assert [device["name"] for device in facts["devices"]] == ["host", "rpi5"]
     assert facts["devices"][1]["memory_bound"] == ["stem", "head"]
     assert (nets / "out" / "a.html").read_text().startswith("<!doctype html>")
-    assert cli.main(words) == 0
+    assert main.main(words) == 0
     told = capsys.readouterr().out
     assert "hit   analysis" in told and "hit   sensitivity" in told
     assert "Handwritten digits: 223,306 parameters, 14,193,280 MACs" in told

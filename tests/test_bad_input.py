@@ -21,6 +21,7 @@ import plugins
 import pytest
 
 import edgecompress
+from edgecompress.core import catalog
 
 GOLDEN = Path(__file__).parent / "golden" / "bad_input.json"
 PACKAGE = Path(edgecompress.__file__).parent
@@ -36,7 +37,7 @@ class Place:
 
     def run(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
-        argv = [sys.executable, "-m", "edgecompress.cli", *words]
+        argv = [sys.executable, "-m", "edgecompress.cli.main", *words]
         return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
     def deploy(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -265,6 +266,7 @@ def test_bad_input_gets_its_line_and_its_exit_code(case: Callable[[Place], list[
 
 def normal(line: str, folder: Path) -> str:
     """A line without what differs from run to run."""
+    line = line.replace(str(catalog.shipped("targets")), "<package>/targets")
     line = line.replace(str(folder.resolve()), "<tmp>").replace(str(folder), "<tmp>").replace(str(PACKAGE), "<package>")
     return re.sub(r"log: \S+\)", "log: <log>)", line)
 
@@ -323,7 +325,7 @@ def test_an_artifact_that_is_wrong_ships_nothing_and_says_which_check_failed(pla
     folder = tmp_path / "plugins"
     folder.mkdir()
     body = (
-        "from edgecompress.runtimes import null\nimport dataclasses\n"
+        "from edgecompress.plugins.runtimes import null\nimport dataclasses\n"
         "net = null.parse(request.model.file('.null'))\n"
         "null.write(request.out / 'model.null', dataclasses.replace(net, scale=-1.0))\n"
         'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'
@@ -348,7 +350,7 @@ def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None
         np.save(place.folder / "data" / split / "labels.npy", np.zeros(500_000, "int64"))
     command = " ".join(["deploy", *NULL, "--profile", "quick", "--store", "small"])
     (place.folder / "small").mkdir()
-    deploy = f"{sys.executable} -m edgecompress.cli {command}"
+    deploy = f"{sys.executable} -m edgecompress.cli.main {command}"
     script = f"mount -t tmpfs -o size=34m none small && {deploy}; echo code $?; ls small/store"
     ended = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script],

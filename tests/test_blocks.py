@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress import blocks, catalog, config, job, staircase
-from edgecompress.cli import main
-from edgecompress.errors import ConfigError, InputError, NoPath
-from edgecompress.settings import Device
-from edgecompress.stages import block
+from edgecompress.cli.main import main
+from edgecompress.commands import device_blocks, device_file
+from edgecompress.core import catalog, channel_blocks, config
+from edgecompress.core.errors import ConfigError, InputError, NoPath
+from edgecompress.core.settings import Device
+from edgecompress.pipeline import channel_block as blocks
+from edgecompress.pipeline import job
+from edgecompress.stages import channel_block as block
 
 WIDTHS = tuple(range(4, 65, 4))
 COARSE = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
@@ -80,7 +83,7 @@ def stairs(size: int, line: float = 0.0, floor: float = 0.2) -> dict[int, float]
 
 @pytest.mark.parametrize("times", MEASURED.values(), ids=MEASURED)
 def test_measured_staircases_have_a_block_of_16(times):
-    assert blocks.block(times) == 16
+    assert channel_blocks.block(times) == 16
 
 
 @pytest.mark.parametrize(
@@ -88,32 +91,32 @@ def test_measured_staircases_have_a_block_of_16(times):
     [(8, {8: 0.0, 16: 0.81, 32: 0.96}), (16, {8: 0.0, 16: 0.0, 32: 0.81}), (32, {8: 0.0, 16: 0.0, 32: 0.0})],
 )
 def test_stairs_leave_no_slope_within_their_blocks_and_most_of_it_in_larger_ones(size, left):
-    assert blocks.slopes_left(stairs(size)) == pytest.approx(left, abs=0.005)
+    assert channel_blocks.slopes_left(stairs(size)) == pytest.approx(left, abs=0.005)
 
 
 def test_a_straight_line_leaves_all_of_its_slope_and_has_no_block():
     line = {w: 0.1 + w / 64 for w in WIDTHS}
-    assert blocks.slopes_left(line) == pytest.approx(dict.fromkeys(blocks.BLOCKS, 1.0))
-    assert blocks.block(line) == blocks.FINEST
+    assert channel_blocks.slopes_left(line) == pytest.approx(dict.fromkeys(channel_blocks.BLOCKS, 1.0))
+    assert channel_blocks.block(line) == channel_blocks.FINEST
 
 
 def test_where_all_widths_cost_alike_the_widest_is_the_block():
-    assert blocks.block({w: 1.0 + 0.001 * w for w in WIDTHS}) == blocks.WIDEST
-    assert blocks.block(dict.fromkeys(WIDTHS, 1.0)) == blocks.WIDEST
+    assert channel_blocks.block({w: 1.0 + 0.001 * w for w in WIDTHS}) == channel_blocks.WIDEST
+    assert channel_blocks.block(dict.fromkeys(WIDTHS, 1.0)) == channel_blocks.WIDEST
 
 
 def test_steps_of_any_height_are_steps():
     heights = {16: 0.2, 32: 0.5, 48: 0.65, 64: 1.0}
-    assert blocks.block({w: heights[-(-w // 16) * 16] for w in WIDTHS}) == 16
+    assert channel_blocks.block({w: heights[-(-w // 16) * 16] for w in WIDTHS}) == 16
 
 
 def test_a_width_that_is_slower_than_a_wider_one_counts_as_that():
     spoilt = {**stairs(16), 12: 5.0, 44: 5.0}
-    assert blocks.block(spoilt) == 16
+    assert channel_blocks.block(spoilt) == 16
 
 
 @given(
-    st.sampled_from(blocks.BLOCKS),
+    st.sampled_from(channel_blocks.BLOCKS),
     st.floats(0.0, 0.3),
     st.floats(0.0, 0.4),
     st.lists(st.floats(0.995, 1.005), min_size=len(WIDTHS), max_size=len(WIDTHS)),
@@ -121,7 +124,7 @@ def test_a_width_that_is_slower_than_a_wider_one_counts_as_that():
 )
 def test_noise_offset_a_linear_part_and_the_unit_leave_the_block_as_it_is(size, line, floor, noise, unit):
     times = {w: t * n * unit for (w, t), n in zip(stairs(size, line, floor).items(), noise, strict=True)}
-    assert blocks.block(times) == size
+    assert channel_blocks.block(times) == size
 
 
 # --------------------------------------------------------------------------- the stage
@@ -129,13 +132,14 @@ def test_noise_offset_a_linear_part_and_the_unit_leave_the_block_as_it_is(size, 
 
 def test_the_stage_knows_the_device_and_everything_that_it_calls():
     made = blocks.stage("litert", "int8", catalog.device("host").value)
-    assert made.call == "stages.block:run" and made.context == ("device",)
-    assert made.options == {"runtime": "litert", "precision": "int8"}
+    assert made.call == "stages.channel_block:run" and made.context == ("device",)
+    calls = [("runtimes.litert:export", {}), ("techniques.litert_int8:apply", {})]
+    assert made.options == {"runtime": "litert", "precision": "int8", "calls": calls}
     assert {"runtimes.litert", "techniques.litert_int8", "transports.host", "sensors.rapl"} <= set(made.plugins)
 
 
 def test_a_net_that_nothing_compresses_goes_straight_to_the_runtime():
-    assert blocks.road("onnx", "fp32") == [("runtimes.onnx:export", {})]
+    assert blocks.conversion_calls("onnx", "fp32") == [("runtimes.onnx:export", {})]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_where_nothing_can_be_found_out_the_reason_comes_first(runtime, precisio
 
 def test_an_unknown_precision_is_refused_with_a_suggestion():
     with pytest.raises(ConfigError, match="no technique or precision 'int9', did you mean 'int8'"):
-        blocks.road("litert", "int9")
+        blocks.conversion_calls("litert", "int9")
 
 
 def test_blocks_of_the_file_change_no_measurement():
@@ -174,30 +178,30 @@ host = "me@board"
 
 
 def test_everything_else_in_the_file_stays_as_it_is():
-    first = blocks.written(TOML, "litert-int8", 16, "measured")
+    first = device_file.written(TOML, "litert-int8", 16, "measured")
     assert first == f'{TOML}\n[blocks]\n"litert-int8" = 16 # measured\n'
-    second = blocks.written(first, "onnx-int8", 32, "later")
+    second = device_file.written(first, "onnx-int8", 32, "later")
     assert second == f'{TOML}\n[blocks]\n"onnx-int8" = 32 # later\n"litert-int8" = 16 # measured\n'
-    assert blocks.written(second, "litert-int8", 8, "again") == second.replace("16 # measured", "8 # again")
+    assert device_file.written(second, "litert-int8", 8, "again") == second.replace("16 # measured", "8 # again")
 
 
 def test_a_table_between_others_keeps_its_place():
     text = TOML.replace("[options]", "[ blocks ] # found\nonnx-fp32 = 8\n\n[options]")
-    changed = blocks.written(text, "onnx-fp32", 16, "now")
+    changed = device_file.written(text, "onnx-fp32", 16, "now")
     assert changed == text.replace("onnx-fp32 = 8", '"onnx-fp32" = 16 # now')
 
 
 @pytest.mark.parametrize("own", ['blocks = { "litert-int8" = 8 }\n', "blocks.litert-int8 = 8\n"])
 def test_a_table_written_in_a_way_of_its_own_is_left_to_its_owner(own):
     with pytest.raises(InputError, match='add "litert-int8" = 16 to it'):
-        blocks.written(own + TOML, "litert-int8", 16, "now")
+        device_file.written(own + TOML, "litert-int8", 16, "now")
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}-[a-z0-9]{1,6}", fullmatch=True), st.integers(1, 64), max_size=6))
 def test_what_is_written_is_read(entries):
     text = TOML
     for name, size in entries.items():
-        text = blocks.written(text, name, size, "any")
+        text = device_file.written(text, name, size, "any")
     assert tomllib.loads(text).get("blocks", {}) == entries
     assert config.build(Device, tomllib.loads(text), "a board").blocks == entries
 
@@ -208,23 +212,24 @@ def test_a_block_that_is_no_number_of_channels_is_refused(value, why):
         config.build(Device, tomllib.loads(f'description = "d."\nblocks = {{ onnx-int8 = {value} }}'), "a board")
 
 
-def found(place: catalog.Found[Device], status: str = "measured") -> staircase.Staircase:
+def found(place: catalog.Found[Device], status: str = "measured") -> device_blocks.Staircase:
     """What the stage would tell of a device."""
     times = MEASURED["litert int8"]
     ends = {"times_ms": {str(w): [t, t, 2 * t] for w, t in times.items()}}
     if status == "simulated":
         ends = {"instructions": {str(w): round(t * 1e6) for w, t in times.items()}}
-    left = {str(size): share for size, share in blocks.slopes_left(times).items()}
+    left = {str(size): share for size, share in channel_blocks.slopes_left(times).items()}
     facts = {"block": 16, "left": left, "runtime": "litert", "precision": "int8", "status": status, **ends}
-    return staircase.Staircase(place, facts, 1795000000.0)
+    return device_blocks.Staircase(place, facts, 1795000000.0)
 
 
-def test_an_installed_device_is_written_as_a_copy_that_is_found_first(tmp_path, monkeypatch):
+def test_an_installed_device_is_written_as_a_copy_with_a_name_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = catalog.device("host")
-    file = staircase.write(found(before))
-    assert file == Path("devices/host.toml") and catalog.device("host").path == file
-    assert catalog.device("host").value == dataclasses.replace(before.value, blocks={"litert-int8": 16})
+    file = device_blocks.write(found(before))
+    assert file == Path("devices/my-host.toml") and catalog.device("host") == before
+    assert device_blocks.write(found(before)) == file
+    assert catalog.device("my-host").value == dataclasses.replace(before.value, blocks={"litert-int8": 16})
     line = file.read_text().splitlines()[-1]
     command = "edgecompress device blocks host --runtime litert --precision int8"
     assert line == f'"litert-int8" = 16 # measured on 2026-11-18: {command}'
@@ -233,14 +238,14 @@ def test_an_installed_device_is_written_as_a_copy_that_is_found_first(tmp_path, 
 def test_a_device_of_ones_own_is_written_in_its_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "board.toml").write_text(TOML)
-    assert staircase.write(found(catalog.device("board.toml"))) == Path("board.toml")
+    assert device_blocks.write(found(catalog.device("board.toml"))) == Path("board.toml")
     assert [p.name for p in tmp_path.iterdir()] == ["board.toml"]
     assert catalog.device("board.toml").value.blocks == {"litert-int8": 16}
 
 
 @pytest.mark.parametrize("status", ["measured", "simulated"])
 def test_the_staircase_is_shown_with_its_block(status):
-    told = staircase.text(found(catalog.device("host"), status), Path("devices/host.toml"))
+    told = device_blocks.text(found(catalog.device("host"), status), Path("devices/host.toml"))
     title, head, *rows, says, ending = told.splitlines()
     assert title.endswith(status) and head.split()[0] == "channels" and len(rows) == len(WIDTHS)
     assert [row.split()[0] for row in rows if row.endswith("<")] == ["16", "32", "48", "64"]
@@ -249,7 +254,7 @@ def test_the_staircase_is_shown_with_its_block(status):
 
 
 def test_brevity_says_only_how_it_ended():
-    told = staircase.text(found(catalog.device("host")), Path("devices/host.toml"), brief=True)
+    told = device_blocks.text(found(catalog.device("host")), Path("devices/host.toml"), brief=True)
     assert told == 'devices/host.toml: [blocks] "litert-int8" = 16'
 
 
@@ -258,7 +263,7 @@ def test_a_device_that_is_not_reached_is_the_users_to_set(capsys):
     assert "--set device.options.host=user@board" in capsys.readouterr().err
     nowhere = ["--set", "device.options.host=me@board.invalid", "--set", "options.config=/nowhere"]
     assert main(["device", "blocks", "rpi5", "--runtime", "onnx", "--precision", "fp32", *nowhere]) == 2
-    assert "config /nowhere: no such file" in capsys.readouterr().err
+    assert "set EDGECOMPRESS_SSH_CONFIG instead" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -267,10 +272,10 @@ def test_the_command_builds_times_and_writes_and_finds_it_in_the_store_again(tmp
     asked = ["device", "blocks", "--runtime", "onnx", "--precision", "fp32", "--json"]
     assert main(asked) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["status"] == "measured" and told["block"] == blocks.block(blocks.told(told))
+    assert told["status"] == "measured" and told["block"] == channel_blocks.block(channel_blocks.staircase(told))
     assert [int(width) for width in told["times_ms"]] == list(block.WIDTHS)
     assert all(len(rounds) == block.ROUNDS and min(rounds) > 0 for rounds in told["times_ms"].values())
-    assert catalog.device("host").value.blocks == {"onnx-fp32": told["block"]}
+    assert catalog.device("my-host").value.blocks == {"onnx-fp32": told["block"]}
     assert main(asked) == 0
     again = capsys.readouterr()
     assert json.loads(again.out)["times_ms"] == told["times_ms"] and "hit" in again.err

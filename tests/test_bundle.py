@@ -11,17 +11,43 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress import bundle, registry
-from edgecompress.errors import InputError
+from edgecompress.core import closure, registry
+from edgecompress.core.errors import InputError
+from edgecompress.device import bundle
 
-CORE = {"agent", "errors", "lifeline", "model", "sketch", "tensors"}
-PLUGINS = [(kind, name) for kind in ("runtimes", "sensors", "passes") for name in registry.names(kind)]
+MODES = {
+    "device_facts",
+    "energy",
+    "instructions",
+    "interleaved",
+    "operators",
+    "outputs",
+    "profiler",
+    "session",
+    "start",
+}
+SHARED = {"__main__", "environment", "inputs", "memory", "start", "timing"}
+AGENT = {
+    *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "protocols")),
+    "edgecompress.data.tensors",
+    *(f"edgecompress.device.{name}" for name in ("agent", "request", "trace_sketch")),
+    *(f"edgecompress.device.agent.{name}" for name in MODES | SHARED),
+}
+ROOMS = {"edgecompress", *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins"))}
+ALONG = {  # what some plug-ins need besides
+    "edgecompress.core.stats",
+    "edgecompress.device.machine",
+    "edgecompress.formats.openvino_ir",
+    "edgecompress.formats.tflite",
+}
+PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")
+PLUGINS = [(kind, name) for kind in ("runtimes", "sensors", "profilers") for name in registry.names(kind)]
 
 
 def test_it_answers_alone(tmp_path: Path) -> None:
-    file = bundle.write(tmp_path / "agent.pyz", ["edgecompress.sensors.rapl"])
+    file = bundle.write(tmp_path / "agent.pyz", ["edgecompress.plugins.sensors.rapl"])
     asked = {"mode": "facts", "tied": False, "deadline_s": 20, "device": {}, "root": str(tmp_path)}
-    asked["sensors"] = [{"name": "rapl", "module": "edgecompress.sensors.rapl"}]
+    asked["sensors"] = [{"name": "rapl", "module": "edgecompress.plugins.sensors.rapl"}]
     (tmp_path / "request.json").write_text(json.dumps(asked))
     done = subprocess.run([sys.executable, "-I", "-S", file, tmp_path / "request.json"], timeout=30)
     assert done.returncode == 0
@@ -29,22 +55,29 @@ def test_it_answers_alone(tmp_path: Path) -> None:
 
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
-    first, second = (bundle.write(tmp_path / name, ["edgecompress.runtimes.onnx"]).read_bytes() for name in ("a", "b"))
+    first, second = (
+        bundle.write(tmp_path / name, ["edgecompress.plugins.runtimes.onnx"]).read_bytes() for name in ("a", "b")
+    )
     assert first == second
 
 
-def test_the_agent_alone_needs_six_modules() -> None:
-    assert set(bundle.closure([bundle.AGENT])) == {"edgecompress", *(f"edgecompress.{name}" for name in CORE)}
+def test_the_agent_alone_needs_few_modules() -> None:
+    rooms = {"edgecompress", "edgecompress.core", "edgecompress.data", "edgecompress.device"}
+    assert set(closure.imported([bundle.AGENT])) == AGENT | rooms
 
 
 def test_what_a_plugin_imports_of_its_folder_comes_along() -> None:
-    found = bundle.closure(["edgecompress.runtimes.litert", "edgecompress.runtimes.coreml"])
-    assert {"edgecompress.runtimes._tflite", "edgecompress.tflite_file", "edgecompress.mil.ops"} <= set(found)
+    found = closure.imported(["edgecompress.plugins.runtimes.litert", "edgecompress.plugins.runtimes.coreml"])
+    assert {
+        "edgecompress.plugins.runtimes._tflite",
+        "edgecompress.formats.tflite",
+        "edgecompress.formats.mil.ops",
+    } <= set(found)
 
 
 def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"edgecompress\.runtimes\.nowhere"):
-        bundle.write(tmp_path / "agent.pyz", ["edgecompress.runtimes.nowhere"])
+    with pytest.raises(InputError, match=r"edgecompress\.plugins\.runtimes\.nowhere"):
+        bundle.write(tmp_path / "agent.pyz", ["edgecompress.plugins.runtimes.nowhere"])
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS, ids=lambda part: part)
@@ -54,6 +87,6 @@ def test_what_travels_is_python_3_10_and_none_of_the_core(kind: str, name: str, 
         inside = {entry: archive.read(entry).decode() for entry in archive.namelist()}
     for entry, text in inside.items():
         ast.parse(text, entry, feature_version=(3, 10))
-    folders = {"runtimes", "sensors", "passes", "mil"}
-    core = {e.split("/")[1].removesuffix(".py") for e in inside if e.startswith("edgecompress/")} - folders
-    assert core <= CORE | {"__init__", "machine", "openvino_ir", "statistic", "tflite_file"}
+    modules = {e.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for e in inside if "/" in e}
+    ours = {name for name in modules if name.startswith("edgecompress") and not name.startswith(PLUGIN_FOLDERS)}
+    assert ours <= AGENT | ROOMS | ALONG

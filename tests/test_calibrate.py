@@ -19,11 +19,14 @@ import numpy as np
 import plugins
 import pytest
 
-from edgecompress import calibrate, cli, config, costs, registry
-from edgecompress.calibrate import Row
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.sensors import calibrated
-from edgecompress.stages import measure
+from edgecompress.cli import main
+from edgecompress.commands import energy_calibrate
+from edgecompress.commands.energy_calibrate import Row
+from edgecompress.core import config, registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.formats import op_counts
+from edgecompress.plugins.sensors import calibrated
+from edgecompress.stages import energy
 
 LAW = {"idle_w": 1.5, "busy_w": 4.0, "pj_per_byte": 400.0, "pj_per_mac": {"float32": 150.0, "int8": 40.0}}
 CLASS = {"fingerprint": {"cpu": "Cortex-A76", "cores": 4, "machine": "aarch64"}, "cores": 4}
@@ -35,19 +38,19 @@ def rows(noise: float = 0.0, seed: int = 0, law: dict[str, Any] = LAW) -> list[R
     """Rates as a small processor has them, energies by a law, each off by a factor of its own."""
     draw = random.Random(seed)
     found = []
-    for micro in calibrate.MICROS:
+    for micro in energy_calibrate.MICROS:
         dtype = "int8" if micro.family.endswith("int8") else "float32"
         heavy = micro.family.startswith(("conv", "pointwise"))
         rate = {"add": 0.0}.get(micro.family, draw.uniform(5e9, 60e9) if heavy else draw.uniform(0.5e9, 6e9))
         seconds, moved = draw.uniform(1e-5, 1e-2), draw.uniform(0.2e9, 2e9) if heavy else draw.uniform(2e9, 20e9)
         row = Row(micro.name, micro.family, seconds, {dtype: rate * seconds}, moved * seconds, 1.0, "package")
-        joules = calibrate.predicted(law, row) * math.exp(draw.gauss(0, noise))
+        joules = energy_calibrate.predicted(law, row) * math.exp(draw.gauss(0, noise))
         found.append(dataclasses.replace(row, joules=joules))
     return found
 
 
 def test_a_law_without_noise_is_recovered_and_its_held_out_error_is_none() -> None:
-    found = calibrate.fitted(rows(), LAW["idle_w"])
+    found = energy_calibrate.fitted(rows(), LAW["idle_w"])
     assert flat(found["coefficients"]) == pytest.approx(flat(LAW), rel=1e-6)
     assert found["error"]["rms"] < 1e-9 and found["error"]["folds"] == 5 and found["error"]["nets"] == 30
 
@@ -59,9 +62,9 @@ def flat(table: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.parametrize("noise", [0.03, 0.1, 0.2])
 def test_the_held_out_error_is_that_of_nets_never_seen(noise: float) -> None:
     """Over many calibrations: it is near the scatter that is there, and the band holds as many new nets as it says."""
-    trials = [calibrate.fitted(rows(noise, seed), 1.0) for seed in range(40)]
+    trials = [energy_calibrate.fitted(rows(noise, seed), 1.0) for seed in range(40)]
     news = [(found, row) for seed, found in enumerate(trials) for row in rows(noise, 1000 + seed)]
-    errors = [abs(calibrate.predicted(found["coefficients"], row) / row.joules - 1) for found, row in news]
+    errors = [abs(energy_calibrate.predicted(found["coefficients"], row) / row.joules - 1) for found, row in news]
     said = statistics.fmean(found["error"]["rms"] for found in trials)
     assert said == pytest.approx(math.sqrt(statistics.fmean(e * e for e in errors)), rel=0.15)
     inside = [error <= found["error"]["band"] for error, (found, _) in zip(errors, news, strict=True)]
@@ -72,7 +75,7 @@ def test_the_held_out_error_is_that_of_nets_never_seen(noise: float) -> None:
 def test_a_law_that_a_family_breaks_shows_in_the_error() -> None:
     """Depthwise nets that take three times what the law says: held out, they are far off, and the band says so."""
     odd = [dataclasses.replace(r, joules=3 * r.joules) if r.family == "depthwise" else r for r in rows(0.02)]
-    assert calibrate.fitted(odd, 1.0)["error"]["band"] > 0.5
+    assert energy_calibrate.fitted(odd, 1.0)["error"]["band"] > 0.5
 
 
 def test_coefficients_are_never_below_zero() -> None:
@@ -80,7 +83,7 @@ def test_coefficients_are_never_below_zero() -> None:
     drawn = np.random.default_rng(5)
     for _ in range(200):
         table, wanted = drawn.normal(size=(12, 4)), drawn.normal(size=12)
-        found = calibrate.non_negative(table, wanted)
+        found = energy_calibrate.non_negative(table, wanted)
         assert (found >= 0).all()
         assert np.linalg.norm(table @ found - wanted) == pytest.approx(optimize.nnls(table, wanted)[1])
 
@@ -98,11 +101,11 @@ def file(folder: Path, **changed: Any) -> Path:
         "scope": "board",
         "runtime": "onnx",
         "threads": 1,
-        **calibrate.fitted(rows(0.05), LAW["idle_w"]),
+        **energy_calibrate.fitted(rows(0.05), LAW["idle_w"]),
         "environment": {"os": "Linux", "now": {"loadavg": [0.1, 0.2], "governor": None}, "odd key": True},
         **changed,
     }
-    return calibrate.write(told, folder / "cal.toml")
+    return energy_calibrate.write(told, folder / "cal.toml")
 
 
 def device(path: Path, **more: Any) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def test_an_estimate_is_the_law_with_the_held_out_error_as_its_band(tmp_path: Pa
     assert calibrated.unavailable(device(path), Path("/")) == ""
     found = calibrated.open(device(path), Path("/")).energy(0.0, 0.005)
     row = Row("", "", 0.005, {"float32": 1e8}, 1e7, 1.0, "board")
-    assert found.value == pytest.approx(calibrate.predicted(told["coefficients"], row))
+    assert found.value == pytest.approx(energy_calibrate.predicted(told["coefficients"], row))
     assert found.high == pytest.approx(found.value * (1 + told["error"]["band"]))
     assert (found.status, found.scope, found.reason) == ("estimated", "board", "")
     assert "rapl" in found.source and "Cortex-A76" in found.source
@@ -198,7 +201,7 @@ def test_the_stage_asks_the_next_sensor_where_every_variant_is_outside(tmp_path:
     asked = {"sensors": ("calibrated", "power_model"), "power": dataclasses.asdict(bench_inputs.POWER)}
     asked |= {"options": {"calibrated": {"file": str(file(tmp_path))}}}
     variants = {"a": bench_inputs.net(tmp_path / "a")}  # a null net has no operators to count
-    found = measure.energy(bench_inputs.request(tmp_path, variants, asked, latency_ms={"a": 1.0})).facts
+    found = energy.energy(bench_inputs.request(tmp_path, variants, asked, latency_ms={"a": 1.0})).facts
     assert found["sensor"] == "power_model" and "kind 'null'" in found["why_not"]["calibrated"]
 
 
@@ -208,13 +211,13 @@ def test_the_stage_asks_the_next_sensor_where_every_variant_is_outside(tmp_path:
 @pytest.mark.slow
 def test_each_net_has_the_operator_that_its_family_names(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    assert len(calibrate.MICROS) == 30 == len({micro.name for micro in calibrate.MICROS})
-    for micro in calibrate.MICROS:
+    assert len(energy_calibrate.MICROS) == 30 == len({micro.name for micro in energy_calibrate.MICROS})
+    for micro in energy_calibrate.MICROS:
         if micro.sizes[0] > 2**20:
             continue
-        artifact, _ = calibrate.build(micro, tmp_path / "first")
-        assert artifact.sha256 == calibrate.build(micro, tmp_path / "second")[0].sha256
-        work = costs.total(artifact)
+        artifact, _ = energy_calibrate.build(micro, tmp_path / "first")
+        assert artifact.sha256 == energy_calibrate.build(micro, tmp_path / "second")[0].sha256
+        work = op_counts.total(artifact)
         dtypes = [] if micro.family == "add" else ["int8" if micro.family.endswith("int8") else "float32"]
         assert [*work["macs_of"]] == dtypes and work["why"] == ""
 
@@ -224,8 +227,8 @@ def test_each_net_has_the_operator_that_its_family_names(tmp_path: Path) -> None
 METERED = '''"""ONNX Runtime on a machine whose RAPL counter follows a law of what runs."""
 import fcntl, json, os, struct, time
 from pathlib import Path
-from edgecompress import costs
-from edgecompress.runtimes import onnx
+from edgecompress.formats import op_counts as costs
+from edgecompress.plugins.runtimes import onnx
 
 REQUIRES, EXTRA, FORMAT, READS, SUFFIX, IMPORTS = (), "", "onnx", (), "", ("onnx", "onnxruntime")
 PLACE = Path({place!r})
@@ -291,12 +294,13 @@ def test_a_known_law_is_recovered_from_the_counter_of_a_device(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
     registry._others.cache_clear()
-    few = [m for m in calibrate.MICROS if m.sizes[0] < 2**20 and m.sizes != (4096, 2048)]
+    few = [m for m in energy_calibrate.MICROS if m.sizes[0] < 2**20 and m.sizes != (4096, 2048)]
     families = {family: [m for m in few if m.family == family] for family in dict.fromkeys(m.family for m in few)}
-    monkeypatch.setattr(calibrate, "MICROS", [m for each in families.values() for m in (each[0], each[-1])])
-    monkeypatch.setattr(calibrate, "RUNTIME", "metered")
+    monkeypatch.setattr(energy_calibrate, "MICROS", [m for each in families.values() for m in (each[0], each[-1])])
+    monkeypatch.setattr(energy_calibrate, "RUNTIME", "metered")
     (tmp_path / "fast.toml").write_text(FAST)
-    text = f'description = "a board"\nsensors = ["power_model", "rapl"]\n[options]\nroot = "{tmp_path / "root"}"\n'
+    text = 'description = "a board"\nsensors = ["power_model", "rapl"]\n'
+    monkeypatch.setenv("EDGECOMPRESS_ROOT", str(tmp_path / "root"))
     (tmp_path / "board.toml").write_text(text)
     import plugin_metered
 
@@ -305,7 +309,7 @@ def test_a_known_law_is_recovered_from_the_counter_of_a_device(
     idling.start()
     try:
         asked = ["--device", str(tmp_path / "board.toml"), "--profile", str(tmp_path / "fast.toml")]
-        code = cli.main(["energy", "calibrate", *asked, "--out", str(tmp_path / "made" / "board.toml")])
+        code = main.main(["energy", "calibrate", *asked, "--out", str(tmp_path / "made" / "board.toml")])
     finally:
         ended.set()
         idling.join()
@@ -313,18 +317,20 @@ def test_a_known_law_is_recovered_from_the_counter_of_a_device(
     said = capsys.readouterr()
     assert code == 0, said.err
     told = calibrated.load(tmp_path / "made" / "board.toml")
-    assert told["nets"] == {"left_out": [], "measured": [m.name for m in calibrate.MICROS]}
+    assert told["nets"] == {"left_out": [], "measured": [m.name for m in energy_calibrate.MICROS]}
     assert (told["sensor"], told["scope"], told["threads"], told["profile"]) == ("rapl", "package", 1, "fast")
     found = told["coefficients"]
     assert flat(found) == pytest.approx(flat(LAW), rel=0.08)
     assert told["error"]["rms"] < 0.1 and told["error"]["folds"] == 5
     assert "14/14" in said.err and "nets" in said.out
-    artifact, _ = calibrate.build(calibrate.Micro("conv", (64, 64, 28)), tmp_path / "new")  # one that was not measured
+    artifact, _ = energy_calibrate.build(
+        energy_calibrate.Micro("conv", (64, 64, 28)), tmp_path / "new"
+    )  # one that was not measured
     device = {"sensors": ("calibrated",), "options": {"calibrated": {"file": str(tmp_path / "made" / "board.toml")}}}
-    work = costs.total(artifact)
-    law = calibrate.predicted(LAW, Row("", "", 2e-3, work["macs_of"], work["bytes"], 1.0, "package"))
+    work = op_counts.total(artifact)
+    law = energy_calibrate.predicted(LAW, Row("", "", 2e-3, work["macs_of"], work["bytes"], 1.0, "package"))
     request = bench_inputs.request(tmp_path / "stage", {"a": artifact}, device, latency_ms={"a": 2.0})
-    gross = measure.energy(request).facts["variants"]["a"][0]
+    gross = energy.energy(request).facts["variants"]["a"][0]
     assert (gross["status"], gross["value"]) == ("estimated", pytest.approx(1e3 * law, rel=0.05))
 
 
@@ -335,7 +341,9 @@ def test_a_device_without_a_sensor_is_refused_with_the_reason(
     (tmp_path / "bare.toml").write_text(
         'description = "x"\nsensors = ["rapl", "power_model"]\n[options]\nroot = "/none"\n'
     )
-    code = cli.main(["energy", "calibrate", "--device", str(tmp_path / "bare.toml"), "--out", str(tmp_path / "c.toml")])
+    code = main.main(
+        ["energy", "calibrate", "--device", str(tmp_path / "bare.toml"), "--out", str(tmp_path / "c.toml")]
+    )
     said = capsys.readouterr().err
     assert code == 2 and not (tmp_path / "c.toml").exists()
     assert "nothing measures energy there" in said and "no RAPL package domain" in said and "[power] table" in said
@@ -345,9 +353,9 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(tmp_
     pytest.importorskip("onnxruntime")
     (tmp_path / "a file").write_text("")
     with pytest.raises(InputError, match="give another --out"):
-        calibrate.run("host", tmp_path / "a file" / "cal.toml")
+        energy_calibrate.run("host", tmp_path / "a file" / "cal.toml")
     with pytest.raises(InputError, match="give another --out"):
-        calibrate.run("host", tmp_path)
+        energy_calibrate.run("host", tmp_path)
 
 
 def test_too_few_nets_with_a_figure_are_no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,5 +365,5 @@ def test_too_few_nets_with_a_figure_are_no_calibration(monkeypatch: pytest.Monke
 
     told: list[str] = []
     with pytest.raises(StageFailed, match="only 0 of 30 nets gave an energy; the first without: conv-8-8-4: a gap"):
-        calibrate._rows(Broken(), told.append)  # type: ignore[arg-type]
+        energy_calibrate._rows(Broken(), told.append)  # type: ignore[arg-type]
     assert len(told) == 30 and "left out" in told[0]

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgecompress import tensors
-from edgecompress.model import Artifact, Dim, TensorSpec
+from edgecompress.core.model import Artifact, Dim, TensorSpec
+from edgecompress.data import tensors
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +22,8 @@ ITEMS = 2000
 CHILD = """
 import json, sys
 from pathlib import Path
-from edgecompress.model import Artifact, Request
-from edgecompress.techniques import ptq_int8
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.techniques import ptq_int8
 model, samples, out, calibrator, count = sys.argv[1:]
 Path(out).mkdir()
 inputs = {"model": Artifact.read(Path(model)), "samples": Artifact.read(Path(samples))}

@@ -17,10 +17,12 @@ import fake_sys
 import nulls
 import pytest
 
-from edgecompress import api, catalog, cli, config, console, scaffold, settings
-from edgecompress.errors import InputError
-from edgecompress.model import Outcome, Stage
-from edgecompress.run import Event
+from edgecompress.cli import console, main
+from edgecompress.commands import deploy, init
+from edgecompress.core import catalog, config, settings
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Outcome, Stage
+from edgecompress.pipeline.runner import Event
 
 Told = pytest.CaptureFixture[str]
 QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
@@ -28,7 +30,7 @@ QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 
 def run(*words: str) -> int:
     """One command in this process."""
-    return cli.main(list(words))
+    return main.main(list(words))
 
 
 def commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -41,7 +43,7 @@ def commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
             yield from commands(child, (*path, name))
 
 
-ALL = dict(commands(cli.parser()))
+ALL = dict(commands(main.parser()))
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...
         assert words[0] == "edgecompress"
         own = " ".join(command).split()  # `package verify` is one command of two words
         assert words[1 : 1 + len(own)] == own
-        cli.parser().parse_args(words[1:])
+        main.parser().parse_args(words[1:])
 
 
 def test_every_command_but_completion_answers_in_json_too() -> None:
@@ -125,7 +127,7 @@ def test_an_interruption_ends_with_130(monkeypatch: pytest.MonkeyPatch, asked: l
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "run", interrupted)
+    monkeypatch.setattr(deploy, "run", interrupted)
     assert run("deploy", *asked) == 130
     assert "it goes on where it was" in capsys.readouterr().err
 
@@ -133,14 +135,14 @@ def test_an_interruption_ends_with_130(monkeypatch: pytest.MonkeyPatch, asked: l
 def test_a_fault_of_ours_shows_its_traceback_and_where_to_report_it(
     monkeypatch: pytest.MonkeyPatch, asked: list[str], capsys: Told
 ) -> None:
-    monkeypatch.setattr(api, "run", lambda *_: 1 / 0)
+    monkeypatch.setattr(deploy, "run", lambda *_: 1 / 0)
     assert run("deploy", *asked) == 3
     err = capsys.readouterr().err
     assert "ZeroDivisionError" in err and "this is a bug" in err
 
 
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
-    command = f"{sys.executable} -m edgecompress.cli techniques ptq_int8 --json; echo $? >&2"
+    command = f"{sys.executable} -m edgecompress.cli.main techniques ptq_int8 --json; echo $? >&2"
     piped = subprocess.run(["bash", "-c", f"({command}) | true"], capture_output=True, text=True, timeout=60)
     assert piped.stderr.strip() in ("0", "3")
 
@@ -228,7 +230,7 @@ def test_init_tells_of_every_key(kind: str, shape: Any) -> None:
     import re
 
     asked = {"name": "a", "runtime": [], "model": "m", "data": "d"}
-    told = set(re.findall(r"^(?:# )?\[?(\w+)[.\w]*(?: =|\])", scaffold.text(kind, asked), re.MULTILINE))
+    told = set(re.findall(r"^(?:# )?\[?(\w+)[.\w]*(?: =|\])", init.text(kind, asked), re.MULTILINE))
     assert {f.name for f in dataclasses.fields(shape)} <= told
 
 
@@ -367,13 +369,13 @@ def test_cache_verify_finds_the_byte_that_changed(asked: list[str], folder: Path
     file = next((folder / ".edgecompress" / "store").rglob("model.null"))
     file.write_bytes(file.read_bytes().replace(b"float32", b"float64"))
     assert run("cache", "verify") == 1
-    assert "source: damaged" in capsys.readouterr().out
+    assert ": damaged: the next deploy" in capsys.readouterr().out
     assert run("cache", "gc", "--older-than", "0") == 0
     assert list((folder / ".edgecompress" / "store").iterdir()) == []
 
 
 def test_no_color_and_pipes_get_no_escape_codes(asked: list[str], folder: Path) -> None:
-    command = [sys.executable, "-m", "edgecompress.cli", "deploy", *asked, "--until", "source"]
+    command = [sys.executable, "-m", "edgecompress.cli.main", "deploy", *asked, "--until", "source"]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "NO_COLOR": "1"}, timeout=60)
     assert done.returncode == 0, done.stderr
     assert b"\x1b" not in done.stdout
@@ -382,7 +384,7 @@ def test_no_color_and_pipes_get_no_escape_codes(asked: list[str], folder: Path) 
 def test_a_write_that_fails_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="give another --output"):
-        scaffold.write(tmp_path / "file" / "x.toml", "")
+        init.write(tmp_path / "file" / "x.toml", "")
 
 
 # --------------------------------------------------------------------------- energy that has to be measured
@@ -398,9 +400,10 @@ def measured(asked: list[str], sensors: str, **options: str) -> int:
 
 
 def test_without_a_sensor_required_energy_exits_with_1_before_anything_runs(
-    asked: list[str], folder: Path, capsys: Told
+    asked: list[str], folder: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert measured(asked, '["rapl", "power_model"]', root=str(folder)) == 1
+    monkeypatch.setenv("EDGECOMPRESS_ROOT", str(folder))
+    assert measured(asked, '["rapl", "power_model"]') == 1
     told = capsys.readouterr()
     assert "--require-measured: device host cannot measure energy: rapl: no RAPL package domain" in told.err
     assert "ran" not in told.out and not (folder / "out").exists()
@@ -413,10 +416,11 @@ def test_replayed_energy_is_none_that_was_measured(asked: list[str], folder: Pat
     assert "Nothing ships" in capsys.readouterr().out and not (folder / "out").exists()
 
 
-def test_energy_that_a_sensor_measured_ships(asked: list[str], folder: Path) -> None:
+def test_energy_that_a_sensor_measured_ships(asked: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGECOMPRESS_ROOT", str(folder))
     counter = bench_inputs.RaplTree(folder).zone("intel-rapl:0", "package-0") / "energy_uj"
     with fake_sys.running(lambda: fake_sys.put(counter, int(counter.read_text()) + 10_000)):
-        assert measured(asked, '["rapl"]', root=str(folder)) == 0
+        assert measured(asked, '["rapl"]') == 0
     report = json.loads((folder / "out" / "report.json").read_text())
     energy = report["variants"][0]["numbers"]["energy_gross"]
     assert (energy["status"], energy["scope"]) == ("measured", "package") and energy["value"] > 0

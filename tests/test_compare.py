@@ -19,9 +19,11 @@ import report_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress import cli, compare, compare_page, gate
-from edgecompress.errors import InputError
-from edgecompress.stages.report import build
+from edgecompress.cli import main
+from edgecompress.commands import compare as command
+from edgecompress.commands import compare_page
+from edgecompress.core.errors import InputError
+from edgecompress.reporting import compare, gates, report_json
 
 Report = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
@@ -30,7 +32,7 @@ positive = st.floats(0.01, 100)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    report: Report = build.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=400))
+    report: Report = report_json.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=400))
     return report
 
 
@@ -59,7 +61,7 @@ def slower(report: Report, factor: float) -> Report:
 
 
 def held(tmp_path: Path, *reports: Report, fail_if: tuple[str, ...] = ()) -> compare.Comparison:
-    return compare.compare(written(tmp_path, *reports), fail_if)
+    return command.compare(written(tmp_path, *reports), fail_if)
 
 
 def written(tmp_path: Path, *reports: Report) -> list[str]:
@@ -70,7 +72,7 @@ def written(tmp_path: Path, *reports: Report) -> list[str]:
 
 
 def changed(found: compare.Comparison, metric: str, at: int = 0) -> compare.Change:
-    return next(row.changes[at] for row in found.rows if row.metric.name == metric)
+    return next(row.changes[at] for row in found.rows if row.metric.gate == metric)
 
 
 # --------------------------------------------------------------------------- intervals
@@ -115,12 +117,12 @@ def sessions(draw: random.Random, scale: float) -> list[Report]:
 
 def test_two_runs_are_not_paired_and_variants_of_one_run_are(tmp_path: Path, before: Report, after: Report) -> None:
     a, b = written(tmp_path, before, after)
-    assert not changed(compare.compare([a, b]), "latency_ms").paired
-    in_turns = changed(compare.compare([f"{a}@openvino-fp32", a]), "latency_ms")
+    assert not changed(command.compare([a, b]), "latency_ms").paired
+    in_turns = changed(command.compare([f"{a}@openvino-fp32", a]), "latency_ms")
     assert in_turns.paired and in_turns.called == "better" and in_turns.n == 6
     copied = tmp_path / "copy.json"
     copied.write_text(Path(a).read_text())
-    assert changed(compare.compare([a, f"{copied}@fp32"]), "latency_ms").paired
+    assert changed(command.compare([a, f"{copied}@fp32"]), "latency_ms").paired
 
 
 def test_the_same_measured_twice_is_no_change(tmp_path: Path, before: Report, after: Report) -> None:
@@ -252,7 +254,7 @@ def test_the_first_of_three_is_named_only_where_all_may_be_ranked(
     ],
 )
 def test_a_gate_is_read(words: str, metric: str, limit: float, relative: bool) -> None:
-    found = gate.read(words, compare.BY_NAME, [compare.DROP])
+    found = gates.read(words, compare.BY_NAME, [compare.DROP])
     assert (found.metric, found.limit, found.relative) == (metric, limit, relative)
 
 
@@ -271,20 +273,20 @@ def test_a_gate_is_read(words: str, metric: str, limit: float, relative: bool) -
 )
 def test_a_gate_that_is_none_is_one_line(words: str, says: str) -> None:
     with pytest.raises(InputError) as told:
-        gate.read(words, compare.BY_NAME, [compare.DROP])
+        gates.read(words, compare.BY_NAME, [compare.DROP])
     assert says in str(told.value) and str(told.value).count("\n") == 0
 
 
 @given(st.text(max_size=40))
 def test_no_text_makes_the_reader_of_gates_break(words: str) -> None:
     with contextlib.suppress(InputError):
-        gate.read(words, compare.BY_NAME, [compare.DROP])
+        gates.read(words, compare.BY_NAME, [compare.DROP])
 
 
 @given(positive, positive, positive, st.booleans())
 def test_a_gate_breaks_only_where_the_whole_interval_is_past_it(a: float, b: float, c: float, above: bool) -> None:
     low, value, high = sorted((a, b, c))
-    limit = gate.Gate("", "latency_ms", above, 1.0, True)
+    limit = gates.Gate("", "latency_ms", above, 1.0, True)
     ended = limit.judge(value, low, high)
     past = [end > 1 if above else end < 1 for end in (low, value, high)]
     assert ended == ("broken" if all(past) else "not shown" if past[1] else "kept")
@@ -298,7 +300,7 @@ def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, caps
     wide_file = written(tmp_path, before, wide)[1]
 
     def ended(*gates: str, to: str = wide_file) -> int:
-        return cli.main(["compare", files[0], to, *(f"--fail-if={words}" for words in gates)])
+        return main.main(["compare", files[0], to, *(f"--fail-if={words}" for words in gates)])
 
     assert ended("latency_ms > 1.05x") == 0
     assert "not shown" in capsys.readouterr().out
@@ -310,10 +312,10 @@ def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, caps
     assert ended("instructions > 1.01x") == 2
     assert ended("latency_ms > 1.05x", "instructions > 1.01x") == 1
     capsys.readouterr()
-    assert cli.main(["compare", files[0], wide_file, "--json", "--fail-if", "latency_ms > 1.05x"]) == 1
+    assert main.main(["compare", files[0], wide_file, "--json", "--fail-if", "latency_ms > 1.05x"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["gates"][0]["ended"] == "broken" and told["exit_code"] == 1
-    assert cli.main(["compare", files[0], wide_file, "-q", "--fail-if", "latency_ms > 2"]) == 0
+    assert main.main(["compare", files[0], wide_file, "-q", "--fail-if", "latency_ms > 2"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
 
 
@@ -335,7 +337,7 @@ def test_a_mistake_is_one_line_with_exit_code_2(
     written(tmp_path, before)
     (tmp_path / "odd.json").write_text(json.dumps({"schema": before["schema"], "variants": [{}]}))
     (tmp_path / "other.json").write_text("[]")
-    assert cli.main(["compare", *words]) == 2
+    assert main.main(["compare", *words]) == 2
     told = capsys.readouterr().err
     assert says in told and told.count("\n") == 1
 
@@ -349,7 +351,7 @@ def test_the_text_is_as_agreed(tmp_path: Path, before: Report, after: Report, mo
 
     monkeypatch.chdir(tmp_path)
     written(tmp_path, before, slower(after, 1.5))
-    found = compare.compare(["a.json", "b.json"], ["latency_ms > 1.05x", "size_bytes > 1.01x"])
+    found = command.compare(["a.json", "b.json"], ["latency_ms > 1.05x", "size_bytes > 1.01x"])
     screen = Console(width=140, no_color=True, force_terminal=False, record=True)
     with screen.capture() as told:
         screen.print(compare.render(found), crop=False)
@@ -399,9 +401,9 @@ def test_one_report_given_twice_is_there_once_and_two_of_a_device_are_told_apart
     tmp_path: Path, before: Report, after: Report
 ) -> None:
     a, b = written(tmp_path, before, after)
-    names = [r["variant"] for r in compare_page.said(compare.compare([f"{a}@fp32", a]))["fronts"][0]["rows"]]
+    names = [r["variant"] for r in compare_page.said(command.compare([f"{a}@fp32", a]))["fronts"][0]["rows"]]
     assert names == ["int8", "openvino-fp32"]
-    names = [r["variant"] for r in compare_page.said(compare.compare([f"{a}@fp32", b]))["fronts"][0]["rows"]]
+    names = [r["variant"] for r in compare_page.said(command.compare([f"{a}@fp32", b]))["fronts"][0]["rows"]]
     assert names == [f"{variant} ({file})" for file in (a, b) for variant in ("int8", "openvino-fp32")]
 
 
@@ -440,7 +442,7 @@ def test_a_page_that_cannot_be_written_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, before)
-    assert cli.main(["compare", "a.json", "a.json", "--html", file]) == 2
+    assert main.main(["compare", "a.json", "a.json", "--html", file]) == 2
     told = capsys.readouterr()
     assert says in told.err and told.err.count("\n") == 1 and not told.out
 
@@ -454,8 +456,8 @@ def test_the_page_is_drawn_by_a_worker_and_says_what_the_terminal_says(
     after["environment"]["governor"] = report_inputs.HOSTILE
     written(tmp_path, before, elsewhere(after, "rpi5", 5))
     drawn = (
-        "import sys\nfrom edgecompress import cli\n"
-        "code = cli.main(['compare', 'a.json', 'b.json', '--json', '--html', 'c.html'])\n"
+        "import sys\nfrom edgecompress.cli.main import main\n"
+        "code = main(['compare', 'a.json', 'b.json', '--json', '--html', 'c.html'])\n"
         "print([m for m in ('torch', 'vl_convert') if m in sys.modules], file=sys.stderr)\nsys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", drawn], capture_output=True, text=True, timeout=120)
@@ -479,10 +481,10 @@ def test_what_shipped_is_measured_again_in_turns(
     quick = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
     net = nulls.make(tmp_path / "net")
     words = [net["model"], "--data", net["data"], "--target", net["target"], "--profile", "quick", *quick]
-    assert cli.main(["deploy", *words, "--out", "out"]) == 0
+    assert main.main(["deploy", *words, "--out", "out"]) == 0
     capsys.readouterr()
     turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=6"]
-    assert cli.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.1x"]) == 1
+    assert main.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.1x"]) == 1
     told = json.loads(capsys.readouterr().out)
     latency = next(row for row in told["rows"] if row["metric"] == "latency_ms")
     assert latency["changes"][0]["paired"] and latency["changes"][0]["n"] == 6

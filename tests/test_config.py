@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from edgecompress import catalog, config
-from edgecompress.errors import ConfigError, NotFound
-from edgecompress.job import job
-from edgecompress.settings import Target
+from edgecompress.core import catalog, config
+from edgecompress.core.errors import ConfigError, NotFound
+from edgecompress.core.settings import Profile, Target
+from edgecompress.pipeline.job import job
 
 TARGET = """
 description = "test"
@@ -151,3 +151,9 @@ def test_paths_of_a_source_toml_are_relative_to_its_folder(tmp_path: Path) -> No
 )
 def test_a_factory_is_told_from_a_file(text: str, factory: bool) -> None:
     assert catalog.is_factory(text) is factory
+
+
+def test_a_key_of_an_older_version_is_answered_with_its_name_of_today() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.build(Profile, {"description": "d", "passes": {"cold": {}}}, "mine.toml")
+    assert str(caught.value) == "mine.toml: 'passes' is called 'profilers' since edgecompress 0.2; write it so"

@@ -8,7 +8,8 @@ from pathlib import Path
 import plugins
 import pytest
 
-from edgecompress import catalog, conformance, envs, registry
+from edgecompress.core import catalog, environments, registry
+from edgecompress.testing import conformance
 
 
 def of(kind: str) -> pytest.MarkDecorator:
@@ -19,7 +20,7 @@ def of(kind: str) -> pytest.MarkDecorator:
 
 def need(kind: str, name: str) -> None:
     """Skips where a plug-in's libraries are not installed."""
-    if missing := envs.missing(registry.load(kind, name)):
+    if missing := environments.missing(registry.load(kind, name)):
         pytest.skip(f"{name} needs {', '.join(missing)}")
 
 
@@ -50,7 +51,7 @@ BRIEF = {
 }
 
 
-@of("passes")
+@of("profilers")
 def test_a_pass_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_pass(name, tmp_path, BRIEF.get(name))
 
@@ -62,13 +63,13 @@ def test_a_transport_conforms(name: str, tmp_path: Path) -> None:
 
 TOOLS = {"android": pytest.mark.jdk, "web": pytest.mark.ortweb}  # that a packager needs besides libraries
 PACKAGERS = [
-    pytest.param(n, marks=[pytest.mark.slow, *([TOOLS[n]] if n in TOOLS else ())]) for n in registry.names("packages")
+    pytest.param(n, marks=[pytest.mark.slow, *([TOOLS[n]] if n in TOOLS else ())]) for n in registry.names("packagers")
 ]
 
 
 @pytest.mark.parametrize("name", PACKAGERS)
 def test_a_packager_conforms(name: str, tmp_path: Path) -> None:
-    need("packages", name)
+    need("packagers", name)
     conformance.check_packager(name, tmp_path)
 
 

@@ -16,10 +16,12 @@ import pytest
 import torch
 from torch import nn
 
-from edgecompress import config, registry, tensors, torch_net
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.mil import convert, package
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.core import config, registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.formats.mil import convert, package
 from edgecompress.stages import trace
 
 pytestmark = pytest.mark.slow
@@ -244,9 +246,9 @@ class Road:
         both = {"model": self.module, "samples": self.samples}
         self.program = stage(trace.run, both, folder / "program", {"dynamic": {}})
         self.full = self.export(**options)
-        given = torch_net.example(self.module, self.samples, 1)
+        given = torch_module.example(self.module, self.samples, 1)
         self.inputs = {name: tensor.numpy() for name, tensor in given.items()}
-        answers = torch_net.outputs(torch_net.rebuild(self.module), self.module, given)
+        answers = torch_module.outputs(torch_module.rebuild(self.module), self.module, given)
         self.golden = {name: tensor.numpy() for name, tensor in answers.items()}
 
     def export(self, **options: Any) -> Artifact:
@@ -287,7 +289,7 @@ def weights(artifact: Artifact) -> list[Any]:
 
 def test_tensorflow_is_neither_loaded_nor_lost() -> None:
     code = (
-        "import sys\nfrom edgecompress.mil import convert\nconvert.coremltools()\n"
+        "import sys\nfrom edgecompress.formats.mil import convert\nconvert.coremltools()\n"
         "print([m for m in convert.UNUSED if m in sys.modules])\nimport sklearn"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -13,12 +13,12 @@ import bench_inputs
 import numpy as np
 import pytest
 
-from edgecompress import costs
-from edgecompress.errors import StageFailed
-from edgecompress.model import Artifact, Dim, TensorSpec
-from edgecompress.sensors import op_floor
-from edgecompress.stages import measure
-from edgecompress.stages.report import numbers
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Artifact, Dim, TensorSpec
+from edgecompress.formats import op_counts
+from edgecompress.plugins.sensors import op_floor
+from edgecompress.reporting import formatting
+from edgecompress.stages import energy
 
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
@@ -95,7 +95,7 @@ def test_a_convolution_has_the_macs_that_torch_counts(seed: int, transposed: boo
     kind = "ConvTranspose" if transposed else "Conv"
     pads = [how["padding"]] * 4
     found = net.artifact(net.node(kind, "x", wide, pads=pads, kernel_shape=[kernel] * 2, **said))
-    assert 2 * costs.total(found)["macs"] == counted > 0
+    assert 2 * op_counts.total(found)["macs"] == counted > 0
 
 
 @pytest.mark.slow
@@ -108,13 +108,13 @@ def test_products_have_the_macs_that_torch_counts(seed: int, tmp_path: Path) -> 
     a, b = torch.zeros(batch, m, k), torch.zeros(batch, k, n)
     net = Builder(tmp_path / "matmul", (batch, m, k))
     found = net.artifact(net.node("MatMul", "x", net.weight((batch, k, n))))
-    assert 2 * costs.total(found)["macs"] == flops(lambda: a @ b)
+    assert 2 * op_counts.total(found)["macs"] == flops(lambda: a @ b)
     net = Builder(tmp_path / "gemm", (k, m))
     found = net.artifact(net.node("Gemm", "x", net.weight((n, k)), net.weight((n,)), transA=1, transB=1))
-    assert 2 * costs.total(found)["macs"] == flops(lambda: a[0] @ b[0])
+    assert 2 * op_counts.total(found)["macs"] == flops(lambda: a[0] @ b[0])
     net = Builder(tmp_path / "einsum", (batch, m, k))
     found = net.artifact(net.node("Einsum", "x", net.weight((k, n)), equation="bmk,kn->bmn"))
-    assert 2 * costs.total(found)["macs"] == flops(lambda: a @ b)
+    assert 2 * op_counts.total(found)["macs"] == flops(lambda: a @ b)
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_recurrent_cells_have_the_macs_that_torch_counts(seed: int, tmp_path: Pa
     weights = [net.weight((1 + both, gates * hidden, wide)) for wide in (features, hidden)]
     way = "bidirectional" if both else "forward"
     found = net.artifact(net.node(kind, "x", *weights, writes=2, hidden_size=hidden, direction=way))
-    assert 2 * costs.total(found)["macs"] == counted > 0
+    assert 2 * op_counts.total(found)["macs"] == counted > 0
 
 
 # --------------------------------------------------------------------------- what is published
@@ -187,7 +187,7 @@ def test_known_nets_have_the_macs_that_are_published(
     make: Callable[[Builder], str], side: int, published_m: int, exact: int, tmp_path: Path
 ) -> None:
     net = Builder(tmp_path, (1, 3, side, side))
-    found = costs.total(net.artifact(make(net)))
+    found = op_counts.total(net.artifact(make(net)))
     assert found["macs"] == exact == pytest.approx(1e6 * published_m, rel=0.012)
     assert found["macs_of"] == {"float32": exact} and found["why"] == ""
 
@@ -208,7 +208,7 @@ def quantized(folder: Path, relu: bool = False) -> Artifact:
 
 @pytest.mark.parametrize("relu", [False, True])
 def test_what_lies_between_quantize_and_dequantize_counts_as_integers(relu: bool, tmp_path: Path) -> None:
-    found = {op["type"]: op for op in costs.of(quantized(tmp_path, relu))}
+    found = {op["type"]: op for op in op_counts.of(quantized(tmp_path, relu))}
     assert set(found) == {"QuantizeLinear", "Conv", "DequantizeLinear"}
     conv = found["Conv"]
     assert (conv["dtype"], conv["macs"]) == ("int8", 6 * 64 * 36)
@@ -220,14 +220,14 @@ def test_the_operator_form_counts_as_the_other(tmp_path: Path) -> None:
     net = Builder(tmp_path, (1, 4, 8, 8), "uint8")
     scale, zero, w_zero = net.weight(()), net.weight((), "uint8"), net.weight((), "int8")
     reads = ("x", scale, zero, net.weight((6, 4, 3, 3), "int8"), scale, w_zero, scale, zero)
-    (conv,) = costs.of(net.artifact(net.node("QLinearConv", *reads, pads=[1] * 4), "uint8"))
+    (conv,) = op_counts.of(net.artifact(net.node("QLinearConv", *reads, pads=[1] * 4), "uint8"))
     assert (conv["dtype"], conv["macs"]) == ("int8", 6 * 64 * 36)
     assert conv["bytes"] == pytest.approx(4 * 64 + 6 * 36 + 6 * 64, abs=20)
 
 
 def test_a_batch_multiplies_the_work_but_not_the_weights(tmp_path: Path) -> None:
     artifact = quantized(tmp_path)
-    one, eight = costs.total(artifact), costs.total(artifact, 8)
+    one, eight = op_counts.total(artifact), op_counts.total(artifact, 8)
     assert eight["macs"] == 8 * one["macs"] and eight["batch"] == 8
     assert eight["once_bytes"] - 6 * 36 - 5 * 7 < 8 * one["once_bytes"] - 8 * 6 * 36
 
@@ -235,7 +235,7 @@ def test_a_batch_multiplies_the_work_but_not_the_weights(tmp_path: Path) -> None
 def test_a_table_is_read_by_rows_and_a_view_moves_nothing(tmp_path: Path) -> None:
     net = Builder(tmp_path, (1, 8), "int64")
     rows = net.node("Gather", net.weight((50000, 16)), "x")
-    (op,) = costs.of(net.artifact(net.node("Flatten", rows)))
+    (op,) = op_counts.of(net.artifact(net.node("Flatten", rows)))
     assert op["bytes"] == 8 * 8 + 2 * 4 * 8 * 16
 
 
@@ -245,24 +245,24 @@ def test_an_lstm_of_the_runtimes_own_is_counted_as_the_standard_one(tmp_path: Pa
     scale, zero = net.weight((1,)), net.weight((1,), "int8")
     reads = ("x", *weights, "", "", "", "", "", scale, zero, scale, zero)
     lstm = net.node("DynamicQuantizeLSTM", *reads, domain="com.microsoft", hidden_size=8)
-    found = costs.total(net.artifact(net.node("Flatten", lstm)))
+    found = op_counts.total(net.artifact(net.node("Flatten", lstm)))
     assert found["macs_of"] == {"int8": 5 * (16 * 32 + 8 * 32)}
 
 
 def test_what_cannot_be_counted_is_none_with_the_reason(tmp_path: Path) -> None:
     net = Builder(tmp_path / "unknown", (1, 4))
     widened = net.node("MatMulNBits", "x", net.weight((4, 1, 2), "uint8"), domain="com.microsoft")
-    unknown = costs.total(net.artifact(net.node("Add", "x", widened)))
+    unknown = op_counts.total(net.artifact(net.node("Add", "x", widened)))
     assert unknown["macs"] is None and unknown["bytes"] is None and "not known" in unknown["why"]
     net = Builder(tmp_path / "elsewhere", (1, 4))
-    assert "elsewhere" in costs.total(net.artifact(net.node("Mine", "x", domain="elsewhere")))["why"]
+    assert "elsewhere" in op_counts.total(net.artifact(net.node("Mine", "x", domain="elsewhere")))["why"]
     net = Builder(tmp_path / "data", (4, 4))
-    depends = costs.total(net.artifact(net.node("NonZero", "x"), "int64"))
+    depends = op_counts.total(net.artifact(net.node("NonZero", "x"), "int64"))
     assert depends["macs"] is None and "not known before it runs" in depends["why"]
     null = bench_inputs.net(tmp_path / "null")
-    assert costs.total(null)["why"].endswith("not in kind 'null'")
+    assert op_counts.total(null)["why"].endswith("not in kind 'null'")
     with pytest.raises(StageFailed, match="not in kind 'null'"):
-        costs.of(null)
+        op_counts.of(null)
 
 
 # --------------------------------------------------------------------------- other formats
@@ -301,13 +301,13 @@ def test_a_tflite_file_counts_by_its_own_layouts(tmp_path: Path) -> None:
     builder.Finish(model.Pack(builder), b"TFL3")
     (tmp_path / "model.tflite").write_bytes(builder.Output())
     artifact = Artifact(tmp_path, "tflite", (TensorSpec("x", shapes["x"], "int8"),), ()).write()
-    found = [(op["name"], op["macs"], op["bytes"]) for op in costs.of(artifact)]
+    found = [(op["name"], op["macs"], op["bytes"]) for op in op_counts.of(artifact)]
     assert found == [
         ("y", 64 * 6 * 36, 256 + 216 + 384),
         ("z", 64 * 6 * 9, 384 + 54 + 384),
         ("out", 3840, 384 + 3840 + 10),
     ]
-    assert costs.total(artifact)["once_bytes"] == 256 + 216 + 54 + 3840 + 10
+    assert op_counts.total(artifact)["once_bytes"] == 256 + 216 + 54 + 3840 + 10
 
 
 def edge(source: str, to: str) -> str:
@@ -340,7 +340,7 @@ EDGES = ("0:0 1:0", "1:1 4:0", "2:0 3:0", "3:1 4:1", "4:2 5:0", "5:1 6:0")
 def test_an_openvino_file_counts_as_its_kernels_see_it(tmp_path: Path) -> None:
     (tmp_path / "model.xml").write_text(IR % "".join(edge(*pair.split()) for pair in EDGES))
     artifact = Artifact(tmp_path, "openvino", (TensorSpec("x", (Dim("batch", 1, 8), 4, 8, 8)),), ()).write()
-    found = {op["type"]: op for op in costs.of(artifact, 2)}
+    found = {op["type"]: op for op in op_counts.of(artifact, 2)}
     assert set(found) == {"FakeQuantize", "GroupConvolution"}
     conv = found["GroupConvolution"]
     assert (conv["macs"], conv["dtype"]) == (2 * 6 * 64 * 18, "int8")
@@ -377,19 +377,19 @@ def test_a_stage_gives_the_floor_as_bounds(tmp_path: Path) -> None:
     variants = {"a": quantized(tmp_path / "a")}
     device = {"sensors": ("power_model", "op_floor"), "power": None}
     request = bench_inputs.request(tmp_path, variants, device, latency_ms={"a": 2.0})
-    found = measure.energy(request).facts
+    found = energy.energy(request).facts
     gross, net, per_joule, power = found["variants"]["a"]
     assert found["sensor"] == "op_floor" and "power_model" in found["why_not"]
-    work = costs.total(variants["a"])
+    work = op_counts.total(variants["a"])
     picojoules = 0.1 * work["macs"] + 7.5 / 8 * work["once_bytes"]
     assert gross["value"] == gross["low"] == net["low"] == pytest.approx(1e-9 * picojoules) and gross["high"] is None
     assert per_joule["value"] == per_joule["high"] == pytest.approx(1e12 / picojoules) and per_joule["low"] is None
     assert power["value"] == pytest.approx(1e-12 * picojoules / 2e-3)
-    assert numbers.text(gross).startswith("≥ ") and numbers.text(per_joule).startswith("≤ ")
+    assert formatting.text(gross).startswith("≥ ") and formatting.text(per_joule).startswith("≤ ")
 
 
 def test_where_nothing_can_be_counted_there_is_no_floor(tmp_path: Path) -> None:
     variants = {"a": bench_inputs.net(tmp_path / "a")}
     request = bench_inputs.request(tmp_path, variants, {"sensors": ("op_floor",)}, latency_ms={"a": 2.0})
-    found = measure.energy(request).facts
+    found = energy.energy(request).facts
     assert found["sensor"] == "" and "kind 'null'" in found["variants"]["a"][0]["reason"]

@@ -6,17 +6,19 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from edgecompress.count import Count
-from edgecompress.model import Artifact, Choice, Outcome
-from edgecompress.race import Entrant
-from edgecompress.settings import Profile
+from edgecompress.core.model import Artifact, Choice, Outcome
+from edgecompress.core.settings import Profile, Variant
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.searches.instruction_count import Count
 
 PROFILE = Profile("any", 1, 0, 1, 0, 1, 1, 1.0)
 NAMES = ("first", "second", "third")
 
 
 def count(names: tuple[str, ...] = NAMES, **more: Any) -> Count:
-    entrants = tuple(Entrant(n, "null", f"{n}/apply", f"{n}/verify", agrees=f"{n}/agree", **more) for n in names)
+    entrants = tuple(
+        Candidate(Variant(n), "null", f"{n}/apply", f"{n}/verify", agrees=f"{n}/agree", **more) for n in names
+    )
     return Count(entrants, PROFILE, "an emulator")
 
 
@@ -42,7 +44,7 @@ def choice(found: Count, outcomes: dict[str, Outcome]) -> Choice:
 def test_all_that_kept_their_promises_are_counted_in_one_stage() -> None:
     outcomes = judged() | {"second/agree": Outcome("second/agree", "lost", None, "it answers otherwise there")}
     (stage,) = count().step(outcomes)  # type: ignore[misc]
-    assert stage.call == "stages.count:run" and stage.variants == ("first", "third")
+    assert stage.call == "stages.instructions:run" and stage.variants == ("first", "third")
 
 
 def test_the_fewest_instructions_ship(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgecompress import tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.settings import SPLITS, Preprocess, Source
-from edgecompress.stages import data, preprocess
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.core.settings import SPLITS, Preprocess, Source
+from edgecompress.data import preprocess, tensors
+from edgecompress.stages import data
 
 Fn = Callable[[str], Any]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgecompress import config, settings
+from edgecompress.core import config, settings
+from edgecompress.data import preprocess
 from edgecompress.demo import net
-from edgecompress.stages import preprocess
 
 FOLDER = Path(str(resources.files("edgecompress"))) / "demo"
 CLAIMED = 0.994  # source.toml's description

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress import catalog, listing, registry
-from edgecompress.settings import Device
+from edgecompress.commands import listing
+from edgecompress.core import catalog, registry
+from edgecompress.core.settings import Device
 
-FILES = sorted((catalog.ROOT / "devices").glob("*.toml"))
+FILES = sorted(catalog.shipped("devices").glob("*.toml"))
 FIGURES = ("cores", "vector_bits", "memory_mib")
 
 

@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgecompress import diagnosis, findings, plan
-from edgecompress.diagnosis import Subject
-from edgecompress.errors import InputError
-from edgecompress.job import job
-from edgecompress.stages.diagnose import align, closer
+from edgecompress.commands import diagnose
+from edgecompress.core.errors import InputError
+from edgecompress.core.place import PACKAGE
+from edgecompress.pipeline import diagnosis, plan
+from edgecompress.pipeline.diagnosis import Subject
+from edgecompress.pipeline.job import job
+from edgecompress.stages.diagnose import align, channel_detail
+from edgecompress.stages.diagnose.advice import Clue, cause, faults, verdict
 from edgecompress.stages.diagnose.align import Value
 from edgecompress.stages.diagnose.noise import Power, Tally, decibels, extremes, relative_rms
-from edgecompress.stages.diagnose.rows import Found, Place
-from edgecompress.stages.diagnose.words import Clue, cause, faults, judged
+from edgecompress.stages.diagnose.rows import LayerRecord, Place
 
 # --------------------------------------------------------------------------- the alignment
 
@@ -139,16 +141,16 @@ def test_one_large_value_makes_a_range_wide() -> None:
     assert usual < 1.1 and tally.wide > 50
 
 
-def found_layer(name: str, channels: int, effect: float) -> Found:
+def found_layer(name: str, channels: int, effect: float) -> LayerRecord:
     """A layer whose channel i holds -i, 0 and i."""
     tally = Tally(0, 1)
     tally.add(*[np.outer(np.arange(channels), [-1.0, 0.0, 1.0])[None]] * 2)
-    return Found(Place(name, name, "conv2d"), {"operator": name}, tally, [Power(1.0, effect)])
+    return LayerRecord(Place(name, name, "conv2d"), {"operator": name}, tally, [Power(1.0, effect)])
 
 
 def test_the_worst_layers_are_looked_at_more_closely() -> None:
     layers = [found_layer(f"l{i}", 2000 if i == 7 else 5, 0.1 * i) for i in range(9)]
-    rows = closer.rows([*layers, Found(Place("untapped", "", ""))], ["l2"])
+    rows = channel_detail.rows([*layers, LayerRecord(Place("untapped", "", ""))], ["l2"])
     assert [row["name"] for row in rows] == ["l2", "l8", "l7", "l6", "l5", "l4"]
     assert rows[1]["channels"] == [4, 3, 2, 1, 0]
     assert (len(rows[2]["channels"]), rows[2]["channels"][0], rows[2]["channels"][-1]) == (512, 1999, 0)
@@ -167,13 +169,13 @@ def clues(*effects: float, **more: Any) -> list[Clue]:
 
 
 def test_a_sound_artifact_is_told_so() -> None:
-    assert judged(clues(1e-4, 1e-4), 36.0).advice == ""
-    assert judged(clues(0.0, 0.0), None).first is None
+    assert verdict(clues(1e-4, 1e-4), 36.0).advice == ""
+    assert verdict(clues(0.0, 0.0), None).first is None
 
 
 def test_a_layer_far_beyond_its_precision_is_a_fault() -> None:
     layers = [*clues(1e-4, 1e-4, 1e-4), Clue("x", "linear", "X", own=0.1, explained=1e-4, effect=0.1)]
-    found = judged(layers, 9.0)
+    found = verdict(layers, 9.0)
     assert (found.advice, found.first) == ("fault", "x")
     assert "30 dB above" in found.says
 
@@ -181,18 +183,18 @@ def test_a_layer_far_beyond_its_precision_is_a_fault() -> None:
 def test_a_file_of_four_bits_is_no_fault() -> None:
     layers = [Clue(n, "conv2d", n, own=0.02, explained=1e-4, effect=0.02) for n in "abcdef"]
     assert not faults(layers)
-    assert judged(layers, 12.0).advice == "train"
+    assert verdict(layers, 12.0).advice == "train"
 
 
 def test_a_float_file_has_its_fault_among_identical_layers() -> None:
     layers = [Clue(n, "conv2d", n, own=0.0, explained=1e-4, effect=0.0) for n in "abc"]
     layers.append(Clue("x", "conv2d", "X", own=0.5, explained=1e-4, effect=0.5))
-    assert judged(layers, 3.0).first == "x"
+    assert verdict(layers, 3.0).first == "x"
 
 
 def test_values_that_are_not_finite_come_before_everything() -> None:
     layers = [*clues(1e-4, 0.5), Clue("x", "linear", "X", not_finite=3), Clue("y", "linear", "Y", not_finite=3)]
-    found = judged(layers, None)
+    found = verdict(layers, None)
     assert (found.advice, found.first) == ("overflow", "x")
 
 
@@ -207,13 +209,13 @@ def test_values_that_are_not_finite_come_before_everything() -> None:
 )
 def test_one_layer_that_makes_the_noise_is_named_with_its_cause(more: dict[str, Any], advice: str) -> None:
     layers = [*clues(1e-4, 1e-4), Clue("x", "conv2d", "X", 1e-4, 1e-4, 0.1, **more), *clues(1e-4)]
-    found = judged(layers, 10.0)
+    found = verdict(layers, 10.0)
     assert (found.advice, found.culprits) == (advice, ("x",))
     assert "x (conv2d; X in the file)" in found.says and "100%" in found.says
 
 
 def test_noise_of_many_layers_alike_is_trained_away() -> None:
-    found = judged(clues(*[1e-2] * 15), 11.0)
+    found = verdict(clues(*[1e-2] * 15), 11.0)
     assert (found.advice, found.first) == ("train", "a")
 
 
@@ -230,7 +232,7 @@ def subjects(target: str) -> dict[str, Subject]:
     """What would be diagnosed of each variant of the embedded demo."""
     wanted = job(None, target)
     steps = plan.deploy(wanted)
-    return {route.variant.name: findings.subject(route, steps) for route in steps.routes}
+    return {c.name: diagnose.subject(c, steps) for c in steps.candidates}
 
 
 @pytest.mark.slow  # the plan asks whether torch is there
@@ -245,7 +247,7 @@ def test_an_artifact_is_held_against_the_program_that_was_quantized() -> None:
 
 
 def test_the_stages_of_a_diagnosis_are_the_twin_the_source_and_the_pass() -> None:
-    wanted = job(str(Path(findings.__file__).parent / "demo" / "source.toml"), "x86")
+    wanted = job(str(PACKAGE / "demo" / "source.toml"), "x86")
     module = diagnosis.stages(wanted, "why", Subject("onnx", "made", "source", "module"))
     assert [stage.name for stage in module] == ["why/tapped", "why/program", "why"]
     file = diagnosis.stages(wanted, "why", Subject("litert", "made", "source", "file", "", "onnx"), 4, "select")
@@ -259,10 +261,10 @@ def test_the_stages_of_a_diagnosis_are_the_twin_the_source_and_the_pass() -> Non
 @pytest.mark.parametrize("wrong", [{"items": 0}, {"split": "train"}])
 def test_what_cannot_be_run_is_said_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"--items 0|--split train"):
-        findings.Asked(**wrong)
+        diagnose.Asked(**wrong)
 
 
 def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path) -> None:
     (tmp_path / "net.txt").touch()
     with pytest.raises(InputError, match=r"diagnose reads \.onnx"):
-        findings.diagnose(None, findings.Asked(artifact=tmp_path / "net.txt"))
+        diagnose.diagnose(None, diagnose.Asked(artifact=tmp_path / "net.txt"))

@@ -11,11 +11,12 @@ import diagnosed
 import numpy as np
 import pytest
 
-from edgecompress import registry, tensors
-from edgecompress.cli import main
-from edgecompress.model import Artifact, Request
+from edgecompress.cli.main import main
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
 from edgecompress.stages import diagnose
-from edgecompress.stages.diagnose import layers, passes, taps
+from edgecompress.stages.diagnose import layer_outputs, layers, noise_passes
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -160,7 +161,7 @@ def test_an_overflow_of_half_precision_is_named_in_the_runtime(folder: Path, giv
 
 
 def test_an_overflow_is_named_where_it_begins(given: dict[str, Artifact], tmp_path: Path) -> None:
-    """Taps as a half-precision file would have them: from one layer on nothing is finite."""
+    """Layer outputs as a half-precision file would have them: from one layer on nothing is finite."""
     source = layers.load(given["source"])
     items = [torch.from_numpy(batch["x"]) for batch in tensors.batches(given["samples"], "calibrate")]
     with torch.no_grad():
@@ -173,10 +174,12 @@ def test_an_overflow_is_named_where_it_begins(given: dict[str, Artifact], tmp_pa
         elif found and not np.isfinite(found[-1].values).all():
             values[2:] = np.nan
         row = {"output": layer.name, "operator": f"op_{layer.name}", "dtype": "float16"}
-        found.append(taps.Tap(row, values.astype(np.float16)))
+        found.append(layer_outputs.LayerValues(row, values.astype(np.float16)))
     options = {"split": "calibrate", "items": diagnosed.ITEMS}
     asked = Request({**given, "tapped": given["source"]}, tmp_path, options)
-    told = diagnose.facts(passes.over(asked, taps.Answers({"output": found[-1].values}, tuple(found))))
+    told = diagnose.facts(
+        noise_passes.over(asked, layer_outputs.NetOutputs({"output": found[-1].values}, tuple(found)))
+    )
     assert (told["advice"], told["first"]) == ("overflow", "point"), diagnosed.told(told)
     assert [row["not_finite"] for row in told["layers"]] == [0, 0, 6, 6, 6, 6]
     assert min(row["own_sqnr_db"] for row in told["layers"]) > 50
@@ -201,7 +204,7 @@ def test_operators_in_place_leave_the_values_before_them(tmp_path: Path) -> None
     source = layers.load(diagnosed.program(net, tmp_path / "net"))
     with torch.no_grad():
         values = source.values([x])
-        assert torch.equal(source.answers(values)[0], net(x))
+        assert torch.equal(source.float_outputs(values)[0], net(x))
     assert [layer.type for layer in source.layers] == ["conv2d", "conv2d", "mul"]
     first = source.layers[0]
     assert values[first.nodes[0]].min() < 0 <= values[first.nodes[1]].min()

@@ -20,16 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_finetune import Case, agreement, assert_equal, digits, folder, logits, unlabelled, weights, zoo_case
 
-from edgecompress import torch_net
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request
+from edgecompress.formats import torch_module
+from edgecompress.plugins.techniques import distill
+from edgecompress.plugins.techniques._training import checkpoint, features, log, losses, setup
 from edgecompress.stages import trace
-from edgecompress.techniques import _training_checkpoint as checkpoint
-from edgecompress.techniques import _training_features as features
-from edgecompress.techniques import _training_log as log
-from edgecompress.techniques import _training_losses as losses
-from edgecompress.techniques import _training_setup as setup
-from edgecompress.techniques import distill
 
 pytestmark = pytest.mark.slow
 __all__ = ["digits", "unlabelled"]  # fixtures of fine-tuning's tests
@@ -92,7 +88,7 @@ def test_each_way_to_learn_gives_the_same_student_twice_with_the_ends_of_the_sou
     first, second = distilled(residual, **options), distilled(residual, **options)
     assert_equal(first, second)
     assert (first.inputs, first.outputs) == (residual.dense.inputs, residual.dense.outputs)
-    assert torch_net.reference(first) == (options.get("student") or torch_net.reference(residual.dense))
+    assert torch_module.reference(first) == (options.get("student") or torch_module.reference(residual.dense))
     assert logits(residual, first).shape == (96, 10)
     assert all(math.isfinite(epoch["loss"]) for epoch in first.facts["epochs"])
     assert len(first.facts["generations"]) == options.get("generations", 1)
@@ -116,8 +112,8 @@ def test_a_student_is_traced_as_any_other_net(residual: Case, tmp_path: Path) ->
 
     student = distilled(residual, student=SMALL, epochs=1)
     program = trace.run(Request({"model": student, "samples": residual.samples}, folder(tmp_path / "program"), {}))
-    item = torch_net.example(student, residual.samples, 1)
-    found, wanted = (torch_net.outputs(torch_net.rebuild(each), each, item) for each in (program, student))
+    item = torch_module.example(student, residual.samples, 1)
+    found, wanted = (torch_module.outputs(torch_module.rebuild(each), each, item) for each in (program, student))
     torch.testing.assert_close(found, wanted)
 
 
@@ -167,8 +163,9 @@ def test_a_generation_begins_anew_and_zeros_stay(tmp_path: Path) -> None:
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from edgecompress.model import Artifact, Request
-from edgecompress.techniques import _training, _training_setup, distill
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.techniques import distill
+from edgecompress.plugins.techniques._training import loop, setup
 
 def progress(fraction, what):
     print(what, flush=True)
@@ -178,8 +175,8 @@ def progress(fraction, what):
 asked = json.loads(sys.argv[1])
 inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
 options = distill.Options(**{**asked["options"], "layers": tuple(map(tuple, asked["options"]["layers"]))})
-_training.SPOKEN_S = 0.0
-_training_setup.cores = lambda: 1
+loop.REPORT_S = 0.0
+setup.cores = lambda: 1
 distill.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
 """
 BORN_AGAIN = {**QUICK, **WAYS["generations of the student"]}

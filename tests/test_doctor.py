@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress import doctor, envs, registry
-from edgecompress.errors import NotFound
+from edgecompress.commands import doctor
+from edgecompress.core import environments, registry
+from edgecompress.core.errors import NotFound
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_what_is_not_available_says_why_or_how_to_get_it(told: dict[str, list[di
 
 
 def test_a_runtime_that_is_not_installed_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs, "version", lambda package: None)
+    monkeypatch.setattr(environments, "version", lambda package: None)
     null = next(p for p in doctor.report()["runtimes"] if p["name"] == "null")
     assert null["available"] is False
     assert null["install"].startswith("pip install")
@@ -60,7 +61,7 @@ def test_sensors_are_looked_for_below_root(tmp_path: Path) -> None:
 
 def test_asking_imports_no_runtime() -> None:
     code = (
-        "import sys\nfrom edgecompress import doctor\ndoctor.text(doctor.report())\n"
+        "import sys\nfrom edgecompress.commands import doctor\ndoctor.text(doctor.report())\n"
         "print([m for m in ('numpy', 'torch', 'onnxruntime', 'openvino', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

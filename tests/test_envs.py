@@ -14,16 +14,18 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import edgecompress
-from edgecompress import dispatch, envs, registry
-from edgecompress.errors import MissingDependency, StageFailed
-from edgecompress.runtimes import null
-from edgecompress.transports import host
+from edgecompress.core import environments, registry
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest, PluginModule
+from edgecompress.plugins.runtimes import null
+from edgecompress.plugins.transports import host
 
 ROOT = Path(__file__).parents[1]
 PINS = ("tiny==1.0",)
 
 
-def plugin(pins: tuple[str, ...] = PINS, name: str = "edgecompress.runtimes.elder") -> ModuleType:
+def plugin(pins: tuple[str, ...] = PINS, name: str = "edgecompress.plugins.runtimes.elder") -> ModuleType:
     """A plug-in with an environment of its own, as far as envs looks at it."""
     return SimpleNamespace(__name__=name, ENVIRONMENT=pins, REQUIRES=("tiny",))  # type: ignore[return-value]
 
@@ -31,7 +33,7 @@ def plugin(pins: tuple[str, ...] = PINS, name: str = "edgecompress.runtimes.elde
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty place for environments."""
-    monkeypatch.setattr(envs, "root", lambda: tmp_path / "envs")
+    monkeypatch.setattr(environments, "root", lambda: tmp_path / "envs")
     return tmp_path / "envs"
 
 
@@ -64,62 +66,62 @@ def said_by(python: str, code: str) -> str:
 
 
 def test_a_plugin_without_pins_runs_in_this_python() -> None:
-    assert envs.environment(null) is None
-    assert envs.python(null) == sys.executable
+    assert environments.environment(null) is None
+    assert environments.python(null) == sys.executable
 
 
 def test_an_environment_that_is_not_made_is_missing_and_says_how_to_make_it(root: Path) -> None:
-    assert envs.missing(plugin()) == ["tiny==1.0"]
+    assert environments.missing(plugin()) == ["tiny==1.0"]
     with pytest.raises(MissingDependency) as error:
-        envs.require(plugin(), "runtime 'elder'")
+        environments.require(plugin(), "runtime 'elder'")
     assert str(error.value) == (
         "runtime 'elder' needs tiny==1.0 in an environment of its own, not installed; "
-        "run: python -m edgecompress.envs make elder"
+        "run: python -m edgecompress.pipeline.requirements make elder"
     )
 
 
 def test_other_pins_and_another_place_of_the_package_are_another_environment(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = envs.environment(plugin()), envs.environment(plugin(("tiny==2.0",)))
-    monkeypatch.setattr(envs, "PACKAGE", Path("/elsewhere/edgecompress"))
-    assert len({one, other, envs.environment(plugin())}) == 3
+    one, other = environments.environment(plugin()), environments.environment(plugin(("tiny==2.0",)))
+    monkeypatch.setattr(environments, "PACKAGE", Path("/elsewhere/edgecompress"))
+    assert len({one, other, environments.environment(plugin())}) == 3
 
 
 @pytest.mark.slow
 def test_an_environment_has_its_pins_and_this_package_and_nothing_else_of_ours(root: Path, wheels: Path) -> None:
-    place = envs.make(plugin())
-    assert place is not None and envs.missing(plugin()) == []
-    python = envs.python(plugin())
+    place = environments.make(plugin())
+    assert place is not None and environments.missing(plugin()) == []
+    python = environments.python(plugin())
     assert said_by(python, "import tiny; print(tiny.ANSWER)") == "42"
     where = said_by(python, "import edgecompress; print(edgecompress.__file__)")
     assert Path(where).resolve() == Path(str(edgecompress.__file__)).resolve()
     lookup = "import importlib.util as u; print([n for n in ('numpy', 'rich', 'pytest') if u.find_spec(n)])"
     assert said_by(python, lookup) == "[]"
-    assert envs.versions(plugin()) == {"tiny": "1.0"}
-    made = (place / envs.COMPLETE).stat().st_mtime_ns
-    assert envs.make(plugin()) == place
-    assert (place / envs.COMPLETE).stat().st_mtime_ns == made, "a whole environment is left alone"
+    assert environments.versions(plugin()) == {"tiny": "1.0"}
+    made = (place / environments.COMPLETE).stat().st_mtime_ns
+    assert environments.make(plugin()) == place
+    assert (place / environments.COMPLETE).stat().st_mtime_ns == made, "a whole environment is left alone"
 
 
 @pytest.mark.slow
 def test_an_environment_that_broke_off_is_made_anew(root: Path, wheels: Path) -> None:
-    place = envs.environment(plugin())
+    place = environments.environment(plugin())
     assert place is not None
     (place / "bin").mkdir(parents=True)
     (place / "bin" / "python").write_text("torn")
-    assert envs.missing(plugin()) == ["tiny==1.0"]
-    envs.make(plugin())
-    assert said_by(envs.python(plugin()), "print('whole')") == "whole"
+    assert environments.missing(plugin()) == ["tiny==1.0"]
+    environments.make(plugin())
+    assert said_by(environments.python(plugin()), "print('whole')") == "whole"
 
 
 @pytest.mark.slow
 def test_what_pip_cannot_find_is_one_line_and_leaves_nothing_that_looks_whole(root: Path, wheels: Path) -> None:
     absent = plugin(("no-such-package==9.9",))
     with pytest.raises(StageFailed, match="No matching distribution found for no-such-package") as error:
-        envs.make(absent)
+        environments.make(absent)
     assert "\n" not in str(error.value)
-    assert envs.missing(absent) == ["no-such-package==9.9"]
+    assert environments.missing(absent) == ["no-such-package==9.9"]
 
 
 @pytest.mark.slow
@@ -128,16 +130,16 @@ def test_an_agent_runs_in_the_environment_of_its_runtime(
 ) -> None:
     """The null runtime, pinned: its agent answers from the other Python."""
     monkeypatch.setattr(null, "ENVIRONMENT", PINS, raising=False)
-    asked = {"mode": "facts", "runtime": {"name": "null", "module": null.__name__}, "device": {}}
+    asked = AgentRequest("facts", runtime=PluginModule("null", null.__name__))
     out = tmp_path / "out"
     out.mkdir()
-    with pytest.raises(MissingDependency, match=r"python -m edgecompress\.envs make null"):
-        dispatch.ask(host.connect({}), asked, out, 60)
-    place = envs.make(null)
+    with pytest.raises(MissingDependency, match=r"python -m edgecompress\.pipeline\.requirements make null"):
+        agent_client.ask(host.connect({}), asked, out, 60)
+    place = environments.make(null)
     seen: list[str] = []
     real = host.Host.run
     monkeypatch.setattr(host.Host, "run", lambda self, argv, *rest: (seen.append(argv[0]), real(self, argv, *rest))[1])
-    assert dispatch.ask(host.connect({}), asked, out, 60)["machine"]
+    assert agent_client.ask(host.connect({}), asked, out, 60)["machine"]
     assert seen == [str(place / "bin" / "python")]
 
 
@@ -145,13 +147,15 @@ def test_a_device_that_is_not_this_machine_keeps_its_own_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(null, "ENVIRONMENT", PINS, raising=False)
-    asked = {"runtime": {"name": "null", "module": null.__name__}}
+    asked = AgentRequest("facts", runtime=PluginModule("null", null.__name__))
     there = SimpleNamespace(here=False, facts=lambda: {"python": "/opt/device/python3"}, push=str)
-    assert dispatch._agent(there, asked, tmp_path) == ["/opt/device/python3", str(tmp_path / "agent.pyz")]
+    assert agent_client._agent(there, asked, tmp_path) == ["/opt/device/python3", str(tmp_path / "agent.pyz")]
 
 
 def test_making_the_environments_of_a_target_without_any_does_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "edgecompress.envs", "make", "x86"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "edgecompress.pipeline.requirements", "make", "x86"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -165,7 +169,9 @@ def test_set_up_says_why_an_environment_cannot_be_made_and_goes_on(capfd: pytest
 
 
 def test_a_name_that_is_neither_runtime_nor_target_is_told(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "edgecompress.envs", "make", "tfilte"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "edgecompress.pipeline.requirements", "make", "tfilte"], capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("edgecompress: error: no target 'tfilte'")
 
@@ -177,6 +183,57 @@ def test_tflite_is_pinned_to_versions_that_fit_each_other() -> None:
 
 
 def test_a_stage_s_key_holds_the_pins() -> None:
-    assert json.dumps(envs.versions(registry.load("runtimes", "tflite"))) == (
+    assert json.dumps(environments.versions(registry.load("runtimes", "tflite"))) == (
         '{"tflite-runtime": "2.14.0", "numpy": "1.26.4"}'
     )
+
+
+@pytest.mark.parametrize(
+    ("requirement", "installed", "met"),
+    [
+        ("tiny", "0.1", True),
+        ("tiny", None, False),
+        ("tiny>=1.6.1", "1.6.1", True),
+        ("tiny>=1.6.1", "1.6.1rc1", False),
+        ("tiny>=1.9", "2.0rc1", True),
+        ("tiny>=1.9", "1.10", True),
+        ("tiny>=2,<2.4", "2.4.0", False),
+        ("tiny!=2.3.1", "2.3.1", False),
+        ("tiny~=2.3", "3.0", False),
+        ("tiny==2.13.0", "2.13.0+cpu", True),
+        ("tiny==2.13.0", "2.13.1", False),
+        ("tiny>=2; sys_platform == 'nowhere'", None, True),
+        ("tiny>=2; python_version >= '3'", "1.0", False),
+        ("tiny[fast]>=2", "2.0", True),
+    ],
+)
+def test_a_requirement_is_met_as_pip_would_say(
+    requirement: str, installed: str | None, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "version", lambda package: installed if package == "tiny" else None)
+    monkeypatch.setattr(environments.metadata, "requires", lambda package: [])
+    asking = SimpleNamespace(__name__="a.b", REQUIRES=(requirement,))
+    assert environments.missing(asking) == ([] if met else [requirement])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("helper", "met"), [("1.0", True), ("0.9", False), (None, False)])
+def test_an_extra_is_met_where_what_it_brings_is_there(
+    helper: str | None, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought = ["helper>=1; extra == 'fast'", "stranger; extra == 'slow'", "always"]
+    monkeypatch.setattr(environments, "version", {"tiny": "2.0", "helper": helper}.get)
+    monkeypatch.setattr(environments.metadata, "requires", lambda package: brought if package == "tiny" else [])
+    asking = SimpleNamespace(__name__="a.b", REQUIRES=("tiny[fast]>=2",))
+    assert (environments.missing(asking) == []) is met  # type: ignore[arg-type]
+
+
+def test_versions_are_of_packages_that_are_required_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "version", lambda package: "2.0")
+    asking = SimpleNamespace(__name__="a.b", REQUIRES=("tiny[fast] >= 2", "other; sys_platform == 'nowhere'"))
+    assert environments.versions(asking) == {"tiny": "2.0"}  # type: ignore[arg-type]
+
+
+def test_a_requirement_that_is_none_is_told() -> None:
+    asking = SimpleNamespace(__name__="edgecompress.plugins.runtimes.elder", REQUIRES=("tiny >> 2",))
+    with pytest.raises(InputError, match="'tiny >> 2' is no requirement"):
+        environments.missing(asking)  # type: ignore[arg-type]

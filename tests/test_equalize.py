@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_examples import net as example
@@ -18,12 +19,13 @@ from test_low_rank import source
 from torch import nn
 from torch.nn import functional as F
 
-from edgecompress import tensors, torch_net
-from edgecompress.errors import StageFailed
-from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import onnx as ort
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.techniques import _torch_graph, equalize, ptq_int8
 from edgecompress.stages import trace
-from edgecompress.techniques import _flow, equalize, ptq_int8
 
 pytestmark = pytest.mark.slow
 
@@ -131,8 +133,8 @@ def images() -> dict[str, Any]:
 
 
 def answers(artifact: Artifact, samples: Artifact) -> torch.Tensor:
-    items = torch_net.example(artifact, samples, 32)
-    return torch_net.outputs(torch_net.rebuild(artifact), artifact, items)["output"]
+    items = torch_module.example(artifact, samples, 32)
+    return torch_module.outputs(torch_module.rebuild(artifact), artifact, items)["output"]
 
 
 # --------------------------------------------------------------------------- the formula
@@ -170,7 +172,7 @@ def test_a_grouped_weight_is_read_by_its_inputs(groups: int, outputs: int, input
     x = torch.randn(1, groups * inputs, 5, 5)
     expected = layer(x * s.reshape(1, -1, 1, 1))
     with torch.no_grad():
-        view = _flow.by_input(layer.weight, groups, groups * inputs)
+        view = _torch_graph.by_input(layer.weight, groups, groups * inputs)
         view *= s.reshape(groups, 1, inputs, 1)
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
 
@@ -191,7 +193,7 @@ def test_a_chain_of_three_is_equalized_and_computes_the_same(tmp_path: Path) -> 
     before = answers(inputs["model"], inputs["samples"])
     torch.testing.assert_close(answers(found, inputs["samples"]), before, rtol=1e-4, atol=1e-4)
     assert found.facts["moved"] < 1e-5
-    flow = _flow.Flow(torch_net.rebuild(found), Request({**inputs, "model": found}, tmp_path))
+    flow = _torch_graph.Flow(torch_module.rebuild(found), Request({**inputs, "model": found}, tmp_path))
     first, second, third = (equalize._folded(flow, layer) for layer in flow.layers[:3])
     ranges = [w.abs().flatten(1).amax(1) for w in (first, second)] + [third.abs().amax((0, 2, 3))]
     torch.testing.assert_close(ranges[0], ranges[1], rtol=1e-2, atol=0)
@@ -205,9 +207,9 @@ def test_a_channel_that_is_cut_is_left_and_the_others_stay_below(tmp_path: Path)
     assert 1 <= pair["cut"] < 16
     assert pair["scaled"] <= 16 - pair["cut"]
     assert found.facts["moved"] < 1e-5
-    net = torch_net.rebuild(found)
+    net = torch_module.rebuild(found)
     highest = net.expand(torch.from_numpy(images()["image"])).amax(dim=(0, 2, 3))
-    was = torch_net.rebuild(inputs["model"]).expand(torch.from_numpy(images()["image"])).amax(dim=(0, 2, 3))
+    was = torch_module.rebuild(inputs["model"]).expand(torch.from_numpy(images()["image"])).amax(dim=(0, 2, 3))
     assert (highest[was < 6 / equalize.HEADROOM] < 6 / equalize.HEADROOM + 1e-3).all()
     torch.testing.assert_close(highest[was >= 6 / equalize.HEADROOM], was[was >= 6 / equalize.HEADROOM])
 
@@ -236,7 +238,7 @@ def test_products_behind_an_lstm_are_equalized(tmp_path: Path) -> None:
 def test_nothing_to_equalize_is_lost_and_the_weights_stay(tmp_path: Path) -> None:
     found, inputs = made("sigmoids", tmp_path, bias_correction=False)
     assert found.facts["lost"].startswith("no two layers to equalize: 0: 'sigmoid' reads it")
-    before, after = (torch_net.rebuild(each).state_dict() for each in (inputs["model"], found))
+    before, after = (torch_module.rebuild(each).state_dict() for each in (inputs["model"], found))
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -255,8 +257,10 @@ def test_after_bias_correction_the_rounded_net_has_the_means_of_the_exact_one(tm
     mean = answers(inputs["model"], inputs["samples"]).mean(0)
 
     def rounded_mean(artifact: Artifact) -> torch.Tensor:
-        net = rounded(torch_net.rebuild(artifact), 4)
-        return torch_net.outputs(net, artifact, torch_net.example(artifact, inputs["samples"], 32))["output"].mean(0)
+        net = rounded(torch_module.rebuild(artifact), 4)
+        return torch_module.outputs(net, artifact, torch_module.example(artifact, inputs["samples"], 32))[
+            "output"
+        ].mean(0)
 
     torch.testing.assert_close(rounded_mean(found), mean, rtol=1e-3, atol=1e-4)
     assert float((rounded_mean(inputs["model"]) - mean).abs().max()) > 0.01
@@ -264,9 +268,9 @@ def test_after_bias_correction_the_rounded_net_has_the_means_of_the_exact_one(tm
 
 def test_a_layer_without_a_bias_is_told(tmp_path: Path) -> None:
     inputs = source(f"{__name__}:sigmoids", tmp_path, images())
-    net = torch_net.rebuild(inputs["model"])
+    net = torch_module.rebuild(inputs["model"])
     net[2].bias = None
-    flow = _flow.Flow(net, Request(inputs, tmp_path))
+    flow = _torch_graph.Flow(net, Request(inputs, tmp_path))
     facts = equalize.corrected(flow, flow.batches(8), 8)
     assert set(facts["corrected"]) == {"0"}
     assert facts["uncorrected"] == {"2": "it has no bias"}
@@ -277,16 +281,16 @@ def test_a_layer_without_a_bias_is_told(tmp_path: Path) -> None:
 def test_rounded_weights_keep_the_largest_of_each_channel_and_round_to_themselves(rows: list[list[float]]) -> None:
     weight = torch.tensor(rows)
     for bits in (8, 4):
-        found = _flow.rounded(weight, bits)
+        found = _torch_graph.rounded(weight, bits)
         torch.testing.assert_close(found.abs().amax(1), weight.abs().amax(1))
-        torch.testing.assert_close(_flow.rounded(found, bits), found)
-        assert ((found - weight).abs() <= _flow.steps(weight, bits) * 0.501).all()
+        torch.testing.assert_close(_torch_graph.rounded(found, bits), found)
+        assert ((found - weight).abs() <= _torch_graph.steps(weight, bits) * 0.501).all()
 
 
 def rounded(net: nn.Module, bits: int) -> nn.Module:
     """The net with its weights as a quantizer has them."""
     for layer in (each for each in net.modules() if isinstance(each, (nn.Conv2d, nn.Linear))):
-        layer.weight.data = _flow.rounded(layer.weight.data, bits)
+        layer.weight.data = _torch_graph.rounded(layer.weight.data, bits)
     return net
 
 
@@ -308,9 +312,10 @@ def test_resnet20_with_rounded_weights_comes_nearer_to_itself_on_images_it_has_n
     }
     x = torch.from_numpy(unseen.astype(np.float32))
     with torch.no_grad():
-        exact = torch_net.rebuild(inputs["model"])(x)
+        exact = torch_module.rebuild(inputs["model"])(x)
         errors = [
-            float((rounded(torch_net.rebuild(each), 8)(x) - exact).square().mean()) for each in (inputs["model"], found)
+            float((rounded(torch_module.rebuild(each), 8)(x) - exact).square().mean())
+            for each in (inputs["model"], found)
         ]
     assert errors[1] < 0.8 * errors[0]
 
@@ -340,6 +345,7 @@ def sqnr_db(model: Artifact, inputs: Mapping[str, Artifact], folder: Path) -> fl
     return float(10 * np.log10((exact**2).sum() / ((found - exact) ** 2).sum()))
 
 
+@pytest.mark.skipif(vectors.adds_in_16_bits(), reason=vectors.WHY)
 def test_equalize_mends_a_channel_that_was_blown_up_a_hundredfold(tmp_path: Path) -> None:
     found, inputs = made("disaster", tmp_path / "net")
     plain, mended = sqnr_db(inputs["model"], inputs, tmp_path / "plain"), sqnr_db(found, inputs, tmp_path / "mended")

@@ -12,14 +12,15 @@ import pytest
 import report_inputs
 from rich.console import Console
 
-from edgecompress import estimate
-from edgecompress.model import Artifact, Choice, Context, Outcome, Request
-from edgecompress.race import FIRST, Entrant, Race
-from edgecompress.settings import Profile
-from edgecompress.stages import report as stage
-from edgecompress.stages.report import build, html, markdown, terminal
+from edgecompress.core.model import Artifact, Choice, Context, Outcome, Request
+from edgecompress.core.place import PACKAGE
+from edgecompress.core.settings import Profile, Variant
+from edgecompress.data import compiler_estimates
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.searches.race import FIRST, Race
+from edgecompress.reporting import html, markdown, report_json, terminal
 
-SCHEMA = json.loads((Path(stage.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
 PROFILE = Profile(
     "test", sessions=1, warmup_s=1, warmup_runs=1, window_s=1, window_runs=1, energy_windows=1, energy_window_s=1
 )
@@ -41,7 +42,7 @@ def estimated(total: int | None, left: int = 0, **changes: Any) -> dict[str, Any
 
 def in_order(found: dict[str, dict[str, Any] | None]) -> Choice:
     """The choice of a race in which nothing is measured, every variant having kept its promises."""
-    entrants = tuple(Entrant(n, "ethos_u", f"{n}/made", f"{n}/verify", estimated="Vela") for n in found)
+    entrants = tuple(Candidate(Variant(n), "ethos_u", f"{n}/made", f"{n}/verify", estimated="Vela") for n in found)
     race = Race(entrants, PROFILE, unmeasured="no device is at hand")
     outcomes = {f"{n}/verify": Outcome(f"{n}/verify", "ok") for n in found}
     for name, told in found.items():
@@ -93,7 +94,7 @@ def test_estimates_rank_nothing_where_one_is_missing_or_made_otherwise(other: di
 
 
 def test_who_estimated_is_named_with_all_settings() -> None:
-    made_by = estimate.made_by(estimated(1))
+    made_by = compiler_estimates.made_by(estimated(1))
     assert made_by == "Vela 5.2.0: ethos-u55-128, High, Shared_Sram, Performance"
 
 
@@ -114,7 +115,7 @@ def reported(folder: Path, found: dict[str, dict[str, Any]], shipped: str) -> di
     choice = {"variant": shipped, "reason": "", "unmeasured": "this machine is another", "table": table}
     target = {"name": "ethos-u55", "runtime": "ethos_u", "variant": variants}
     options = report_inputs.options(target=target, choice=choice, outcomes=[])
-    report = build.report(Request(inputs, folder, options, Context()))
+    report = report_json.report(Request(inputs, folder, options, Context()))
     jsonschema.Draft202012Validator(SCHEMA).validate(report)
     return report
 
@@ -140,7 +141,7 @@ def test_every_estimate_is_marked_estimated_and_names_who_made_it(report: dict[s
 
 
 def test_no_report_without_an_estimate_knows_of_cycles(tmp_path: Path) -> None:
-    plain = build.report(report_inputs.request(tmp_path, sessions=1, runs=50))
+    plain = report_json.report(report_inputs.request(tmp_path, sessions=1, runs=50))
     assert all("cycles" not in v["numbers"] and v["estimate"] is None for v in plain["variants"])
     assert "stimated" not in json.dumps(plain["deltas"][0])
 

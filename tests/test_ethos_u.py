@@ -13,15 +13,20 @@ import numpy as np
 import pytest
 
 import edgecompress
-from edgecompress import api, catalog, conformance, envs, job, plan, tensors, tflite_file
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import ethos_u, litert
-from edgecompress.techniques import litert_int8
+from edgecompress.commands import deploy, result, verify
+from edgecompress.core import catalog, environments
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.formats import tflite
+from edgecompress.pipeline import job, plan
+from edgecompress.plugins.runtimes import ethos_u, litert
+from edgecompress.plugins.techniques import litert_int8
+from edgecompress.testing import conformance
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(envs.missing(ethos_u)), reason=f"run: {envs.install_command(ethos_u)}"),
+    pytest.mark.skipif(bool(environments.missing(ethos_u)), reason=f"run: {environments.install_command(ethos_u)}"),
 ]
 torch = pytest.importorskip("torch")
 pytest.importorskip("ai_edge_quantizer")
@@ -139,7 +144,7 @@ def test_the_file_for_the_device_has_the_same_ends_and_one_operator_of_the_npu(c
     artifact = compiled()
     data = (artifact.path / ethos_u.FILE).read_bytes()
     assert b"ethos-u" in data
-    assert tflite_file.ends(data, "it") == (artifact.inputs, artifact.outputs)
+    assert tflite.inputs_and_outputs(data, "it") == (artifact.inputs, artifact.outputs)
     assert artifact.inputs[0].dtype == "int8"
     assert artifact.size_bytes == len(data)
     assert [f.name for f in artifact.files()] == [ethos_u.BEFORE, ethos_u.FILE]
@@ -159,7 +164,7 @@ def test_the_runtime_passes_the_conformance_suite(tmp_path: Path) -> None:
 
 
 def test_the_target_parses_and_is_for_the_device_of_its_name() -> None:
-    conformance.check_target(catalog.ROOT / "targets" / "ethos-u55.toml")
+    conformance.check_target(catalog.shipped("targets") / "ethos-u55.toml")
     target, device = catalog.target("ethos-u55").value, catalog.device("ethos-u55").value
     assert target.platforms == (device.platform,)
     assert "--target ethos-u55" in device.unreachable
@@ -224,17 +229,17 @@ compress = [{ use = "prune_channels", macs = 0.5, align = 16 }, { use = "int8", 
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[api.Result]:
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[result.Result]:
     """The demo: its blocks of 64 channels narrowed, untrained, for the estimates alone."""
     pytest.importorskip("torch_pruning")
     folder = tmp_path_factory.mktemp("deployed")
     (folder / "mcu.toml").write_text(TARGET)
     wanted = job.job(None, str(folder / "mcu.toml"), profile="quick")
     options = edgecompress.Options(store=folder / "store", out=folder / "dist")
-    yield api.run_all([(wanted, plan.deploy(wanted))], options)["mcu"]
+    yield deploy.run_all([(wanted, plan.deploy(wanted))], options)["mcu"]
 
 
-def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: api.Result) -> None:
+def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: result.Result) -> None:
     assert deployed.exit_code == 0, deployed.message
     assert deployed.out is not None
     assert json.loads((deployed.out / "deploy.json").read_text())["variant"] == "pruned"
@@ -248,13 +253,13 @@ def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: api.Result)
     assert told["choice"]["unmeasured"]
 
 
-def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: api.Result) -> None:
+def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: result.Result) -> None:
     lost = deployed.outcomes["float-ends/verify"]
     assert lost.status == "lost"
     assert "2 operators fell back (QUANTIZE:0, DEQUANTIZE:" in lost.reason
 
 
-def test_what_shipped_can_be_verified_again(deployed: api.Result) -> None:
+def test_what_shipped_can_be_verified_again(deployed: result.Result) -> None:
     assert deployed.out is not None
     options = edgecompress.Options(store=deployed.out.parent / "store", out=deployed.out.parent / "again")
-    assert api.verify(deployed.out, options=options).exit_code == 0
+    assert verify.verify(deployed.out, options=options).exit_code == 0

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import edgecompress
-from edgecompress import api, catalog, envs, job, plan, registry
-from edgecompress.model import Artifact
-from edgecompress.store import Store
+from edgecompress.commands import deploy
+from edgecompress.commands.result import Result
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.model import Artifact
+from edgecompress.pipeline import job, plan
+from edgecompress.pipeline.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -26,7 +29,7 @@ HEAVY = {
     "tensorflow": ("runtimes.tensorflow:", "techniques.tf_int8:"),
     "coremltools": ("runtimes.coreml:", "techniques.coreml_"),
     "executorch": ("runtimes.executorch:", "techniques.pt2e_"),
-    "litert_torch": ("runtimes.litert:", "techniques.pt2e_", "stages.block:"),
+    "litert_torch": ("runtimes.litert:", "techniques.pt2e_", "stages.channel_block:"),
     "openvino": ("runtimes.openvino:", "techniques.nncf_int8:"),
 }
 
@@ -37,18 +40,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> dict[str, api.Result]:
+def results(folder: Path) -> dict[str, Result]:
     return deployed(folder)
 
 
-def deployed(folder: Path) -> dict[str, api.Result]:
+def deployed(folder: Path) -> dict[str, Result]:
     jobs = [job.job(None, target, profile="quick", settings=BRIEF.get(target)) for target in TARGETS]
     options = edgecompress.Options(store=folder / "store", out=folder / "dist")
-    return api.run_all([(wanted, plan.deploy(wanted)) for wanted in jobs], options)
+    return deploy.run_all([(wanted, plan.deploy(wanted)) for wanted in jobs], options)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_demo_ships_to(target: str, results: dict[str, api.Result]) -> None:
+def test_the_demo_ships_to(target: str, results: dict[str, Result]) -> None:
     result = results[target]
     assert result.exit_code == 0, result.message
     assert result.out is not None
@@ -62,11 +65,11 @@ def test_the_demo_ships_to(target: str, results: dict[str, api.Result]) -> None:
 
 
 def test_no_target_is_left_out() -> None:
-    assert {*TARGETS, *EMULATED} == {p.stem for p in (catalog.ROOT / "targets").glob("*.toml")}
+    assert {*TARGETS, *EMULATED} == {p.stem for p in catalog.shipped("targets").glob("*.toml")}
 
 
 def test_what_targets_share_is_made_once_and_a_second_run_makes_nothing(
-    results: dict[str, api.Result], folder: Path
+    results: dict[str, Result], folder: Path
 ) -> None:
     for name in SHARED:
         ran = [t for t in TARGETS if name in results[t].outcomes and results[t].outcomes[name].why_run != "hit"]
@@ -84,7 +87,7 @@ def calls(store: Store) -> Iterator[tuple[str, set[str]]]:
         yield stage["parts"]["call"], loaded[stage["key"]]
 
 
-def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(results: dict[str, api.Result], folder: Path) -> None:
+def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(results: dict[str, Result], folder: Path) -> None:
     seen = list(calls(Store(folder / "store")))
     assert {"runtimes.coreml:export", "runtimes.executorch:export", "runtimes.litert:export"} <= {c for c, _ in seen}
     for call, loaded in seen:
@@ -95,17 +98,15 @@ def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(results: dict[s
 OPEN = """
 import json, sys
 from pathlib import Path
-from edgecompress import registry
-from edgecompress.model import Artifact
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact
 runtime = registry.load("runtimes", sys.argv[1])
 runtime.open(Artifact.read(Path(sys.argv[2])), 1).close()
 print(json.dumps(sorted({m.split(".")[0] for m in sys.modules})))
 """
 
 
-def test_a_session_loads_the_heavy_libraries_of_its_own_runtime_only(
-    results: dict[str, api.Result], folder: Path
-) -> None:
+def test_a_session_loads_the_heavy_libraries_of_its_own_runtime_only(results: dict[str, Result], folder: Path) -> None:
     """TensorFlow and torch too: a session on a device needs neither converter nor framework."""
     opened = {}
     for result in results.values():
@@ -123,7 +124,9 @@ def test_a_session_loads_the_heavy_libraries_of_its_own_runtime_only(
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_alone_needs_no_library_of_another(target: str) -> None:
     """What `make deploy TARGET=ios` installs holds no TensorFlow."""
-    needed = {envs.package(r) for m in plan.routes.plugins(catalog.target(target).value) for r in m.REQUIRES}
+    needed = {
+        environments.package(r) for m in plan.conversion.plugins(catalog.target(target).value) for r in m.REQUIRES
+    }
     assert "tensorflow-cpu" not in needed
     assert ("coremltools" in needed) is (target in ("ios", "macos"))
     assert ("executorch" in needed) is (target in ("x86", "arm64", "android"))

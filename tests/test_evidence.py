@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgecompress import config, conformance, registry
-from edgecompress.model import Artifact, Request
-from edgecompress.stages.report import evidence
-from edgecompress.stages.report.numbers import missing, number
+from edgecompress.core import config, registry
+from edgecompress.core.model import Artifact, Request
+from edgecompress.reporting import slowdown
+from edgecompress.reporting.formatting import missing, number
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.alone
 
@@ -20,7 +21,7 @@ Table = Mapping[str, Any]
 
 def variant(name: str, ms: float | None, ops: Table | None = None, reference: bool = False) -> dict[str, Any]:
     """A variant of report.json, as far as the evidence looks at it."""
-    latency = number("latency", ms, "ms") if ms is not None else missing("latency", "ms", "lost")
+    latency = number("latency", ms) if ms is not None else missing("latency", "lost")
     return {"name": name, "reference": reference, "numbers": {"latency": latency}, "ops": ops, "verify": None}
 
 
@@ -38,24 +39,24 @@ def test_only_what_is_slower_than_the_fastest_reference_is_explained() -> None:
     shown = [variant("slow", 4.0, ops), variant("near", 1.01, ops), variant("fast", 0.5, ops), variant("lost", None)]
     references = [variant("fp32", 1.0, ops, True), variant("slow-fp32", 3.0, ops, True)]
     took = "Conv takes 75 % of its time (CPU); Relu takes 25 % of its time (CPU)"
-    assert evidence.sentences([*shown, *references]) == {"slow": f"slow takes 4.0x the time of fp32: {took}."}
-    assert evidence.sentences(shown) == {}
+    assert slowdown.sentences([*shown, *references]) == {"slow": f"slow takes 4.0x the time of fp32: {took}."}
+    assert slowdown.sentences(shown) == {}
 
 
 def test_without_a_table_the_sentence_says_why_there_is_no_evidence() -> None:
     silent = {"ops": [], "total_ms": None, "why": "its runtime tells no times", "fallback": []}
-    said = [evidence.sentence(variant("v", 2.0, ops), 2.0, "fp32") for ops in (silent, None)]
+    said = [slowdown.sentence(variant("v", 2.0, ops), 2.0, "fp32") for ops in (silent, None)]
     assert said[0] == "v takes 2.0x the time of fp32: no evidence: its runtime tells no times."
     assert said[1] == "v takes 2.0x the time of fp32: no evidence: no per-operator pass was run."
 
 
 def test_operators_off_the_accelerator_are_counted_with_their_time_or_named() -> None:
     timed = {**table(conv=9.0, relu=1.0), "fallback": ["conv_0"]}
-    assert "1 of 2 operators left the accelerator, 90 % of its time" in evidence.sentence(
+    assert "1 of 2 operators left the accelerator, 90 % of its time" in slowdown.sentence(
         variant("v", 2, timed), 2, "r"
     )
     untimed = {"ops": [], "why": "no times", "fallback": ["conv_0", "relu_0"]}
-    assert "2 operators left the accelerator (conv_0, relu_0)" in evidence.sentence(variant("v", 2, untimed), 2, "r")
+    assert "2 operators left the accelerator (conv_0, relu_0)" in slowdown.sentence(variant("v", 2, untimed), 2, "r")
 
 
 # --------------------------------------------------------------------------- real tables
@@ -78,9 +79,9 @@ def made(folder: Path, call: tuple[str, str], model: Artifact, **options: Any) -
 def said(runtime: str, artifact: Artifact, folder: Path) -> str:
     """The sentence on an artifact that is taken to be slow: its table is real, no speed is judged."""
     session = registry.load("runtimes", runtime).open(artifact, 1, True)
-    ops = session.ops(conformance._item(conformance.samples(artifact, folder)), 30)
+    ops = session.ops(conformance.common.item(conformance.samples(artifact, folder)), 30)
     session.close()
-    return evidence.sentence(variant("it", 2.0, ops), 2.0, "fp32")
+    return slowdown.sentence(variant("it", 2.0, ops), 2.0, "fp32")
 
 
 @pytest.mark.slow

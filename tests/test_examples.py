@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import config, settings
-from edgecompress.stages import preprocess
+from edgecompress.core import config, settings
+from edgecompress.data import preprocess
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ("resnet20", "textgenrnn", "mobilenetv2", "fsdd")

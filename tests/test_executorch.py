@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import config, registry, settings, tensors
-from edgecompress.errors import StageFailed
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.runtimes import executorch
+from edgecompress.core import config, registry, settings
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import executorch
 from edgecompress.stages import data, golden, trace
 
 pytestmark = pytest.mark.slow
@@ -202,8 +203,8 @@ def test_a_program_for_another_machine_is_lowered_here_and_never_passes(
 LOADED = """
 import sys
 from pathlib import Path
-from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import executorch
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.runtimes import executorch
 model, out, backend = Artifact.read(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
 if backend:
     executorch.export(Request({"model": model}, out, executorch.Options(backend)))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress import catalog
-from edgecompress.fit import BAND, NEAREST, TRIALS, Fit, Trial, next_keep
-from edgecompress.model import Artifact, Choice, Goal, Outcome, Stage
+from edgecompress.core import catalog
+from edgecompress.core.model import Artifact, Choice, Goal, Outcome, Stage
+from edgecompress.pipeline.searches.strength import BAND, NEAREST, TRIALS, Fit, Trial, next_keep
 
 Device = Callable[[float], float | None]  # what a net measures that was asked to keep so much, as a part of dense
 DENSE_MS = 0.4
@@ -100,7 +100,7 @@ class Play:
     def facts(self, stage: Stage) -> dict[str, Any]:
         if stage.name.endswith("/cells"):
             return {"cells": CELLS}
-        if stage.call != "stages.turns:run":
+        if stage.call != "stages.interleaved:run":
             return {}
         shares = {label: self.share(label) for label in stage.options["order"]}
         return {"medians_ms": {n: [DENSE_MS * s, 2 * DENSE_MS * s] for n, s in shares.items()}, "status": "measured"}

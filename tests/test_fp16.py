@@ -13,12 +13,15 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from edgecompress import conformance, routes, tensors, torch_net
-from edgecompress.config import build
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.runtimes import onnx as ort
-from edgecompress.settings import Target
-from edgecompress.techniques import _half, onnx_fp16, torch_fp16
+from edgecompress.core.config import build
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.settings import Target
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.pipeline import conversion
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.techniques import _fp16_ranges, onnx_fp16, torch_fp16
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +106,7 @@ def test_what_overflows_stays_in_fp32_and_the_rest_does_not(tmp_path: Path) -> N
     assert "lost" not in half.facts
     assert half.facts["kept"] == ["up", "relu", "down"]
     assert half.facts["largest"]["tensor"] == "b"
-    assert half.facts["largest"]["value"] > 2 * _half.LARGEST / 4
+    assert half.facts["largest"]["value"] > 2 * _fp16_ranges.LARGEST / 4
     assert stored_type(half, "w1") == stored_type(half, "w2") == TensorProto.FLOAT16
 
 
@@ -307,7 +310,7 @@ def program_db(model: Artifact, half: Artifact) -> float:
     x = {
         "x": torch.from_numpy(np.random.default_rng(3).normal(size=(5, *model.inputs[0].shape[1:])).astype(np.float32))
     }
-    a, b = (torch_net.outputs(torch_net.rebuild(each), each, x)["y"] for each in (model, half))
+    a, b = (torch_module.outputs(torch_module.rebuild(each), each, x)["y"] for each in (model, half))
     assert b.dtype == torch.float32
     return float(10 * torch.log10((a**2).sum() / ((a - b) ** 2).sum()))
 
@@ -316,7 +319,7 @@ def test_what_overflows_in_a_program_stays_in_fp32(tmp_path: Path) -> None:
     model = program(tmp_path / "net", Huge(), (16,))
     half = halved_program(model, tmp_path)
     assert [name.split("_")[0] for name in half.facts["kept"]] == ["mul", "relu", "div"]
-    assert half.facts["largest"]["value"] > _half.LARGEST
+    assert half.facts["largest"]["value"] > _fp16_ranges.LARGEST
     assert "lost" not in half.facts
     assert program_db(model, half) >= 50
     state = torch.export.load(half.file(".pt2")).state_dict
@@ -348,5 +351,5 @@ def test_a_program_with_nothing_left_in_half_precision_is_lost(tmp_path: Path) -
 def test_fp16_means_the_technique_nearest_to_the_runtime(runtime: str, technique: str) -> None:
     table = {"description": "x", "runtime": runtime, "variant": [{"name": "v", "compress": [{"use": "fp16"}]}]}
     target = build(Target, table, "target")
-    calls = [call for call, _ in routes.steps(target, target.variant[0], "module", "target")]
+    calls = [call for call, _ in conversion.steps(target, target.variant[0], "module", "target")]
     assert f"techniques.{technique}:apply" in calls

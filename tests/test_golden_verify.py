@@ -18,12 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from edgecompress import registry, sketch, tensors
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.runtimes import null
-from edgecompress.settings import Limits
-from edgecompress.stages import excerpt, golden, outputs
+from edgecompress.core import registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.core.settings import Limits
+from edgecompress.data import output_error, tensors
+from edgecompress.device import trace_sketch
+from edgecompress.plugins.runtimes import null
+from edgecompress.stages import excerpt, golden
 
 verify = importlib.import_module("edgecompress.stages.verify")
 
@@ -125,7 +127,7 @@ PAIR = npst.arrays(np.float32, (150, 3), elements=st.floats(-100, 100, width=32)
 
 @given(PAIR, PAIR)
 def test_the_stream_agrees_with_the_formulas(a: np.ndarray, b: np.ndarray) -> None:
-    found = outputs.compare(a, b, "y").facts()
+    found = output_error.compare(a, b, "y").facts()
     x, y = a.astype(float), b.astype(float)
     noise, signal = ((x - y) ** 2).sum(), (x**2).sum()
     assert found["max_abs_error"] == pytest.approx(np.abs(x - y).max())
@@ -139,24 +141,24 @@ def test_the_stream_agrees_with_the_formulas(a: np.ndarray, b: np.ndarray) -> No
 @given(PAIR.filter(lambda a: bool(a.any())), st.floats(0.001, 0.5))
 def test_a_relative_error_has_its_decibels(a: np.ndarray, error: float) -> None:
     x = a.astype(float)
-    assert outputs.compare(x, x * (1 + error), "y").facts()["sqnr_db"] == pytest.approx(
+    assert output_error.compare(x, x * (1 + error), "y").facts()["sqnr_db"] == pytest.approx(
         -20 * math.log10(error), abs=1e-6
     )
 
 
 def test_what_has_no_number_has_a_reason() -> None:
     ones, zeros = np.ones((4, 2)), np.zeros((4, 2))
-    same = outputs.compare(ones, ones, "y").facts()
+    same = output_error.compare(ones, ones, "y").facts()
     assert (same["sqnr_db"], same["reason"], same["cosine"]) == (None, "identical", pytest.approx(1))
-    silent = outputs.compare(zeros, ones, "y").facts()
+    silent = output_error.compare(zeros, ones, "y").facts()
     assert (silent["sqnr_db"], silent["cosine"], silent["reason"]) == (None, None, "the source's output is zero")
-    bad = outputs.compare(ones, np.where(np.arange(4)[:, None] == 2, np.nan, ones), "y").facts()
+    bad = output_error.compare(ones, np.where(np.arange(4)[:, None] == 2, np.nan, ones), "y").facts()
     assert (bad["max_abs_error"], bad["reason"]) == (None, "1 of 4 items hold NaN or infinite values")
 
 
 def test_another_shape_is_no_match() -> None:
     with pytest.raises(StageFailed, match=r"output 'y' is \[4, 3\], the source's is \[4, 2\]"):
-        outputs.compare(np.ones((4, 2)), np.ones((4, 3)), "y")
+        output_error.compare(np.ones((4, 2)), np.ones((4, 3)), "y")
 
 
 # --------------------------------------------------------------------------- the verdict
@@ -270,8 +272,8 @@ def test_a_damaged_artifact_fails_and_does_not_pass(tmp_path: Path, parts: dict[
 # --------------------------------------------------------------------------- what left the accelerator
 
 ENGINE = """
-from edgecompress.runtimes.null import *
-from edgecompress.runtimes import null
+from edgecompress.plugins.runtimes.null import *
+from edgecompress.plugins.runtimes import null
 
 def open(artifact, threads, profile=False):
     return Session(null.parse(artifact.file(".null")))
@@ -395,10 +397,10 @@ VECTOR = npst.arrays(np.float64, st.integers(1, 300), elements=st.floats(-100, 1
 @given(VECTOR, st.integers(0, 9))
 def test_a_sketch_parts_what_differs_and_only_that(vector: np.ndarray, seed: int) -> None:
     def line(values: np.ndarray) -> Any:
-        return sketch.trace([[("op", "Op", values)]])
+        return trace_sketch.trace([[("op", "Op", values)]])
 
     noise = np.random.default_rng(seed).normal(size=vector.shape) * 0.5 * (np.sqrt(np.square(vector).mean()) or 1.0)
-    assert sketch.parted(line(vector), line(vector.copy()), 1e-9) is None
-    assert sketch.parted(line(vector), line(vector + noise), 0.01 if len(vector) > 4 else 0.0) is not None
-    assert sketch.parted(line(vector), line(np.append(vector, 1.0)), 0.01) is None  # of another size
-    assert sketch.parted(line(vector), line(np.full_like(vector, np.nan)), 0.01) is not None
+    assert trace_sketch.parted(line(vector), line(vector.copy()), 1e-9) is None
+    assert trace_sketch.parted(line(vector), line(vector + noise), 0.01 if len(vector) > 4 else 0.0) is not None
+    assert trace_sketch.parted(line(vector), line(np.append(vector, 1.0)), 0.01) is None  # of another size
+    assert trace_sketch.parted(line(vector), line(np.full_like(vector, np.nan)), 0.01) is not None

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from edgecompress import torch_net, zoo
-from edgecompress.techniques import _groups
-from edgecompress.techniques._channels import Group, narrowed, without
+from edgecompress.formats import torch_module
+from edgecompress.plugins.techniques._pruning import dependency_groups
+from edgecompress.plugins.techniques._pruning.channels import Group, narrowed, without
+from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -25,12 +26,12 @@ Run = Callable[[Any], list[torch.Tensor]]
 
 
 def runner(*inputs: torch.Tensor) -> Run:
-    return lambda net: list(torch_net.flatten(net(*inputs)).values())
+    return lambda net: list(torch_module.flatten(net(*inputs)).values())
 
 
 def found(net: nn.Module, run: Run) -> tuple[dict[str, Group], dict[str, str]]:
     torch.manual_seed(0)
-    answer = _groups.find(net.eval(), run)
+    answer = dependency_groups.find(net.eval(), run)
     return {group.name: group for group in answer.groups}, dict(answer.refused)
 
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgecompress import plan, registry
-from edgecompress.errors import ConfigError
-from edgecompress.guard import Budget, Guard, Recipe, Trial
-from edgecompress.job import job
-from edgecompress.model import Artifact, Choice, Outcome, Stage
-from edgecompress.settings import Limits
+from edgecompress.core import registry
+from edgecompress.core.errors import ConfigError
+from edgecompress.core.model import Artifact, Choice, Outcome, Stage
+from edgecompress.core.settings import Limits
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.job import job
+from edgecompress.pipeline.searches.accuracy_guard import Budget, Guard, Recipe, Trial
 
 ITEMS = 500
 LAYERS = ("first", "second", "third")
@@ -55,7 +56,7 @@ class Bench:
         label, _, what = stage.name.removeprefix(f"{guard.name}/").partition("/")
         if what in ("select", "test"):
             return self._verdict(stage.name, label)
-        if stage.call.startswith("stages.turns"):
+        if stage.call.startswith("stages.interleaved"):
             rounds = {name: [self.ms.get(name, 1.0)] * 3 for name in stage.options["order"]}
             return self._made(stage.name, {"medians_ms": rounds})
         if stage.call.startswith("stages.diagnose"):

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import edgecompress
-from edgecompress import findings
-from edgecompress.model import Artifact
+from edgecompress.commands import diagnose
+from edgecompress.core.model import Artifact
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +37,11 @@ ASKED: dict[str, Any] = {
 CHILD = """
 import json, sys
 from pathlib import Path
-from edgecompress import api
+import edgecompress
 
 asked, store, out = json.loads(sys.argv[1])
 tell = lambda event: print(event.kind, event.stage.name, flush=True)
-result = api.deploy(**asked, options=api.Options(store=Path(store), out=Path(out), listener=tell))
+result = edgecompress.deploy(**asked, options=edgecompress.Options(store=Path(store), out=Path(out), listener=tell))
 print("result", result.exit_code, flush=True)
 """
 
@@ -85,7 +85,7 @@ def test_a_second_run_finds_everything(mended: edgecompress.Result) -> None:
 def test_the_diagnosis_names_the_layer_and_what_to_do(mended: edgecompress.Result) -> None:
     assert mended.out
     options = edgecompress.Options(store=mended.out.parent / "store")
-    found = findings.diagnose(str(EXAMPLE), findings.Asked(variant="int8"), options=options, target="x86")
+    found = diagnose.diagnose(str(EXAMPLE), diagnose.Asked(variant="int8"), options=options, target="x86")
     assert (found.facts["first"], found.facts["advice"]) == (LAYER, "equalize")
 
 

@@ -14,16 +14,17 @@ import nulls
 import pytest
 import report_inputs
 
-from edgecompress import api, cli, history
-from edgecompress.errors import InputError
-from edgecompress.stages.report import build
+from edgecompress.cli import main
+from edgecompress.commands import result
+from edgecompress.core.errors import InputError
+from edgecompress.reporting import history, report_json
 
 Report = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    report: Report = build.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=50))
+    report: Report = report_json.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=50))
     return report
 
 
@@ -161,7 +162,7 @@ def test_a_locked_file_is_waited_for_and_then_left(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_a_warning(made: Report, tmp_path: Path) -> None:
     code = (
-        "import json, resource, signal, sys; from pathlib import Path; from edgecompress import history\n"
+        "import json, resource, signal, sys; from pathlib import Path; from edgecompress.reporting import history\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
         "print(history.add(Path(sys.argv[1]), json.load(sys.stdin), Path('.')))"
     )
@@ -178,7 +179,7 @@ def test_a_folder_that_cannot_be_written_and_a_report_that_is_none_are_warnings(
 
 def test_several_writers_at_once_lose_nothing(made: Report, tmp_path: Path) -> None:
     code = (
-        "import json, sys; from pathlib import Path; from edgecompress import history\n"
+        "import json, sys; from pathlib import Path; from edgecompress.reporting import history\n"
         "made = json.load(sys.stdin)\n"
         "for i in range(10):\n"
         "    said = history.add(Path(sys.argv[1]), {**made, 'date': f'{sys.argv[2]}-{i}'}, Path('.'))\n"
@@ -214,20 +215,20 @@ def test_deploy_and_profile_are_listed_and_a_damaged_file_costs_them_nothing(
     net = nulls.make(tmp_path / "net")
     quick = ["--profile", "quick", *(f"--set={key}={value}" for key, value in nulls.FAST.items())]
     words = [net["model"], "--data", net["data"], "--target", net["target"], "--out", "out", *quick]
-    assert cli.main(["deploy", *words]) == 0
-    assert cli.main(["profile", "out", *quick]) == 0
+    assert main.main(["deploy", *words]) == 0
+    assert main.main(["profile", "out", *quick]) == 0
     capsys.readouterr()
-    assert cli.main(["history", "--json"]) == 0
+    assert main.main(["history", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["command"], row["variant"]) for row in rows] == [("profile", "plain"), ("deploy", "plain")]
     assert {row["source"] for row in rows} == {net["model"]}
     for row in rows:
-        report = api.Result(0, "", report=Path(row["report"])).read_report()
+        report = result.Result(0, "", report=Path(row["report"])).read_report()
         (variant,) = report["variants"]
         assert variant["sessions"][0]["latencies_ms"] and report["environment"]["cores"]
     (tmp_path / ".edgecompress" / history.FILE).write_bytes(b"damaged" * 200)
-    assert cli.main(["deploy", *words]) == 0
+    assert main.main(["deploy", *words]) == 0
     told = capsys.readouterr().err
     assert told.count("edgecompress: warning: ") == 1 and "was damaged" in told
-    assert cli.main(["history"]) == 0
+    assert main.main(["history"]) == 0
     assert capsys.readouterr().out.count("\n") == 2

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress import catalog, registry
-from edgecompress.emulated import build
-from edgecompress.sensors import callgrind, instructions
+from edgecompress.core import catalog, registry
+from edgecompress.device.emulation import build
+from edgecompress.plugins.sensors import callgrind, instructions
 
 ROOT = Path(__file__).resolve().parent.parent
 CALL = 300  # Python calls one function in a few instructions more or less than another
@@ -43,7 +43,7 @@ WORDS = {
 CODE = """
 import ctypes, json, mmap, struct, sys
 from pathlib import Path
-from edgecompress.sensors import {sensor} as sensor
+from edgecompress.plugins.sensors import {sensor} as sensor
 asked = json.loads(sys.argv[1])
 memory = mmap.mmap(-1, 1 << 16, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 place, calls = ctypes.addressof(ctypes.c_char.from_buffer(memory)), []
@@ -111,7 +111,7 @@ def test_where_nothing_counts_the_sensor_says_so(sensor: object, monkeypatch: py
 
 
 def test_asking_callgrind_does_nothing_where_there_is_no_valgrind() -> None:
-    code = "from edgecompress.sensors import callgrind; print(callgrind.Counter('nowhere').dumps)"
+    code = "from edgecompress.plugins.sensors import callgrind; print(callgrind.Counter('nowhere').dumps)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 

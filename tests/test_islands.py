@@ -12,10 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from edgecompress import conformance, costs, registry, tensors, torch_net
-from edgecompress.mil import convert
-from edgecompress.model import Artifact, Request, TensorSpec
-from edgecompress.techniques import _macs, _mil_macs, coreml_fp16, onnx_fp16, torch_fp16
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats import op_counts, torch_module
+from edgecompress.formats.mil import convert
+from edgecompress.plugins.techniques import _mil_macs, coreml_fp16, onnx_fp16, torch_fp16
+from edgecompress.plugins.techniques._pruning import macs as counts
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
@@ -82,11 +86,11 @@ def in_torch(program: Artifact, folder: Path) -> Halved:
     half = torch_fp16.apply(Request({"model": program, "samples": samples}, made(folder), torch_fp16.Options()))
 
     def run(artifact: Artifact) -> Any:
-        net = torch_net.rebuild(artifact)
+        net = torch_module.rebuild(artifact)
         given = ({name: torch.from_numpy(array) for name, array in item.items()} for item in items)
-        return np.concatenate([torch_net.outputs(net, artifact, each)["scores"].detach().numpy() for each in given])
+        return np.concatenate([torch_module.outputs(net, artifact, each)["scores"].detach().numpy() for each in given])
 
-    blind = torch_net.rebuild(program).half()
+    blind = torch_module.rebuild(program).half()
     with torch.no_grad():
         plain = [blind(torch.from_numpy(item["image"]).half()).float().numpy() for item in items]
     return Halved(run(program), run(half), np.concatenate(plain), dict(half.facts))
@@ -112,7 +116,7 @@ def in_onnx(program: Artifact, folder: Path) -> Halved:
     plain = onnx_fp16.converted(full, ())
     session = runtime.open(half, 1)
     assert all(np.isfinite(session.run(item)["scores"]).all() for item in items)
-    assert costs.total(half)["macs"] == MACS
+    assert op_counts.total(half)["macs"] == MACS
     return Halved(run(full), run(shipped), run(plain), dict(half.facts))
 
 
@@ -155,14 +159,14 @@ def test_an_overflow_in_the_middle_becomes_an_island_of_fp32(road: Any, program:
 
 def test_macs_of_the_nodes_are_those_of_the_net(program: Artifact) -> None:
     net = torch.export.load(program.file(".pt2")).run_decompositions({}).module(check_guards=False)
-    macs = _macs.per_node(net, [torch.zeros(SHAPE)])
-    assert sum(macs.values()) == MACS == _macs.count(net, lambda net: net(torch.zeros(SHAPE)))
+    macs = counts.per_node(net, [torch.zeros(SHAPE)])
+    assert sum(macs.values()) == MACS == counts.count(net, lambda net: net(torch.zeros(SHAPE)))
     assert len(macs) == 9
 
 
 def test_recurrent_cells_count_in_each_step() -> None:
     net = torch.export.export(nn.LSTM(8, 16, batch_first=True), (torch.zeros(2, 5, 8),)).run_decompositions({})
-    macs = _macs.per_node(net.module(check_guards=False), [torch.zeros(2, 5, 8)])
+    macs = counts.per_node(net.module(check_guards=False), [torch.zeros(2, 5, 8)])
     assert sum(macs.values()) == 2 * 5 * 4 * 16 * (8 + 16)
 
 

@@ -23,17 +23,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgecompress import config, settings, tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Quantization
-from edgecompress.settings import Preprocess, Spectrogram
-from edgecompress.stages import preprocess
+from edgecompress.core import config, settings
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Quantization
+from edgecompress.core.settings import Preprocess, Spectrogram
+from edgecompress.data import preprocess, tensors
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).parent / "data" / "java"
-TEMPLATES = ROOT / "edgecompress" / "packages" / "templates"
+TEMPLATES = ROOT / "edgecompress" / "plugins" / "packagers" / "templates"
 JAVA, JS = TEMPLATES / "android" / "java" / "processing", TEMPLATES / "web" / "processing.js"
 ITEMS = 6  # of each model's test split
 REFUSED = "refused"

@@ -21,7 +21,7 @@ import nulls
 import psutil
 import pytest
 
-from edgecompress.store import Store
+from edgecompress.pipeline.store import Store
 
 MOMENTS = int(os.environ.get("EDGECOMPRESS_KILLS", "2"))
 STAGES = ["data", "source", "golden", "excerpt", "plain/verify", "race/round-1", "energy", "ops", "report"]
@@ -30,7 +30,7 @@ UNTIL = {s: s for s in STAGES[:5]}  # the others come from a search: they run to
 CHILD = """
 import json, os, signal, sys
 from pathlib import Path
-from edgecompress import api
+from edgecompress.commands import deploy, result
 
 asked, store, out, until, die = json.loads(sys.argv[1])
 if die:  # ends this process right before, or right after, the n-th rename of a result into the store
@@ -51,8 +51,8 @@ if die:  # ends this process right before, or right after, the n-th rename of a 
 def tell(event):
     print(event.kind, event.stage.name, event.why or "-", flush=True)
 
-result = api.deploy(**asked, options=api.Options(store=Path(store), out=Path(out), until=until, listener=tell))
-print("result", result.exit_code, flush=True)
+ended = deploy.deploy(**asked, options=result.Options(store=Path(store), out=Path(out), until=until, listener=tell))
+print("result", ended.exit_code, flush=True)
 """
 
 
@@ -129,7 +129,7 @@ def _kill(process: subprocess.Popen[str], victims: str) -> None:
     if victims != "parent":
         until = time.monotonic() + 10
         while not workers and process.poll() is None and time.monotonic() < until:
-            workers = [p for p in parent.children() if "edgecompress.worker" in " ".join(_command(p))]
+            workers = [p for p in parent.children() if "edgecompress.pipeline.worker" in " ".join(_command(p))]
     for victim in [*workers, *([parent] if victims != "worker" else [])]:
         with contextlib.suppress(psutil.Error):
             victim.send_signal(signal.SIGKILL)

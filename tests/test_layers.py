@@ -4,148 +4,131 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from edgecompress import registry
+from edgecompress.core import registry
+from edgecompress.core.place import PACKAGE
 
-STAGES = "stages"  # the folder of what every deploy runs; its modules have levels like any other
-PACKAGE = Path(registry.__file__).parent
-# From the ground up: a module imports from lower levels only, whether at its top or inside a function.
-LEVELS = (
-    "errors lifeline machine openvino_ir statistic storage",
-    "config emulated gate settings mil",
-    "model",
-    "registry sketch spectrogram tensors tflite_file",
-    "costs envs estimate",
-    "agent",
-    "bundle",
-    "dispatch",
-    "preprocess usercode",
-    "feeds metrics outputs risk shipped",
-    "torch_edits",
-    "torch_net",
-    "data trace",  # from here on: what workers run
-    "golden",
-    "agree excerpt measure report verify",
-    "analyze comparison diagnose look measured",
-    "elsewhere stored",
-    "catalog store race zoo",
-    "count fit",
-    "job turns worker",
-    "calibrate routes",
-    "blocks diagnosis judge",
-    "chain",
-    "block guard",
-    "plan",
-    "run doctor history scaffold",
-    "listing packaging",
-    "board",
-    "api probe",
-    "conformance",
-    "analysis compare findings reporting staircase",
-    "compare_page",
-    "console",
-    "actions",
-    "cli __main__ __init__",
+# From the ground up: a file imports from its own folder and from lower ones, at its top or inside a function.
+LAYERS = (
+    ("core",),
+    ("data",),
+    ("formats",),
+    ("device",),
+    ("reporting",),
+    ("packaging",),
+    ("plugins", "stages"),  # both are reached by name, and do not know each other
+    ("pipeline",),
+    ("commands",),
+    ("testing",),
+    ("cli",),
 )
-UPWARD = {("envs", "routes"), ("envs", "catalog")}  # `python -m edgecompress.envs`, which set-up calls
-PLUGINS_MAY = {
-    *("board", "costs", "emulated", "errors", "lifeline", "machine", "mil", "model"),
-    *("openvino_ir", "packaging", "statistic", "tensors", "tflite_file", "torch_edits", "torch_net", "usercode"),
-}
-FOLDERS = {
-    "edgecompress",
-    "edgecompress.stages",
-    *(f"edgecompress.{kind}" for kind in registry.KINDS),
-}  # what is imported from them is a module
+LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+TOP = {"__init__.py", "__main__.py", "py.typed", "demo"}  # the demo is a user's code that we ship
 CPU_LIMIT_S = 0.150
 HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"
 
 
-def level(module: str) -> int:
-    """The level of a module of the core."""
-    found = [i for i, names in enumerate(LEVELS) if module in names.split()]
-    assert found, f"edgecompress/{module}: give it a level in tests/test_layers.py"
-    return found[0]
-
-
 def sources() -> list[Path]:
-    """The core and the plug-ins; the demo's net and its training script are a user's code that we ship."""
-    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.relative_to(PACKAGE).parts[0] != "demo"]
+    """Every module but the demo's, and but the files that packages get."""
+    parts = {path: path.relative_to(PACKAGE).parts for path in sorted(PACKAGE.rglob("*.py"))}
+    return [path for path, names in parts.items() if names[0] != "demo" and "templates" not in names]
 
 
-def owner(path: Path) -> str:
-    """The first part below the package (a stage: below stages): a module's name, or the folder it is in."""
-    parts = [p for p in path.relative_to(PACKAGE).parts if p != STAGES]
-    return parts[0].removesuffix(".py")
+def module(path: Path) -> str:
+    """The dotted name of a file."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path, everywhere: bool) -> Iterator[str]:
-    """Dotted names a file imports: at its top (types-only imports left out), or everywhere."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree) if everywhere else _top(tree.body):
+MODULES = {module(path): path for path in sources()}
+
+
+def imports(path: Path, everywhere: bool = True) -> Iterator[str]:
+    """The modules and names that a file imports: everywhere, or at its top; not those that only a type checker sees."""
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8")), everywhere):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            folder = node.module in FOLDERS
-            yield from (f"{node.module}.{a.name}" for a in node.names) if folder else (node.module,)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in names)
 
 
-def _top(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    for node in body:
-        yield node
-        if isinstance(node, ast.Try):
-            yield from _top(node.body)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
-            yield from _top(node.body)
+def _statements(node: ast.AST, everywhere: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        if everywhere or isinstance(child, (ast.If, ast.Try)):
+            yield from _statements(child, everywhere)
 
 
-def own_imports(path: Path) -> set[str]:
-    """What a file imports of edgecompress, by the first part below the package."""
-    names = [n.split(".") for n in imports(path, everywhere=True)]
-    inner = [n[1:] for n in names if n[0] == "edgecompress" and len(n) > 1]
-    found = {n[1] if n[0] == STAGES and len(n) > 1 else n[0] for n in inner}
-    return {n for n in found if not n.startswith("__")}
+def folder(name: str) -> str:
+    """The folder of a module of ours; empty for the package itself."""
+    return name.split(".")[1] if "." in name else ""
 
 
-CORE = [p for p in sources() if owner(p) not in registry.KINDS]
-PLUGINS = [p for p in sources() if owner(p) in registry.KINDS]
+def kind(name: str) -> str:
+    """The kind of plug-in that a module is, or helps."""
+    return name.split(".")[2] if folder(name) == "plugins" and name.count(".") > 1 else ""
 
 
-@pytest.mark.parametrize("path", CORE, ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_the_core_imports_downwards_only(path: Path) -> None:
-    me = owner(path)
-    above = {n for n in own_imports(path) - {me} if n not in registry.KINDS and level(n) >= level(me)}
-    assert {(me, n) for n in above} <= UPWARD
+def test_the_package_has_the_layers_and_a_front_door() -> None:
+    held = {path.name for path in PACKAGE.iterdir()} - {"__pycache__", "targets", "devices", "profiles"}
+    assert held == TOP | set(LEVEL)
 
 
-@pytest.mark.parametrize("path", CORE, ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_the_core_names_no_plugin(path: Path) -> None:
-    assert own_imports(path).isdisjoint(registry.KINDS), "plug-ins are reached by name, through the registry"
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_file_imports_from_its_own_folder_and_from_lower_ones(name: str) -> None:
+    own = {n for n in imports(MODULES[name]) if n.split(".")[0] == PACKAGE.name}
+    if folder(name) in LEVEL:
+        above = {n for n in own if folder(n) != folder(name) and LEVEL.get(folder(n), 99) >= LEVEL[folder(name)]}
+        assert not above
+    others = {n for n in own if kind(n) and kind(n) != kind(name)}
+    assert not others, "plug-ins are reached by name, through the registry"
 
 
-@pytest.mark.parametrize("path", PLUGINS, ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_a_plugin_imports_nouns_and_errors_and_the_helper_of_its_folder(path: Path) -> None:
-    names = {n for n in imports(path, everywhere=True) if n.startswith("edgecompress.")}
-    strangers = {n for n in names if n.replace(f".{STAGES}.", ".").split(".")[1] not in PLUGINS_MAY}
-    helpers = {n for n in strangers if n.startswith(f"edgecompress.{owner(path)}._")}
-    assert strangers == helpers
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {name: {n for n in imports(path) if n in MODULES} for name, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_the_top_of_a_file_imports_the_standard_library_only(path: Path) -> None:
-    roots = {n.split(".")[0] for n in imports(path, everywhere=False)}
-    assert roots <= {"edgecompress", "__future__", *sys.stdlib_module_names}
+@pytest.mark.parametrize("name", sorted(n for n in MODULES if kind(n)))
+def test_a_plugin_imports_no_other_plugin(name: str) -> None:
+    own = [n for n in imports(MODULES[name]) if kind(n)]
+    plugins = [n for n in own if not any(part.startswith("_") for part in n.split(".")[3:]) and n.count(".") > 2]
+    assert plugins == [], "what two plug-ins share is a helper whose name begins with _"
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_the_top_of_a_file_imports_the_standard_library_only(name: str) -> None:
+    roots = {n.split(".")[0] for n in imports(MODULES[name], everywhere=False)}
+    assert roots <= {PACKAGE.name, "__future__", *sys.stdlib_module_names}
+
+
+CALL = re.compile(r'"((?:stages|runtimes|techniques)\.[a-z_.0-9]+:[a-z_]+)"')  # "stages.verify:run"
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_what_a_file_calls_by_name_is_there(name: str) -> None:
+    for call in CALL.findall(MODULES[name].read_text(encoding="utf-8")):
+        found, function = registry.call(call)
+        assert callable(getattr(found, function, None)), call
 
 
 def test_every_plugin_can_be_listed_and_imported_without_its_library() -> None:
     code = (
-        "import sys\nfrom edgecompress import registry\n"
+        "import sys\nfrom edgecompress.core import registry\n"
         "for kind in registry.KINDS:\n    dict(registry.every(kind))\n"
         f"print([m for m in {HEAVY.split()} if m in sys.modules])"
     )
@@ -155,7 +138,7 @@ def test_every_plugin_can_be_listed_and_imported_without_its_library() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["deploy", "--help"], ["targets", "--json"]])
 def test_a_cold_command_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
-        f"import sys\nsys.argv = ['edgecompress', *{arguments!r}]\nfrom edgecompress.cli import main\n"
+        f"import sys\nsys.argv = ['edgecompress', *{arguments!r}]\nfrom edgecompress.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         f"print([m for m in {HEAVY.split()} if m in sys.modules])"
     )
@@ -164,6 +147,12 @@ def test_a_cold_command_imports_nothing_heavy(arguments: list[str]) -> None:
 
 def test_help_starts_within_its_budget_of_cpu() -> None:
     assert min(_cpu_s([*_command(), "--help"]) for _ in range(7)) < CPU_LIMIT_S
+
+
+def test_the_package_runs_as_a_module_of_python() -> None:
+    command = [sys.executable, "-m", "edgecompress", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("edgecompress ")
 
 
 def _python(code: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,19 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import config, conformance, dispatch, envs, registry, settings, tensors, tflite_file
-from edgecompress.errors import CheckFailed, InputError
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.runtimes import _tflite, litert, tflite
+from edgecompress.core import config, environments, registry, settings
+from edgecompress.core.errors import CheckFailed, InputError
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest
+from edgecompress.formats import tflite as tflite_file
+from edgecompress.plugins.runtimes import _tflite, litert, tflite
+from edgecompress.plugins.transports import host
 from edgecompress.stages import data, trace
-from edgecompress.transports import host
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
 pytest.importorskip("ai_edge_quantizer")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-elder = pytest.mark.skipif(bool(envs.missing(tflite)), reason=f"run: {envs.install_command(tflite)}")
+elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run: {environments.install_command(tflite)}")
 
 
 class Reader(torch.nn.Module):
@@ -190,7 +196,7 @@ def test_damaged_bytes_are_refused_in_one_line_or_harmless(small: tuple[Artifact
             torn[seeded.integers(len(torn))] = seeded.integers(256)
         try:
             tflite_file.check(bytes(torn), "torn.tflite")
-            tflite_file.ends(bytes(torn), "torn.tflite")
+            tflite_file.inputs_and_outputs(bytes(torn), "torn.tflite")
         except InputError as error:
             refused += 1
             assert str(error).startswith("torn.tflite: ") and "\n" not in str(error)
@@ -339,9 +345,9 @@ def test_dynamic_int8_of_a_net_without_weights_is_lost(tmp_path: Path) -> None:
 
 def asked(runtime: str, model: Artifact, samples: Artifact, out: Path) -> Mapping[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
-    plugin = {"name": runtime, "module": f"edgecompress.runtimes.{runtime}"}
+    plugin = {"name": runtime, "module": f"edgecompress.plugins.runtimes.{runtime}"}
     request = {"mode": "outputs", "runtime": plugin, "artifact": str(model.path), "samples": str(samples.path)}
-    return dispatch.ask(host.connect({}), {**request, "threads": 1, "batch": 1}, out, 120)
+    return agent_client.ask(host.connect({}), AgentRequest.from_json(json.dumps(request)), out, 120)
 
 
 @elder

@@ -18,15 +18,19 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgecompress import tensors, torch_net, zoo
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Dim, Goal, Request, TensorSpec
+from edgecompress.core.settings import SPLITS
+from edgecompress.data import tensors
 from edgecompress.demo import net as demo
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Dim, Goal, Request, TensorSpec
-from edgecompress.settings import SPLITS
+from edgecompress.formats import torch_module
+from edgecompress.plugins.techniques import low_rank
+from edgecompress.plugins.techniques._low_rank import factors, layers
+from edgecompress.plugins.techniques._low_rank import rank as _rank
+from edgecompress.plugins.techniques._low_rank.layers import Dense, Layer
+from edgecompress.plugins.techniques._low_rank.rank import Ranks, Shape
 from edgecompress.stages import trace
-from edgecompress.techniques import _factorizable, _factors, _rank, low_rank
-from edgecompress.techniques._factorizable import Dense, Layer
-from edgecompress.techniques._rank import Ranks, Shape
+from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
@@ -103,9 +107,9 @@ def test_a_linear_of_full_rank_computes_the_same_on_rows_of_any_number(bias: boo
 @pytest.mark.parametrize("method", ["svd", "tucker", "tt", "cp"])
 def test_the_error_falls_as_the_rank_grows_and_is_what_is_computed(method: _rank.Method) -> None:
     layer = layer_of(convolution(CONVOLUTIONS["strided"]), method)
-    weight, full = _factors.kernel(layer.module), _rank.full(layer.shape, method)
+    weight, full = factors.kernel(layer.module), _rank.full(layer.shape, method)
     ranks = [tuple(max(1, r * part // 5) for r in full) for part in range(6)]
-    errors = [_factors.error(weight, _factors.factorized(weight, method, each)) for each in ranks]
+    errors = [factors.error(weight, factors.factorized(weight, method, each)) for each in ranks]
     assert all(b < a or a < 0.05 for a, b in itertools.pairwise(errors))
     assert errors[0] < 1
     assert errors[-1] < (0.05 if method == "cp" else 1e-9)
@@ -120,7 +124,7 @@ def test_any_ranks_are_clipped_to_those_that_the_decomposition_has(
     full = _rank.full(layer.shape, method)
     wanted = tuple(min(r, limit) for r, limit in zip(ranks, full, strict=False))
     found = _rank.clipped(layer.shape, method, wanted)
-    weights = _factors.factorized(_factors.kernel(layer.module), method, found)
+    weights = factors.factorized(factors.kernel(layer.module), method, found)
     pieces = _rank.chain(layer.shape, method, found)
     assert [w.shape for w in weights] == [(p.outputs, p.inputs, *p.kernel(layer.shape)) for p in pieces]
     assert found == wanted or method != "svd"
@@ -129,10 +133,10 @@ def test_any_ranks_are_clipped_to_those_that_the_decomposition_has(
 
 @pytest.mark.parametrize("method", ["svd", "tucker", "tt"])
 def test_the_error_stays_below_the_bound_by_which_ranks_are_weighed(method: _rank.Method) -> None:
-    weight = _factors.kernel(convolution(CONVOLUTIONS["plain"]))
+    weight = factors.kernel(convolution(CONVOLUTIONS["plain"]))
     ranks = {"svd": (4,), "tucker": (4, 5), "tt": (4, 9, 5)}[method]
-    left_out = sum(s * s for each, r in zip(_factors.spectra(weight, method), ranks, strict=True) for s in each[r:])
-    error = _factors.error(weight, _factors.factorized(weight, method, ranks)) ** 2 * float((weight**2).sum())
+    left_out = sum(s * s for each, r in zip(factors.spectra(weight, method), ranks, strict=True) for s in each[r:])
+    error = factors.error(weight, factors.factorized(weight, method, ranks)) ** 2 * float((weight**2).sum())
     assert left_out / len(ranks) * 0.999 <= error <= left_out * 1.001
 
 
@@ -146,27 +150,27 @@ def test_planted_ranks_are_found_by_energy_and_by_evbmf(method: _rank.Method) ->
     module = nn.Conv2d(48, 48, 3)
     module.weight.data.copy_(torch.from_numpy(noisy))
     layer = layer_of(module, method)
-    found = {_factorizable.by_evbmf(layer, 1), _factorizable.by_energy(layer, 0.98, 1, 0)}
+    found = {layers.by_evbmf(layer, 1), layers.by_energy(layer, 0.98, 1, 0)}
     assert {(ranks[0], ranks[-1]) for ranks in found} == {(3, 4)}
-    assert _factorizable.by_evbmf(layer, 8)[0] == 8
+    assert layers.by_evbmf(layer, 8)[0] == 8
 
 
 def test_a_layer_of_noise_stays_and_so_does_one_that_would_cost_more() -> None:
     noise = layer_of(nn.Conv2d(32, 32, 3), "tucker")
     with pytest.raises(Dense, match="noise"):
-        _factorizable.by_evbmf(noise, 1)
+        layers.by_evbmf(noise, 1)
     with pytest.raises(Dense, match="MACs instead of"):
-        _factorizable.by_energy(noise, 0.999, 1, 0)
+        layers.by_energy(noise, 0.999, 1, 0)
     with pytest.raises(Dense, match="no rank in steps of 16"):
-        _factorizable.by_ratio(noise, 0.05, 16)
+        layers.by_ratio(noise, 0.05, 16)
 
 
 def test_cp_keeps_the_energy_asked_for_with_the_least_rank_that_does() -> None:
     options = {"kernel_size": 3}
     layer = layer_of(convolution(options, planted(options, 4)), "cp")
-    (rank,) = _factorizable.by_energy(layer, 0.97, 1, 0)
-    weight = _factors.kernel(layer.module)
-    kept = [1 - _factors.error(weight, _factors.factorized(weight, "cp", (r,))) ** 2 for r in (rank - 1, rank)]
+    (rank,) = layers.by_energy(layer, 0.97, 1, 0)
+    weight = factors.kernel(layer.module)
+    kept = [1 - factors.error(weight, factors.factorized(weight, "cp", (r,))) ** 2 for r in (rank - 1, rank)]
     assert kept[0] < 0.97 <= kept[1]
 
 
@@ -245,8 +249,8 @@ def called(stage: Callable[[Request], Artifact], inputs: Mapping[str, Artifact],
 
 
 def answers(artifact: Artifact, samples: Artifact) -> dict[str, torch.Tensor]:
-    items = torch_net.example(artifact, samples, 1)
-    return torch_net.outputs(torch_net.rebuild(artifact), artifact, items)
+    items = torch_module.example(artifact, samples, 1)
+    return torch_module.outputs(torch_module.rebuild(artifact), artifact, items)
 
 
 def digits() -> dict[str, Any]:
@@ -267,10 +271,10 @@ def test_the_demo_net_costs_what_is_told_and_exports(
     demo_net: Mapping[str, Artifact], tmp_path: Path, options: Mapping[str, Any]
 ) -> None:
     made = called(low_rank.apply, demo_net, tmp_path / "made", **options)
-    net, facts = torch_net.rebuild(made), made.facts
+    net, facts = torch_module.rebuild(made), made.facts
     assert facts["parameters"]["after"] == sum(p.numel() for p in net.parameters()) < facts["parameters"]["before"]
     with FlopCounterMode(display=False) as counter:
-        torch_net.outputs(net, made, torch_net.example(made, demo_net["samples"], 1))
+        torch_module.outputs(net, made, torch_module.example(made, demo_net["samples"], 1))
     assert facts["macs"]["after"] == counter.get_total_flops() // 2 < facts["macs"]["before"]
     for layer in facts["layers"]:
         assert layer["macs"][1] <= options.get("ratio", 1) * layer["macs"][0]
@@ -296,16 +300,17 @@ def test_saved_and_rebuilt_in_a_fresh_process_it_computes_the_same(
     made = called(low_rank.apply, demo_net, tmp_path / "made", evbmf=True)
     expected = answers(made, demo_net["samples"])["output"]
     code = (
-        "import sys, json, pathlib\nfrom edgecompress import torch_net\nfrom edgecompress.model import Artifact\n"
+        "import sys, json, pathlib\nfrom edgecompress.formats import torch_module\n"
+        "from edgecompress.core.model import Artifact\n"
         "made, samples = (Artifact.read(pathlib.Path(p)) for p in sys.argv[1:])\n"
-        "net = torch_net.rebuild(made)\n"
-        "print(json.dumps(torch_net.outputs(net, made, torch_net.example(made, samples, 1))['output'].tolist()))"
+        "net = torch_module.rebuild(made)\n"
+        "print(json.dumps(torch_module.outputs(net, made, torch_module.example(made, samples, 1))['output'].tolist()))"
     )
     argv = [sys.executable, "-c", code, str(made.path), str(demo_net["samples"].path)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), expected, rtol=1e-6, atol=1e-6)
     again = called(low_rank.apply, {**demo_net, "model": made}, tmp_path / "again", ratio=0.5)  # on what it made itself
-    assert torch_net.edits(again)[: len(torch_net.edits(made))] == torch_net.edits(made)
+    assert torch_module.edits(again)[: len(torch_module.edits(made))] == torch_module.edits(made)
 
 
 def test_what_cannot_be_factorized_is_left_alone_and_told(tmp_path: Path) -> None:
@@ -343,13 +348,13 @@ def test_a_net_with_nothing_to_factorize_is_lost(tmp_path: Path) -> None:
     inputs = source(f"{__name__}:mixed", tmp_path)
     made = called(low_rank.apply, inputs, tmp_path / "made", energy=1.0)
     assert made.facts["lost"].startswith("nothing to factorize: grouped: a convolution in 4 groups")
-    assert torch_net.edits(made) == []
+    assert torch_module.edits(made) == []
     assert called(low_rank.cells, inputs, tmp_path / "cells", layers=("grouped",), speedup=2.0).facts["lost"]
 
 
 @pytest.mark.parametrize("name", [*zoo.NETS])
 def test_every_net_of_the_zoo_is_factorized_or_says_why_not(name: str, tmp_path: Path) -> None:
-    inputs = source(f"edgecompress.zoo:{name}", tmp_path, zoo.draw(zoo.NETS[name], 4, 0))
+    inputs = source(f"edgecompress.testing.zoo:{name}", tmp_path, zoo.draw(zoo.NETS[name], 4, 0))
     made = called(low_rank.apply, inputs, tmp_path / "made", ratio=0.7)
     assert made.facts["layers"]
     (tmp_path / "program").mkdir()
@@ -393,26 +398,26 @@ def test_of_equal_layers_those_go_that_move_the_outputs_least(demo_net: Mapping[
         kept = sum(group["kept"] / 100 for group in made.facts["groups"])
         assert keep - 0.05 < 1 - 0.1 * (6 - kept) <= keep + 1e-9
     assert len(chosen[0]) == 1 < len(chosen[1]) < len(chosen[2])
-    items = torch_net.example(demo_net["model"], demo_net["samples"], 150)
+    items = torch_module.example(demo_net["model"], demo_net["samples"], 150)
     moved = {}
     for name in chosen[2]:
         alone = called(low_rank.apply, demo_net, tmp_path / name, layers=(name,), ratio=0.5)
-        nets = (torch_net.outputs(torch_net.rebuild(a), a, items) for a in (demo_net["model"], alone))
+        nets = (torch_module.outputs(torch_module.rebuild(a), a, items) for a in (demo_net["model"], alone))
         moved[name] = low_rank._distance(*([each] for each in nets))
     assert min(moved, key=lambda name: moved[name]) == chosen[0][0]
 
 
 def answers_of(artifact: Artifact, inputs: Mapping[str, Artifact]) -> torch.Tensor:
     """The digits told of 150 images."""
-    items = torch_net.example(artifact, inputs["samples"], 150)
-    return torch_net.outputs(torch_net.rebuild(artifact), artifact, items)["output"].argmax(1)
+    items = torch_module.example(artifact, inputs["samples"], 150)
+    return torch_module.outputs(torch_module.rebuild(artifact), artifact, items)["output"].argmax(1)
 
 
 def test_trying_out_leaves_the_weights_as_they_were(demo_net: Mapping[str, Artifact], tmp_path: Path) -> None:
-    net = torch_net.rebuild(demo_net["model"])
+    net = torch_module.rebuild(demo_net["model"])
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     request = Request(demo_net, tmp_path, low_rank.Options())
-    first, *_ = _factorizable.scan(net, request, ("blocks.*",), "tucker").layers
+    first, *_ = layers.scan(net, request, ("blocks.*",), "tucker").layers
     with low_rank._approximated(first, (8, 8), 0):
         assert not torch.equal(net.blocks[0].conv1.weight, before["blocks.0.conv1.weight"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())

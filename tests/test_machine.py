@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from edgecompress import machine
+from edgecompress.device import machine
 
 PI = """==edgecompress== system
 Linux
@@ -42,14 +42,14 @@ ondemand
 
 def test_the_script_tells_what_the_files_tell() -> None:
     said = subprocess.run(["sh", "-c", machine.SCRIPT], capture_output=True, text=True, check=True).stdout
-    there, here = (machine.facts(texts) for texts in (machine.told(said), machine.here()))
+    there, here = (machine.facts(texts) for texts in (machine.parsed(said), machine.here()))
     now = {"now"}
     assert {k: v for k, v in there.items() if k not in now} == {k: v for k, v in here.items() if k not in now}
     assert there["now"].keys() == here["now"].keys()
 
 
 def test_a_board_is_named_by_its_core_and_its_device_tree() -> None:
-    facts = machine.facts(machine.told(PI))
+    facts = machine.facts(machine.parsed(PI))
     assert (facts["platform"], facts["cores"], facts["cpu"]) == ("linux-aarch64", 4, "Cortex-A76")
     assert facts["board"] == "Raspberry Pi 5 Model B Rev 1.0"
     assert facts["features"] == ["asimd", "asimdhp", "asimddp"]
@@ -58,7 +58,7 @@ def test_a_board_is_named_by_its_core_and_its_device_tree() -> None:
 
 
 def test_a_machine_that_tells_nothing_has_no_facts(tmp_path: Path) -> None:
-    facts = machine.facts(machine.told(""))
+    facts = machine.facts(machine.parsed(""))
     assert facts["cpu"] is None and facts["cores"] is None and facts["features"] == []
     assert facts["now"] == {
         "loadavg": None,

@@ -14,10 +14,11 @@ from typing import Any
 import bench_inputs
 import pytest
 
-from edgecompress import registry, statistic
-from edgecompress.errors import StageFailed
-from edgecompress.model import Artifact, Measured
-from edgecompress.stages import measure
+from edgecompress.core import registry, session_stats, stats
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Artifact, Measured
+from edgecompress.device import agent_client
+from edgecompress.stages import energy, latency, operators
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_a_round_measures_each_variant_in_the_order_given(tmp_path):
     said = []
     asked = bench_inputs.request(tmp_path, variants, order=["b", "a"])
     asked = dataclasses.replace(asked, progress=lambda fraction, what: said.append((fraction, what)))
-    result = measure.round(asked)
+    result = latency.round(asked)
     assert said == [(0.0, "measuring b"), (0.5, "measuring a")]
     a, b = (result.facts["variants"][v] for v in "ab")
     assert 1.0 <= a["median_ms"] < b["median_ms"] and b["median_ms"] >= 3.0
@@ -62,7 +63,7 @@ def test_a_round_measures_each_variant_in_the_order_given(tmp_path):
 
 def test_a_round_keeps_the_raw_latencies_that_its_numbers_come_from(tmp_path):
     asked = bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a")})
-    told = measure.round(asked).facts["variants"]["a"]
+    told = latency.round(asked).facts["variants"]["a"]
     raw = json.loads((asked.out / "a.json").read_text())
     assert len(raw["latencies_ms"]) == told["n"] and raw["every"] == 1
     assert statistics.median(raw["latencies_ms"]) == told["median_ms"]
@@ -70,36 +71,36 @@ def test_a_round_keeps_the_raw_latencies_that_its_numbers_come_from(tmp_path):
 
 
 def test_of_very_many_latencies_every_kth_is_kept_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "KEPT", 100)
-    measure._keep(tmp_path / "a.json", list(range(250)), {})
+    monkeypatch.setattr(latency, "KEPT", 100)
+    latency._keep(tmp_path / "a.json", list(range(250)), {})
     raw = json.loads((tmp_path / "a.json").read_text())
     assert raw["every"] == 3 and raw["latencies_ms"][:3] == [0, 3, 6]
 
 
 def test_percentiles_only_where_the_runs_hold_them():
-    few, many = measure.in_numbers([1.0] * 58), measure.in_numbers([1.0] * 299)
+    few, many = session_stats.in_numbers([1.0] * 58), session_stats.in_numbers([1.0] * 299)
     assert (few["p90_ms"], few["p95_ms"], few["p99_ms"]) == (1.0, None, None)
     assert many["p99_ms"] == 1.0
 
 
 def test_what_disturbed_a_session_is_flagged():
     quiet = {"warm": True, "outliers": 0, "preempted": 1, "n": 100, "warmup_s": 3.0, "drift": None, "window_s": 10.0}
-    assert measure._flags(quiet) == []
+    assert latency._flags(quiet, quiet) == []
     loud = {**quiet, "warm": False, "outliers": 4, "preempted": 2}
-    assert measure._flags(loud) == ["not warm after 3 s", "outliers: 4 of 100", "preempted: 2 in 100 runs"]
+    assert latency._flags(loud, loud) == ["not warm after 3 s", "outliers: 4 of 100", "preempted: 2 in 100 runs"]
     crowded = {**quiet, "drift": -0.074, "stolen_s": 0.4, "others_s": 9.0}
-    assert measure._flags(crowded) == [
+    assert latency._flags(crowded, crowded) == [
         "drifting: −7% over the window",
         "stolen: the hypervisor took 0.4 s of processor in 10 s",
         "not alone: others kept 0.9 processors busy",
     ]
-    assert measure._flags({**quiet, "stolen_s": 0.1, "others_s": 2.0}) == []
+    assert latency._flags({**quiet, "stolen_s": 0.1, "others_s": 2.0}, quiet) == []
 
 
 def test_an_agent_that_dies_costs_its_variant_only(tmp_path, dying):
     variants = {"good": bench_inputs.net(tmp_path / "good"), "bad": bench_inputs.net(tmp_path / "bad")}
     asked = bench_inputs.request(tmp_path, variants, runtimes={"good": "null", "bad": dying})
-    found = measure.round(asked).facts["variants"]
+    found = latency.round(asked).facts["variants"]
     assert found["bad"].keys() == {"crashed"} and "the agent was ended by SIGABRT" in found["bad"]["crashed"]
     assert found["good"]["median_ms"] > 0
 
@@ -107,12 +108,12 @@ def test_an_agent_that_dies_costs_its_variant_only(tmp_path, dying):
 def test_a_round_in_which_all_die_fails(tmp_path, dying):
     asked = bench_inputs.request(tmp_path, {"bad": bench_inputs.net(tmp_path / "bad")}, runtimes={"bad": dying})
     with pytest.raises(StageFailed, match="bad crashed: the agent was ended by SIGABRT"):
-        measure.round(asked)
+        latency.round(asked)
 
 
 def test_a_round_carries_its_environment(tmp_path):
     asked = bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a")})
-    told = measure.round(asked).facts["environment"]
+    told = latency.round(asked).facts["environment"]
     assert told["threads"] == 1 and told["runtimes"]["a"]["runtime"] == "null"
     assert {"cpu", "kernel", "os", "governor", "virtual", "now"} <= told.keys()
     assert told["now"]["before"]["loadavg"] and told["now"]["after"]["loadavg"]
@@ -124,7 +125,7 @@ def test_a_round_carries_its_environment(tmp_path):
 def test_operators_add_up_and_a_crash_is_a_reason(tmp_path, dying):
     variants = {"good": bench_inputs.net(tmp_path / "good", spin_ms=1.0), "bad": bench_inputs.net(tmp_path / "bad")}
     asked = bench_inputs.request(tmp_path, variants, runtimes={"good": "null", "bad": dying})
-    found = measure.ops(asked).facts["variants"]
+    found = operators.ops(asked).facts["variants"]
     assert found["good"]["total_ms"] == pytest.approx(sum(op["ms"] for op in found["good"]["ops"]))
     assert found["good"]["total_ms"] >= 1.0
     assert found["bad"]["total_ms"] is None and "SIGABRT" in found["bad"]["why"]
@@ -132,12 +133,12 @@ def test_operators_add_up_and_a_crash_is_a_reason(tmp_path, dying):
 
 def test_a_slow_variant_runs_fewer_times_in_its_per_operator_pass(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGECOMPRESS_NULL_LOG", str(tmp_path / "runs"))
-    latency_ms = {"slow": 1e3 * measure.OPS_S / 2, "fast": 1.0}
+    latency_ms = {"slow": 1e3 * operators.OPS_S / 2, "fast": 1.0}
     variants = {name: bench_inputs.net(tmp_path / name) for name in latency_ms}
     for name, net in variants.items():
         (tmp_path / "runs").write_text("")
         asked = bench_inputs.request(tmp_path / f"{name}-asked", {name: net}, latency_ms=latency_ms)
-        measure.ops(asked)
+        operators.ops(asked)
         runs = len((tmp_path / "runs").read_text().splitlines())
         assert runs == (3 if name == "slow" else asked.options["profile"]["ops_runs"])
 
@@ -145,14 +146,15 @@ def test_a_slow_variant_runs_fewer_times_in_its_per_operator_pass(tmp_path, monk
 # --------------------------------------------------------------------------- energy: which sensor
 
 
-def test_the_first_sensor_that_reads_is_used_and_the_others_say_why_not(tmp_path):
+def test_the_first_sensor_that_reads_is_used_and_the_others_say_why_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGECOMPRESS_ROOT", str(tmp_path / "nowhere"))
     device = {
         "sensors": ("rapl", "replay", "power_model"),
         "power": dataclasses.asdict(bench_inputs.POWER),
-        "options": {**traced(tmp_path, 0.0, 3.0), "root": str(tmp_path / "nowhere")},
+        "options": traced(tmp_path, 0.0, 3.0),
     }
     asked = bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a", spin_ms=2.0)}, device)
-    found = measure.energy(asked)
+    found = energy.energy(asked)
     assert found.facts["sensor"] == "replay"
     assert found.facts["why_not"].keys() == {"rapl"} and "no RAPL" in found.facts["why_not"]["rapl"]
     gross = by_metric(found, "a")["energy_gross"]
@@ -167,7 +169,7 @@ def test_the_first_sensor_that_reads_is_used_and_the_others_say_why_not(tmp_path
 def test_power_that_is_that_of_idling_leaves_no_net(tmp_path):
     device = {"sensors": ("replay",), "options": traced(tmp_path, 0.0, 3.0)}
     asked = bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a", spin_ms=2.0)}, device)
-    net = by_metric(measure.energy(asked), "a")["energy_net"]
+    net = by_metric(energy.energy(asked), "a")["energy_net"]
     assert (net["value"], net["status"]) == (None, "unavailable")
     assert "not told from nothing" in net["reason"]
 
@@ -180,16 +182,16 @@ def test_a_sensor_that_fails_in_every_window_passes_on_to_the_next(tmp_path):
         "options": {"replay": {"file": str(tmp_path / "short.csv")}},
     }
     variants = {"a": bench_inputs.net(tmp_path / "a")}
-    found = measure.energy(bench_inputs.request(tmp_path, variants, device, latency_ms={"a": 10.0}))
+    found = energy.energy(bench_inputs.request(tmp_path, variants, device, latency_ms={"a": 10.0}))
     assert found.facts["sensor"] == "power_model"
     assert "no samples cover" in found.facts["why_not"]["replay"]
 
 
 def test_the_power_model_runs_no_window_and_keeps_its_band(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure.dispatch, "ask", lambda *given: pytest.fail("an estimate needs no agent"))
+    monkeypatch.setattr(agent_client, "ask", lambda *given: pytest.fail("an estimate needs no agent"))
     device = {"sensors": ("power_model",), "power": dataclasses.asdict(bench_inputs.POWER), "cores": 4}
     variants = {"a": bench_inputs.net(tmp_path / "a"), "b": bench_inputs.net(tmp_path / "b")}
-    found = measure.energy(bench_inputs.request(tmp_path, variants, device, latency_ms={"a": 10.0}))
+    found = energy.energy(bench_inputs.request(tmp_path, variants, device, latency_ms={"a": 10.0}))
     numbers = by_metric(found, "a")
     gross, net = numbers["energy_gross"], numbers["energy_net"]
     assert gross["value"] == pytest.approx(55)  # (3 * 0.5 + 4) W * 10 ms
@@ -205,13 +207,13 @@ def test_the_power_model_runs_no_window_and_keeps_its_band(tmp_path, monkeypatch
 def test_an_estimate_whose_band_hides_the_net_refuses_it():
     gross = Measured("energy", 1.0, "J", "estimated", 1, 0.5, 1.5, "m", "package")
     idle = dataclasses.replace(gross, value=0.5, low=0.2, high=0.6)
-    net = measure.estimate(gross, idle, 1.0)[1]
+    net = energy.estimate(gross, idle, 1.0)[1]
     assert net.value is None and "wider than" in net.reason
 
 
 def test_without_any_sensor_each_number_says_why(tmp_path):
     device = {"sensors": ("power_model",), "power": None}
-    found = measure.energy(bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a")}, device))
+    found = energy.energy(bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a")}, device))
     assert found.facts["sensor"] == ""
     for number in by_metric(found, "a").values():
         assert number["value"] is None and "[power]" in number["reason"]
@@ -221,7 +223,7 @@ def test_a_variant_that_dies_under_the_sensor_is_unavailable_and_the_other_measu
     device = {"sensors": ("replay",), "options": traced(tmp_path, 0.0, 3.0)}
     variants = {"bad": bench_inputs.net(tmp_path / "bad"), "good": bench_inputs.net(tmp_path / "good")}
     asked = bench_inputs.request(tmp_path, variants, device, runtimes={"good": "null", "bad": dying})
-    found = measure.energy(asked)
+    found = energy.energy(asked)
     assert "crashed: the agent was ended by SIGABRT" in by_metric(found, "bad")["energy_gross"]["reason"]
     assert by_metric(found, "good")["energy_gross"]["value"] > 0
 
@@ -235,7 +237,7 @@ def window(joules: float, seconds: float, n: int, **more: Any) -> dict[str, Any]
 
 
 def told(windows: list[dict[str, Any]], idle: list[dict[str, Any]]) -> dict[str, Measured]:
-    return {m.metric: m for m in measure.per_inference({"windows": windows, "idle": idle})}
+    return {m.metric: m for m in energy.per_inference({"windows": windows, "idle": idle})}
 
 
 IDLE = [window(20.0, 10.0, 0), window(22.0, 10.0, 0)]  # 2.1 W on average, and drifting
@@ -246,7 +248,7 @@ def test_gross_and_net_per_inference_with_students_interval():
     numbers = told(windows, IDLE)
     gross, net = numbers["energy_gross"], numbers["energy_net"]
     assert gross.value == pytest.approx(100.0) and gross.unit == "mJ" and gross.n == 5
-    alike = (1 + 2 * statistic.CORRELATED * 4 / 5) / (1 - 2 * statistic.CORRELATED / 5)  # neighbouring windows may be
+    alike = (1 + 2 * stats.CORRELATED * 4 / 5) / (1 - 2 * stats.CORRELATED / 5)  # neighbouring windows may be
     half = 2.776 * math.sqrt(0.5 / 5 * alike)
     assert (gross.low, gross.high) == (pytest.approx(100 - half), pytest.approx(100 + half))
     assert net.value == pytest.approx(100 - 2.1 * 10)
@@ -300,7 +302,7 @@ def test_an_energy_whose_error_bound_reaches_nothing_is_none():
 def test_students_interval_covers_the_mean_at_least_as_often_as_it_says():
     draw, hits = random.Random(2), 0
     for _ in range(2000):
-        low, high = measure._spread([draw.gauss(5, 1) for _ in range(5)])
+        low, high = energy._spread([draw.gauss(5, 1) for _ in range(5)])
         hits += low <= 5 <= high
     assert 0.95 <= hits / 2000 < 0.985
 

@@ -25,17 +25,22 @@ from measured_inputs import Told, of, read, sessions, shipped, told, without
 from report_inputs import HOSTILE
 from rich.console import Console
 
-from edgecompress import api, cli, elsewhere, measured, reporting, statistic
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact
-from edgecompress.packaging import card
-from edgecompress.stages import report as stage
-from edgecompress.stages.measure import in_numbers
-from edgecompress.stages.report import elsewhere as faces
-from edgecompress.stages.report import html, markdown, terminal
+from edgecompress.cli import main
+from edgecompress.commands import deploy, result
+from edgecompress.commands import report as reporting
+from edgecompress.core import stats
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact
+from edgecompress.core.place import PACKAGE
+from edgecompress.core.session_stats import in_numbers
+from edgecompress.packaging import model_card
+from edgecompress.reporting import external_results, external_rows, html, markdown, terminal
+from edgecompress.reporting import external_section as faces
 
-SCHEMA = json.loads(Path(measured.__file__).with_name("measured.schema.json").read_text(encoding="utf-8"))
-REPORT = json.loads((Path(stage.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    Path(external_results.__file__).with_name("external_results.schema.json").read_text(encoding="utf-8")
+)
+REPORT = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
 Checked = jsonschema.Draft202012Validator(SCHEMA)
 
 # --------------------------------------------------------------------------- reading
@@ -43,11 +48,11 @@ Checked = jsonschema.Draft202012Validator(SCHEMA)
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=80)
 counts = st.integers(1, 4096)
-latencies = st.lists(st.integers(1, measured.LONGEST_NS), min_size=20, max_size=60)
+latencies = st.lists(st.integers(1, external_results.LONGEST_NS), min_size=20, max_size=60)
 moments = st.datetimes().map(lambda t: t.strftime("%Y").zfill(4) + t.strftime("-%m-%dT%H:%M:%SZ"))
 tellings = st.fixed_dictionaries(
     {
-        "schema": st.just(measured.SCHEMA),
+        "schema": st.just(external_results.SCHEMA),
         "model": st.fixed_dictionaries({"name": names, "sha256": st.binary(min_size=32, max_size=32).map(bytes.hex)}),
         "runtime": st.fixed_dictionaries({"name": names, "version": st.text(max_size=9)}),
         "device": st.fixed_dictionaries(
@@ -61,7 +66,7 @@ tellings = st.fixed_dictionaries(
         "self_test": st.sampled_from(["pass", "fail"]),
         "latencies_ns": latencies,
         "clock": st.sampled_from(SCHEMA["properties"]["clock"]["enum"]),
-        "clock_step_ns": st.integers(1, measured.LONGEST_NS),
+        "clock_step_ns": st.integers(1, external_results.LONGEST_NS),
     }
 )
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False).filter(lambda f: f % 1) | st.text()
@@ -70,7 +75,7 @@ anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries
 
 def refused(data: bytes) -> str:
     with pytest.raises(InputError) as raised:
-        measured.parsed(data, "x.json")
+        external_results.parsed(data, "x.json")
     return str(raised.value)
 
 
@@ -80,9 +85,9 @@ def test_what_the_schema_allows_is_read_and_kept_as_it_was(given_: Told) -> None
     Checked.validate(given_)
     (found,) = read(given_)
     assert list(found.latencies_ns) == given_["latencies_ns"]
-    assert measured.parsed(found.canonical, "again") == found
+    assert external_results.parsed(found.canonical, "again") == found
     jsonschema.Draft202012Validator(REPORT["$defs"]["elsewhere"] | {"$defs": REPORT["$defs"]}).validate(
-        elsewhere.rows([found])[0]
+        external_rows.rows([found])[0]
     )
 
 
@@ -92,7 +97,7 @@ def test_a_measurement_has_one_name_however_its_json_is_written(given_: Told, rn
     (found,) = read(given_)
     shuffled = dict(rng.sample(list(given_.items()), len(given_)))
     pretty = json.dumps(shuffled, indent=3, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    assert measured.parsed(pretty, "x.json").name == found.name
+    assert external_results.parsed(pretty, "x.json").name == found.name
 
 
 @settings(max_examples=150, deadline=None)
@@ -172,21 +177,21 @@ def test_each_thing_that_is_wrong_has_its_line(data: str, says: str) -> None:
 
 
 def test_a_file_is_read_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
-    (tmp_path / "huge.json").write_bytes(b" " * (measured.LARGEST + 1))
+    (tmp_path / "huge.json").write_bytes(b" " * (external_results.LARGEST + 1))
     for name, says in (
         ("huge.json", "larger than 16 MiB"),
         ("none.json", "cannot be read: No such file"),
         ("", "Is a"),
     ):
         with pytest.raises(InputError, match=says):
-            measured.read(tmp_path / name)
+            external_results.read(tmp_path / name)
 
 
 # --------------------------------------------------------------------------- what follows
 
 
 def row(*given_: Told) -> dict[str, Any]:
-    (found,) = elsewhere.rows(read(*given_))
+    (found,) = external_rows.rows(read(*given_))
     return found
 
 
@@ -214,7 +219,7 @@ def test_sessions_of_a_device_have_an_interval_as_wide_as_the_clock_is_coarse(co
     given_ = sessions(count, clock_step_ns=40)
     found = row(*given_)
     medians = [statistics.median(t["latencies_ns"]) / 1e6 for t in given_]
-    interval = statistic.interval(medians)
+    interval = stats.interval(medians)
     assert interval is not None
     latency, rate = found["numbers"]["latency"], found["numbers"]["throughput"]
     assert latency["value"] == pytest.approx(statistics.median(medians))
@@ -254,7 +259,7 @@ def test_drift_within_a_session_is_told() -> None:
 
 def test_the_fastest_is_first_and_what_failed_its_self_test_is_not_ranked() -> None:
     given_ = [told("slow", 900_000), told("wrong", 10_000, self_test="fail"), told("fast", 200_000)]
-    found = elsewhere.rows(read(*given_))
+    found = external_rows.rows(read(*given_))
     assert [(r["device"]["name"], r["rank"]) for r in found] == [("fast", 1), ("slow", 2), ("wrong", None)]
     assert found[2]["says"][0] == "self-test FAILED: not ranked"
     assert "not ranked" in found[2]["numbers"]["latency"]["reason"]
@@ -262,7 +267,7 @@ def test_the_fastest_is_first_and_what_failed_its_self_test_is_not_ranked() -> N
 
 def test_another_way_of_asking_is_another_row() -> None:
     others = [told(run__threads=4), told(runtime__version="2.4"), told(device__os="Android 16"), told(self_test="fail")]
-    assert len(elsewhere.rows(read(told(), *others))) == 5
+    assert len(external_rows.rows(read(told(), *others))) == 5
 
 
 @pytest.mark.parametrize(
@@ -289,14 +294,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(folder: Path) -> list[str]:
-    return [f.name for f in measured.files(folder)]
+    return [f.name for f in external_results.files(folder)]
 
 
 def test_the_digest_is_the_one_of_the_card(folder: Path) -> None:
     files = {"model/model.onnx": b"m" * 999, "model/weights.bin": b"w" * 99}
     listed = [{"path": p, "bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for p, d in files.items()]
-    found = measured.digest(Artifact.read(folder / "artifact"))
-    assert found == card.digest({"model": {"files": listed}})
+    found = external_results.digest(Artifact.read(folder / "artifact"))
+    assert found == model_card.digest({"model": {"files": listed}})
 
 
 def test_the_same_file_twice_is_the_same_row(folder: Path) -> None:
@@ -335,7 +340,7 @@ def test_a_session_that_is_told_again_with_other_numbers_is_refused(folder: Path
 @pytest.mark.parametrize("spoil", ["changed", "renamed", "link"])
 def test_what_is_kept_is_what_was_added(folder: Path, spoil: str) -> None:
     reporting.add(folder, of(folder, told()))
-    (file,) = measured.files(folder)
+    (file,) = external_results.files(folder)
     if spoil == "changed":
         file.write_bytes(file.read_bytes().replace(b"Pixel 8", b"Pixel 9"))
     else:
@@ -374,7 +379,7 @@ def test_what_failed_its_self_test_has_no_rank_by_the_schema_either(folder: Path
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from edgecompress import measured, reporting
+from edgecompress.commands import report as reporting
 if sys.argv[1] == "between":
     reporting._render = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 else:
@@ -395,15 +400,15 @@ def test_a_kill_between_writing_and_drawing_loses_nothing(folder: Path, moment: 
 
 def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = api.Options(store=tmp_path / "store", out=tmp_path / "out")
+    options = result.Options(store=tmp_path / "store", out=tmp_path / "out")
     ways = {"profile": "quick", "settings": nulls.FAST}
-    api.deploy(**nulls.make(tmp_path / "net"), **ways, options=options)
+    deploy.deploy(**nulls.make(tmp_path / "net"), **ways, options=options)
     reporting.add(tmp_path / "out", of(tmp_path / "out", told()), options)
-    api.deploy(**nulls.make(tmp_path / "net"), **ways, options=options)
+    deploy.deploy(**nulls.make(tmp_path / "net"), **ways, options=options)
     assert len(kept(tmp_path / "out")) == 1
     assert json.loads((tmp_path / "out" / "report.json").read_text())["elsewhere"][0]["device"]["name"] == "Pixel 8"
     assert "1. Pixel 8" in (tmp_path / "out" / "report.html").read_text()
-    api.deploy(**nulls.make(tmp_path / "net", scale=2.0), **ways, options=options)
+    deploy.deploy(**nulls.make(tmp_path / "net", scale=2.0), **ways, options=options)
     assert kept(tmp_path / "out") == []
 
 
@@ -470,15 +475,15 @@ def test_the_terminal_keeps_to_its_width(folder: Path) -> None:
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_the_command_adds_and_shows(folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     files = [str(f) for f in of(folder, *sessions(2))]
-    assert cli.main(["report", "out", "--add", *files, *flags]) == 0
+    assert main.main(["report", "out", "--add", *files, *flags]) == 0
     first = capsys.readouterr().out
-    assert cli.main(["report", "out", *flags]) == 0
+    assert main.main(["report", "out", *flags]) == 0
     assert capsys.readouterr().out == first and "Pixel 8" in first
 
 
 def test_a_refused_file_is_one_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.json").write_text("[]")
-    assert cli.main(["report", "out", "--add", "bad.json"]) == 2
+    assert main.main(["report", "out", "--add", "bad.json"]) == 2
     said = capsys.readouterr()
     assert said.err.startswith("edgecompress: error: bad.json: its schema is null") and said.err.count("\n") == 1
     assert not said.out

@@ -20,8 +20,8 @@ from report_browser import (
 )
 from report_inputs import HOSTILE
 
-from edgecompress import api, reporting
-from edgecompress.stages.report import elsewhere
+from edgecompress.commands import report, result
+from edgecompress.reporting import external_section
 
 pytestmark = needed
 
@@ -38,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         told(HOSTILE, 90_000, self_test="fail"),
     ]
     files = of(folder, *sessions(6), *others)
-    reporting.add(folder, files, api.Options(store=folder.parent / "store"))
+    report.add(folder, files, result.Options(store=folder.parent / "store"))
     return folder
 
 
@@ -74,10 +74,14 @@ def test_what_failed_its_self_test_is_hollow_and_says_so(view: View) -> None:
 def test_the_section_has_the_words_of_the_tables(view: View) -> None:
     view.browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     sections = view.browser.find_elements("css selector", "section")
-    section = next(s for s in sections if s.text.startswith(elsewhere.TITLE))
+    section = next(s for s in sections if s.text.startswith(external_section.TITLE))
     text = " ".join(section.get_attribute("textContent").replace("\N{NO-BREAK SPACE}", " ").split())
     text = text.replace("\N{WORD JOINER}", "")
-    for table in (elsewhere.table(view.report), elsewhere.places(view.report), elsewhere.sessions(view.report)):
+    for table in (
+        external_section.table(view.report),
+        external_section.places(view.report),
+        external_section.sessions(view.report),
+    ):
         assert table.rows
         for cell in (cell for line in (table.head, *table.rows) for cell in line):
             assert " ".join(cell.split()) in text

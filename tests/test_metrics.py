@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.stages import metrics
-from edgecompress.stages.metrics import Metric, compare, paired_difference, scores, summary
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.data import metrics
+from edgecompress.data.metrics import Metric, compare, paired_difference, scores, summary
 
 LOGITS = npst.arrays(np.float32, (7, 5), elements=st.floats(-20, 20, width=32))
 LABELS = npst.arrays(np.int64, 7, elements=st.integers(0, 4))

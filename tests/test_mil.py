@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from mil_program import MODEL, Writer
 
-from edgecompress import mil
-from edgecompress.errors import EdgeError, InputError, StageFailed
+from edgecompress.core.errors import EdgeError, InputError, StageFailed
+from edgecompress.formats import mil
 
 pytestmark = pytest.mark.slow
 HALF_DB, SINGLE_DB = 50.0, 100.0
@@ -252,7 +252,7 @@ def test_a_model_with_flipped_bytes_is_another_program_or_an_error_in_one_line(s
 IMPORTS = """
 import sys
 from pathlib import Path
-from edgecompress import mil
+from edgecompress.formats import mil
 print([m for m in ("torch", "numpy", "coremltools") if m in sys.modules])
 import numpy
 mil.load(Path(sys.argv[1])).run({"x": numpy.ones((2, 4), "float32")})
@@ -519,7 +519,7 @@ def test_compressed_weights_are_those_that_coremltools_unpacks(
 ) -> None:
     import coremltools.optimize.coreml as cto
 
-    from edgecompress.mil import package
+    from edgecompress.formats.mil import package
 
     model = compress(ct, way, plain["iOS18" if way.startswith("18") else "iOS17", half])
     compressed = saved(model, tmp_path / "compressed")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from mil_cases import CASES, Given
 
-from edgecompress import mil
-from edgecompress.errors import StageFailed
-from edgecompress.mil import ops
+from edgecompress.core.errors import StageFailed
+from edgecompress.formats import mil
+from edgecompress.formats.mil import ops
 
 pytestmark = pytest.mark.slow
 ROUNDS = 4

@@ -15,10 +15,15 @@ import pytest
 from mutators import FAULTS, plant
 
 import edgecompress
-from edgecompress import agent, api, dispatch, registry, tensors
-from edgecompress.errors import StageFailed, kind_of
-from edgecompress.model import Artifact, Context, Request
-from edgecompress.settings import Limits
+from edgecompress.commands.result import Options
+from edgecompress.core import registry
+from edgecompress.core.errors import StageFailed, kind_of
+from edgecompress.core.model import Artifact, Context, Request
+from edgecompress.core.settings import Limits
+from edgecompress.data import tensors
+from edgecompress.device import agent_client
+from edgecompress.device.agent import __main__ as agent
+from edgecompress.device.request import AgentRequest
 from edgecompress.stages import verify
 
 pytestmark = pytest.mark.slow
@@ -71,7 +76,7 @@ def deployed(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pyte
     folder = tmp_path_factory.mktemp(request.param)
     target = folder / f"{request.param}.toml"
     target.write_text(TARGET.format(runtime=request.param, compress=FORMATS[request.param]), encoding="utf-8")
-    options = api.Options(store=store, out=folder / "dist")
+    options = Options(store=store, out=folder / "dist")
     result = edgecompress.deploy(target=str(target), samples=ITEMS, options=options)
     assert result.exit_code == 0, result.message
     found = {"golden": result.outcomes["golden"].artifact, "samples": result.outcomes["data"].artifact}
@@ -82,13 +87,13 @@ def deployed(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pyte
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents answer in this process: hundreds of them in seconds. (A process each is what the last test has.)"""
 
-    def ask(shell: Any, asked: agent.Asked, out: Path, deadline_s: float) -> agent.Answer:
-        answer = agent._answer(asked, out)
+    def ask(shell: Any, request: AgentRequest, out: Path, deadline_s: float) -> Mapping[str, Any]:
+        answer = agent.answer(request, out)
         if "error" in answer:
             raise kind_of(answer["class"])(answer["error"])
         return answer
 
-    monkeypatch.setattr(dispatch, "ask", ask)
+    monkeypatch.setattr(agent_client, "ask", ask)
 
 
 def judged(deployed: Deployed, artifact: Artifact, out: Path) -> Mapping[str, Any]:
@@ -155,7 +160,7 @@ def test_a_sound_artifact_passes_every_time(deployed: Deployed, tmp_path: Path) 
 def test_verify_exits_with_1_for_a_planted_fault_and_with_0_without(
     deployed: Deployed, store: Path, tmp_path: Path
 ) -> None:
-    options = api.Options(store=store)
+    options = Options(store=store)
     assert edgecompress.verify(deployed.folder, options=options).exit_code == 0
     dist = Path(shutil.copytree(deployed.folder, tmp_path / "dist"))
     plant(Artifact.read(dist / "artifact"), "transpose", 0)

@@ -8,11 +8,13 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edgecompress import conformance, registry, tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import onnx as ort
-from edgecompress.runtimes import onnx_gpu
+from edgecompress.core import registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.runtimes import onnx_gpu
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 HERE = [name for name in onnx_gpu.GPU if name in onnxruntime.get_available_providers()]

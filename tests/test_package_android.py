@@ -19,10 +19,10 @@ import package_inputs
 import pytest
 from android_packages import PASSES, Opened, packed, values
 
-from edgecompress.errors import ConfigError, InputError, MissingDependency
-from edgecompress.packages import _android_classes, _android_engines, _android_java, android
+from edgecompress.core.errors import ConfigError, InputError, MissingDependency
 from edgecompress.packaging import pack
 from edgecompress.packaging.verify import verify
+from edgecompress.plugins.packagers import _android_classes, _android_engines, _android_java, android
 
 pytestmark = [pytest.mark.slow, pytest.mark.jdk]
 HOSTILE = (

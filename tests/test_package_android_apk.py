@@ -16,8 +16,8 @@ import package_inputs
 import pytest
 from android_packages import Opened
 
-from edgecompress.packages import _android_checks
 from edgecompress.packaging.verify import verify
+from edgecompress.plugins.packagers import _android_checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.jdk, pytest.mark.android]
 PASSWORD = "pass:secret"

@@ -15,8 +15,8 @@ import package_inputs
 import pytest
 from android_packages import PASSES, Jvm, Opened, packed, values
 
-from edgecompress import measured
-from edgecompress.packages import _android_classes, _android_engines, _android_java
+from edgecompress.plugins.packagers import _android_classes, _android_engines, _android_java
+from edgecompress.reporting import external_results
 
 pytestmark = [pytest.mark.slow, pytest.mark.jdk]
 
@@ -85,7 +85,7 @@ def test_quantized_ends_and_a_state_are_real_numbers_outside(tmp_path: Path) -> 
 def test_the_benchmark_is_what_report_reads(small: Opened, run: Jvm, tmp_path: Path) -> None:
     file = tmp_path / "measured.json"
     file.write_text(run("benchmark", [small.assets])[0])
-    found = measured.read(file)
+    found = external_results.read(file)
     assert (found.model.sha256, len(found.latencies_ns), found.self_test) == (
         hashlib.sha256(f"model/model.onnx\0{small.card['model']['files'][0]['sha256']}\n".encode()).hexdigest(),
         25,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from ios_contents import MANIFEST, PICTURE, built, contents
 
-from edgecompress.errors import InputError
-from edgecompress.packages import _ios_checks, _ios_spec, ios
+from edgecompress.core.errors import InputError
+from edgecompress.core.settings import Preprocess, Spectrogram
 from edgecompress.packaging.contents import CARD, PAYLOAD
-from edgecompress.packaging.names import names
-from edgecompress.settings import Preprocess, Spectrogram
+from edgecompress.packaging.identifiers import names
+from edgecompress.plugins.packagers import _ios_checks, _ios_spec, ios
 
 KINDS = tuple(ios.FORMATS)
 HOSTILE = (
@@ -388,16 +388,16 @@ compress = [{steps}]
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_demo_ships_packs_and_verifies_as_core_ml(tmp_path: Path, name: str) -> None:
     pytest.importorskip("coremltools")
-    from edgecompress import api
+    from edgecompress.commands import deploy, package, result
     from edgecompress.packaging.verify import verify
 
     steps = ", ".join(f'{{ use = "{step["use"]}" }}' for step in SHIPPED[name])
     (tmp_path / "ship.toml").write_text(TARGET.format(name=name, steps=steps))
-    options = api.Options(store=tmp_path / "store", out=tmp_path / "dist")
-    done = api.deploy(target=str(tmp_path / "ship.toml"), profile="quick", options=options)
+    options = result.Options(store=tmp_path / "store", out=tmp_path / "dist")
+    done = deploy.deploy(target=str(tmp_path / "ship.toml"), profile="quick", options=options)
     assert done.exit_code == 0, done.message
-    packed = api.package(tmp_path / "dist", out=tmp_path / "a.zip")
-    assert packed.read_bytes() == api.package(tmp_path / "dist", out=tmp_path / "b.zip").read_bytes()
+    packed = package.package(tmp_path / "dist", out=tmp_path / "a.zip")
+    assert packed.read_bytes() == package.package(tmp_path / "dist", out=tmp_path / "b.zip").read_bytes()
     found = {check.name: check for check in verify(packed)}
     assert {check.status for check in found.values()} <= {"pass", "skipped"}
     assert found["golden"].status == found["mlpackage items"].status == found["ModelSpec.swift"].status == "pass"
@@ -409,9 +409,9 @@ def test_an_onnx_model_packs_and_verifies(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     import package_inputs
 
-    from edgecompress import api
+    from edgecompress.commands import package
     from edgecompress.packaging.verify import verify
 
-    packed = api.package(package_inputs.shipped(tmp_path / "dist"), "ios", tmp_path / "a.zip")
+    packed = package.package(package_inputs.shipped(tmp_path / "dist"), "ios", tmp_path / "a.zip")
     found = {check.name: check.status for check in verify(packed)}
     assert set(found.values()) <= {"pass", "skipped"} and found["golden"] == found["processing"] == "pass"

@@ -18,13 +18,13 @@ import pytest
 import swiftlang
 from ios_contents import INT8, PICTURE, built
 
-from edgecompress import measured, tensors
-from edgecompress.model import TensorSpec
-from edgecompress.packages import ios
-from edgecompress.packaging import card as cards
+from edgecompress.core.model import TensorSpec
+from edgecompress.core.settings import Preprocess, Spectrogram
+from edgecompress.data import preprocess, tensors
+from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.contents import Contents
-from edgecompress.settings import Preprocess, Spectrogram
-from edgecompress.stages import preprocess
+from edgecompress.plugins.packagers import ios
+from edgecompress.reporting import external_results
 
 pytestmark = [pytest.mark.slow, pytest.mark.swift]
 
@@ -117,8 +117,8 @@ def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: 
     assert "warning:" not in done.stdout.replace("warning: 'system'", "")
     told = benchmark(root)
     assert told.returncode == 0 and steps(told) == dict.fromkeys(("files", "processing", "inference", "labels"), True)
-    found = measured.parsed(told.stdout.encode(), "the benchmark")
-    assert found.model.sha256 == measured.digest(cards.artifact(given.card, given.payload))
+    found = external_results.parsed(told.stdout.encode(), "the benchmark")
+    assert found.model.sha256 == external_results.digest(cards.artifact(given.card, given.payload))
     assert found.self_test == "pass" and len(found.latencies_ns) == 25
     assert found.clock == "ContinuousClock" and found.device.platform.startswith("linux-")
 

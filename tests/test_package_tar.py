@@ -23,12 +23,14 @@ import numpy as np
 import package_inputs
 import pytest
 
-from edgecompress import api, config, measured
-from edgecompress.board import carried, given
-from edgecompress.errors import EdgeError, InputError
-from edgecompress.packages import _tar_checks, _tar_wheels, tar
-from edgecompress.packaging import archive, card, golden
+from edgecompress.commands import package
+from edgecompress.core import config
+from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.packaging import archive, golden, model_card
+from edgecompress.packaging.board_runner import bundled, inputs
 from edgecompress.packaging.contents import Check
+from edgecompress.plugins.packagers import _tar_checks, _tar_wheels, tar
+from edgecompress.reporting import external_results
 
 SMALL = {"wheels": False}
 HOSTILE = "\"; touch /tmp/owned; $(reboot) `id` '\n[Service]\nUser=root\n%n\u202e</script>\\"
@@ -42,7 +44,7 @@ def opened(file: Path, into: Path) -> Path:
 
 def packed(folder: Path, shipped: Path, **settings: Any) -> Path:
     """The tree of a package, without wheels unless they are asked for."""
-    return opened(api.package(shipped, "tar", folder / "package.tar.gz", {**SMALL, **settings}), folder / "opened")
+    return opened(package.package(shipped, "tar", folder / "package.tar.gz", {**SMALL, **settings}), folder / "opened")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def folder(place: Path, name: str) -> Path:
 
 
 def judged(root: Path, tmp_path: Path) -> dict[str, Check]:
-    return {c.name: c for c in tar.checks(root, card.read(root / "model_card.json"), tmp_path)}
+    return {c.name: c for c in tar.checks(root, model_card.read(root / "model_card.json"), tmp_path)}
 
 
 # --------------------------------------------------------------------------- what is in it
@@ -90,7 +92,7 @@ def test_its_readme_has_at_most_three_steps(null: Path) -> None:
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     shipped = package_inputs.null(tmp_path / "dist")
-    first, second = (api.package(shipped, "tar", tmp_path / n, SMALL).read_bytes() for n in ("a", "b"))
+    first, second = (package.package(shipped, "tar", tmp_path / n, SMALL).read_bytes() for n in ("a", "b"))
     assert first == second
 
 
@@ -102,7 +104,7 @@ def test_its_checks_pass_and_say_what_they_could_not_look_at(null: Path, tmp_pat
 
 def test_what_no_wheel_runs_comes_without_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = package_inputs.null(tmp_path / "dist")
-    monkeypatch.setattr(carried, "opens_with", lambda runtime: None)
+    monkeypatch.setattr(bundled, "opens_with", lambda runtime: None)
     root = packed(tmp_path, shipped)
     assert not (root / "run.pyz").exists()
     assert "no wheel for boards" in (root / "README.md").read_text()
@@ -114,7 +116,7 @@ def test_what_no_wheel_runs_comes_without_a_runner(tmp_path: Path, monkeypatch: 
 )
 def test_an_option_that_does_not_do_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        api.package(package_inputs.null(tmp_path / "dist"), "tar", tmp_path / "x", {**SMALL, **wrong})
+        package.package(package_inputs.null(tmp_path / "dist"), "tar", tmp_path / "x", {**SMALL, **wrong})
 
 
 @pytest.mark.parametrize(
@@ -210,11 +212,11 @@ def recompiled(root: Path, **changes: Any) -> None:
     """Changes keys of the card that is compiled in, and of the one beside it."""
     told = {**json.loads((root / "payload/model_card.json").read_text()), **changes}
     for place in (root / "payload/model_card.json", root / "model_card.json"):
-        place.write_text(card.text(told))
+        place.write_text(model_card.text(told))
     with zipfile.ZipFile(root / "run.pyz") as old:
         entries = {name: old.read(name) for name in old.namelist()}
     with zipfile.ZipFile(root / "run.pyz", "w") as new:
-        for name, data in {**entries, carried.CARD: card.text(told).encode()}.items():
+        for name, data in {**entries, bundled.CARD: model_card.text(told).encode()}.items():
             new.writestr(name, data)
 
 
@@ -233,7 +235,7 @@ def test_a_card_beside_that_is_not_the_one_compiled_in_fails(null: Path, tmp_pat
     shutil.copytree(null, tmp_path / "x")
     file = tmp_path / "x/payload/model_card.json"
     told = json.loads(file.read_text())
-    file.write_text(card.text({**told, "golden": {**told["golden"], "tolerance": 9.0}}))
+    file.write_text(model_card.text({**told, "golden": {**told["golden"], "tolerance": 9.0}}))
     assert failed(tmp_path / "x") == {"files": "model_card.json: golden is not what is compiled in"}
 
 
@@ -366,15 +368,15 @@ def npy(header: str, body: bytes = b"") -> bytes:
 )
 def test_a_hostile_array_is_refused_before_it_takes_memory(data: bytes) -> None:
     with pytest.raises(InputError):
-        given.npy(data)
+        inputs.npy(data)
 
 
 def test_a_npz_that_unpacks_to_more_than_it_may_is_refused() -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as bomb:
-        bomb.writestr("x.npy", b"\0" * (given.LARGEST + 1))
+        bomb.writestr("x.npy", b"\0" * (inputs.LARGEST + 1))
     with pytest.raises(InputError, match="unpacks to more"):
-        given.arrays(stream.getvalue(), ["x"], "", None)
+        inputs.arrays(stream.getvalue(), ["x"], "", None)
 
 
 @pytest.mark.parametrize("array", [np.full(4, np.nan, np.float32), np.zeros(5, np.float32), np.zeros(4, complex)])
@@ -407,9 +409,9 @@ def expected(payload: Path) -> dict[str, float]:
 
 def test_its_benchmark_is_what_the_report_reads(null: Path) -> None:
     done = run(null, "benchmark", "20")
-    told = config.build(measured.Measurement, json.loads(done.stdout), "")
+    told = config.build(external_results.Measurement, json.loads(done.stdout), "")
     assert told.self_test == "pass" and len(told.latencies_ns) == 20
-    assert told.model.sha256 == card.digest(json.loads((null / "model_card.json").read_text()))
+    assert told.model.sha256 == model_card.digest(json.loads((null / "model_card.json").read_text()))
     assert told.clock == "time.perf_counter_ns"
 
 
@@ -481,7 +483,7 @@ def test_bad_requests_are_answered_in_a_line(service: str) -> None:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (f"Content-Length: {given.LARGEST + 1}", 413),
+        (f"Content-Length: {inputs.LARGEST + 1}", 413),
         ("Content-Length: -1", 411),
         ("Content-Length: 9e9", 411),
         ("Transfer-Encoding: chunked", 411),

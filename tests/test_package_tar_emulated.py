@@ -13,9 +13,9 @@ import numpy as np
 import package_inputs
 import pytest
 
-from edgecompress import api
-from edgecompress.emulated import build
-from edgecompress.emulated.emulator import Emulator
+from edgecompress.commands import package
+from edgecompress.device.emulation import build
+from edgecompress.device.emulation.emulator import Emulator
 from edgecompress.packaging import archive, golden
 
 pytestmark = [pytest.mark.slow, pytest.mark.qemu]
@@ -110,7 +110,7 @@ def test_it_installs_tests_itself_and_serves_a_prediction_offline(
     tmp_path: Path, board: Path, emulator: Emulator
 ) -> None:
     shipped = package_inputs.shipped(tmp_path / "dist")
-    file = api.package(shipped, "tar", tmp_path / "pets.tar.gz", {"platform": "linux-aarch64"})
+    file = package.package(shipped, "tar", tmp_path / "pets.tar.gz", {"platform": "linux-aarch64"})
     (board / "opt/package").mkdir()
     archive.unpack(file, board / "opt/package")
     top = archive.top(board / "opt/package", file)

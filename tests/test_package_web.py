@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from edgecompress.errors import InputError, MissingDependency, StageFailed
-from edgecompress.packages import _web_ort, web
-from edgecompress.packaging import card as cards
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.packaging import model_card as cards
+from edgecompress.plugins.packagers import _web_ort, web
 
 STAND_IN = {_web_ort.LOADER: b"export const env = {};\n", _web_ort.WASM: b"\0asm"}
 ISOLATES = "Cross-Origin-Opener-Policy"
@@ -174,10 +174,10 @@ def test_the_tree_has_what_a_page_needs_and_passes_its_checks(root: Path) -> Non
 
 @pytest.mark.slow
 def test_the_same_folder_packs_to_the_same_bytes(cache: Path, tmp_path: Path) -> None:
-    from edgecompress import api
+    from edgecompress.commands import package
 
     made(tmp_path)
-    again = api.package(tmp_path / "shipped", "web", tmp_path / "again.zip")
+    again = package.package(tmp_path / "shipped", "web", tmp_path / "again.zip")
     assert again.read_bytes() == (tmp_path / "package" / "package.zip").read_bytes()
 
 
@@ -199,9 +199,9 @@ def test_the_bill_of_materials_names_the_release(root: Path) -> None:
 def test_the_npm_package_has_a_version_that_npm_takes(given: str, version: str, cache: Path, tmp_path: Path) -> None:
     import package_inputs
 
-    from edgecompress import api
+    from edgecompress.commands import package
 
-    file = api.package(package_inputs.shipped(tmp_path / "s"), "web", tmp_path / "p.zip", {"version": given})
+    file = package.package(package_inputs.shipped(tmp_path / "s"), "web", tmp_path / "p.zip", {"version": given})
     import zipfile
 
     with zipfile.ZipFile(file) as archive:
@@ -213,14 +213,14 @@ def test_the_npm_package_has_a_version_that_npm_takes(given: str, version: str, 
 def test_a_model_in_several_files_is_refused(cache: Path, tmp_path: Path) -> None:
     import package_inputs
 
-    from edgecompress import api
-    from edgecompress.model import Artifact
+    from edgecompress.commands import package
+    from edgecompress.core.model import Artifact
 
     shipped = package_inputs.shipped(tmp_path / "s")
     (shipped / "artifact" / "model.onnx.data").write_bytes(b"weights")
     Artifact.read(shipped / "artifact").write()
     with pytest.raises(InputError, match=r"the model is 2 files; it takes one \.onnx"):
-        api.package(shipped, "web", tmp_path / "p.zip")
+        package.package(shipped, "web", tmp_path / "p.zip")
 
 
 # --------------------------------------------------------------------------- what its checks find

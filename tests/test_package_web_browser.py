@@ -15,10 +15,13 @@ import numpy as np
 import package_inputs
 import pytest
 import report_browser
+import vectors
 from package_web import Page, Served, changed, drop, opened, packed, serving, wait, wrong_byte
 
-from edgecompress import api, measured, reporting
-from edgecompress.packaging import card as cards
+from edgecompress.commands import deploy, report, result
+from edgecompress.commands.shipped import shipped as found_in
+from edgecompress.packaging import model_card as cards
+from edgecompress.reporting import external_results
 
 pytestmark = [*report_browser.needed, pytest.mark.ortweb, pytest.mark.slow]
 VARIANTS = ("int8", "fp32")
@@ -37,8 +40,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("shipped")
     outs = {}
     for variant in VARIANTS:
-        options = api.Options(store=place / "store", out=place / variant)
-        assert api.deploy(target="web", only=(variant,), profile="quick", options=options).exit_code == 0
+        options = result.Options(store=place / "store", out=place / variant)
+        assert deploy.deploy(target="web", only=(variant,), profile="quick", options=options).exit_code == 0
         outs[variant] = place / variant
     return outs
 
@@ -77,6 +80,15 @@ def golden(root: Path, which: str) -> tuple[dict[str, Any], np.ndarray[Any, Any]
 # --------------------------------------------------------------------------- what the page does by itself
 
 
+INT8 = pytest.mark.skipif(vectors.adds_in_16_bits(), reason=vectors.WHY)
+
+
+def exact_here(page: Page) -> None:
+    """Skips int8 where this machine's kernels saturate: the browser's do not."""
+    if page.address.endswith("/int8/") and vectors.adds_in_16_bits():
+        pytest.skip(vectors.WHY)
+
+
 def test_the_self_test_passes(page: Page) -> None:
     assert page.text("#verdict") == "This browser computes what was verified."
     assert page.texts("#steps .name") == ["files", "processing", "inference", "labels"]
@@ -105,8 +117,9 @@ def test_its_policy_refuses_another_host(page: Page) -> None:
 
 
 def test_it_answers_what_the_runtime_answered_here(page: Page, roots: dict[str, Path]) -> None:
+    exact_here(page)
     """Not only the golden item: the wrapper's `run`, of an input of its own."""
-    from edgecompress.runtimes import onnx
+    from edgecompress.plugins.runtimes import onnx
 
     root = roots[page.address.rstrip("/").rpartition("/")[2]]
     card, taken = golden(root, "inputs")
@@ -156,8 +169,8 @@ def test_a_picture_that_is_chosen_is_classified_as_python_does_it(browser: Any, 
 
 
 def python_answers(root: Path, card: dict[str, Any], picture: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    from edgecompress.runtimes import onnx
-    from edgecompress.stages import preprocess
+    from edgecompress.data import preprocess
+    from edgecompress.plugins.runtimes import onnx
 
     declared = package_inputs.PREPROCESS
     given = preprocess.numbers(preprocess.geometry(picture, declared)[None], declared)
@@ -193,6 +206,7 @@ def test_what_is_no_picture_is_told(page: Page) -> None:
 
 
 def test_the_benchmark_answers_what_the_report_reads(page: Page, shipped: dict[str, Path], tmp_path: Path) -> None:
+    exact_here(page)
     runs, device = page.browser.find_element("id", "runs"), page.browser.find_element("id", "device")
     runs.clear()
     runs.send_keys("60")
@@ -201,7 +215,7 @@ def test_the_benchmark_answers_what_the_report_reads(page: Page, shipped: dict[s
     page.browser.find_element("id", "start").click()
     wait(page.browser, "return !document.getElementById('result').hidden && !document.getElementById('start').disabled")
     text = page.text("#json")
-    found = measured.parsed(text.encode(), "the page")
+    found = external_results.parsed(text.encode(), "the page")
     assert (found.device.name, found.device.platform) == ("A <b>phone</b>", "web-x86_64")
     assert (found.runtime.name, found.runtime.version) == ("onnxruntime-web", "1.30.0")
     assert (found.self_test, found.clock, found.run.threads) == ("pass", "performance.now", 1)
@@ -210,10 +224,10 @@ def test_the_benchmark_answers_what_the_report_reads(page: Page, shipped: dict[s
     assert 10_000 < float(np.median(found.latencies_ns)) < 1e9  # 10 µs to 1 s
     assert found.clock_step_ns <= 5_000  # the page is isolated
     variant = page.address.rstrip("/").rpartition("/")[2]
-    assert found.model.sha256 == measured.digest(api.shipped(shipped[variant])[0])
+    assert found.model.sha256 == external_results.digest(found_in(shipped[variant])[0])
     assert page.browser.find_element("id", "download").get_attribute("href").startswith("blob:")
     (tmp_path / "measured.json").write_text(text, encoding="utf-8")
-    told = reporting.add(shipped[variant], [tmp_path / "measured.json"], api.Options(store=tmp_path / "store"))
+    told = report.add(shipped[variant], [tmp_path / "measured.json"], result.Options(store=tmp_path / "store"))
     assert "A <b>phone</b>" in json.dumps(told)
 
 
@@ -239,6 +253,7 @@ try {
 """
 
 
+@INT8
 def test_the_self_test_fails_for_whatever_is_changed(browser: Any, served: Served, roots: dict[str, Path]) -> None:
     """Every golden byte's turn, weights, constants: in one page, on one copy of the runtime."""
     page = opened(browser, f"{served.address}/int8/")
@@ -347,6 +362,7 @@ def test_it_fits_and_is_readable(mode: str, browser: Any, served: Served) -> Non
     assert page.console == []
 
 
+@INT8
 def test_the_readme_serves_it(browser: Any, roots: dict[str, Path]) -> None:
     assert "`python3 serve.py`" in (roots["int8"] / "README.md").read_text()
     words = [sys.executable, "serve.py", "--port", "0"]

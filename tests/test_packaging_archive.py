@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress.errors import InputError
+from edgecompress.core.errors import InputError
 from edgecompress.packaging import archive
 
 SUFFIXES = (".zip", ".tar.gz")

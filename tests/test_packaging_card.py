@@ -6,7 +6,6 @@ import copy
 import errno
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +15,12 @@ import numpy as np
 import package_inputs
 import pytest
 
-from edgecompress import api
-from edgecompress.errors import ConfigError, InputError, StageFailed
-from edgecompress.model import Artifact, Quantization, TensorSpec
-from edgecompress.packaging import bom, card, golden, pack
+from edgecompress.commands import package
+from edgecompress.core.errors import ConfigError, InputError, StageFailed
+from edgecompress.core.model import Artifact, Quantization, TensorSpec
+from edgecompress.data import preprocess
+from edgecompress.packaging import bom, golden, model_card, pack
 from edgecompress.packaging.contents import CARD
-from edgecompress.stages import preprocess
 
 pytestmark = pytest.mark.slow  # jsonschema, cyclonedx and ONNX
 
@@ -42,12 +41,12 @@ def own(shipped: Path, tmp_path: Path) -> Path:
 
 def made(folder: Path, payload: Path, **common: str) -> dict[str, Any]:
     """The card of a shipped folder."""
-    return dict(pack.payload(api._to_pack(folder), "tar", card.Common(**common), payload).card)
+    return dict(pack.payload(package._to_pack(folder), "tar", model_card.Common(**common), payload).card)
 
 
 def test_the_card_has_every_key_and_its_schema_takes_it(shipped: Path, tmp_path: Path) -> None:
     told = made(shipped, tmp_path / "p")
-    assert set(told) == set(json.loads(card.SCHEMA_FILE.read_text())["required"])
+    assert set(told) == set(json.loads(model_card.SCHEMA_FILE.read_text())["required"])
     assert json.loads((tmp_path / "p" / CARD).read_text()) == told
     assert (told["name"], told["slug"], told["version"]) == ("Small pets", "small-pets", "1.0.0")
     assert told["runtime"] == {"name": "onnx", "version": "1.31.1"}
@@ -82,7 +81,7 @@ def test_name_and_version_are_options(shipped: Path, tmp_path: Path) -> None:
     assert (told["name"], told["slug"], told["version"]) == ("Größe X", "grosse-x", "2.1.0-beta.1") or told["slug"]
     for bad in ("", "1 0", "v1", "1.0\n", "1.0'"):
         with pytest.raises(ValueError, match="write"):
-            card.Common(version=bad)
+            model_card.Common(version=bad)
 
 
 PLACES = (
@@ -112,7 +111,7 @@ def test_a_card_with_a_key_more_or_less_is_none(shipped: Path, tmp_path: Path, p
         else:
             place.popitem()
         with pytest.raises(InputError, match=r"here: model_card\.json") as raised:
-            card.check(bad, "here")
+            model_card.check(bad, "here")
         assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
 
 
@@ -131,7 +130,7 @@ WRONG = {
 @pytest.mark.parametrize("key", WRONG)
 def test_a_card_with_a_wrong_value_is_none(shipped: Path, tmp_path: Path, key: str) -> None:
     with pytest.raises(InputError, match=key.strip()):
-        card.check({**made(shipped, tmp_path / "p"), key.strip(): WRONG[key]}, "here")
+        model_card.check({**made(shipped, tmp_path / "p"), key.strip(): WRONG[key]}, "here")
 
 
 OUTSIDE = (
@@ -153,7 +152,7 @@ def test_a_card_names_no_file_outside_of_its_folder(shipped: Path, tmp_path: Pat
     told = made(shipped, tmp_path / "p")
     told["model"]["files"][0]["path"] = path
     with pytest.raises(InputError, match="path"):
-        card.check(told, "here")
+        model_card.check(told, "here")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "a\0", "a\n", ""])
@@ -161,14 +160,14 @@ def test_a_tensor_is_called_what_a_file_may_be(shipped: Path, tmp_path: Path, na
     told = made(shipped, tmp_path / "p")
     told["golden"]["inputs"][0]["name"] = name
     with pytest.raises(InputError, match="name"):
-        card.check(told, "here")
+        model_card.check(told, "here")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null", b'{"schema": 1e999}'])
 def test_a_damaged_card_is_told_in_a_line(tmp_path: Path, data: bytes) -> None:
     (tmp_path / CARD).write_bytes(data)
     with pytest.raises(InputError, match=CARD) as raised:
-        card.read(tmp_path / CARD)
+        model_card.read(tmp_path / CARD)
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
 
 
@@ -204,11 +203,11 @@ def test_without_labels_the_list_is_empty(tmp_path: Path) -> None:
 
 def test_a_path_of_this_machine_does_not_get_into_the_card(tmp_path: Path) -> None:
     told = made(package_inputs.shipped(tmp_path / "s", model="/secret/place/net.onnx"), tmp_path / "p")
-    assert told["source"]["model"] == "net.onnx" and "secret" not in card.text(told)
+    assert told["source"]["model"] == "net.onnx" and "secret" not in model_card.text(told)
 
 
 def test_probabilities_are_seen(own: Path, tmp_path: Path) -> None:
-    from edgecompress import tensors
+    from edgecompress.data import tensors
 
     tensors.write_split(own / "verdict" / "answers", {"scores": np.full((3, 4), 0.25, np.float32)})
     Artifact.read(own / "verdict").write()
@@ -220,14 +219,14 @@ def test_a_folder_without_an_excerpt_is_refused(own: Path) -> None:
 
     shutil.rmtree(own / "excerpt")
     with pytest.raises(InputError, match="no excerpt"):
-        api.package(own)
+        package.package(own)
 
 
 def test_a_changed_byte_of_what_was_shipped_is_refused(own: Path) -> None:
     file = own / "artifact" / "model.onnx"
     file.write_bytes(file.read_bytes() + b"\0")
     with pytest.raises(InputError, match="sha256 differs"):
-        api.package(own)
+        package.package(own)
 
 
 # --------------------------------------------------------------------------- golden items
@@ -245,7 +244,7 @@ def test_golden_items_are_raw_numbers(shipped: Path, tmp_path: Path) -> None:
 
 
 def test_the_golden_answer_is_the_artifacts_own(own: Path, tmp_path: Path) -> None:
-    from edgecompress import tensors
+    from edgecompress.data import tensors
 
     tensors.write_split(own / "verdict" / "answers", {"scores": np.full((3, 4), 7, np.float32)})
     Artifact.read(own / "verdict").write()
@@ -331,27 +330,27 @@ def test_any_licence_can_be_written(shipped: Path, tmp_path: Path, licence: str)
 
 def test_an_option_that_is_none_is_told(shipped: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="packager 'tar': no option 'versoin', did you mean 'version'"):
-        api.package(shipped, "tar", tmp_path / "x.tar.gz", {"versoin": "1"})
+        package.package(shipped, "tar", tmp_path / "x.tar.gz", {"versoin": "1"})
     with pytest.raises(ConfigError, match=r"write 1\.0\.0"):
-        api.package(shipped, "tar", tmp_path / "x.tar.gz", {"version": "v1"})
+        package.package(shipped, "tar", tmp_path / "x.tar.gz", {"version": "v1"})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_packager_that_does_not_take_the_format_names_those_that_do(
     monkeypatch: pytest.MonkeyPatch, shipped: Path
 ) -> None:
-    from edgecompress.packages import tar
+    from edgecompress.plugins.packagers import tar
 
     monkeypatch.setattr(tar, "FORMATS", ("pte",))
     with pytest.raises(InputError, match=r"packager 'tar' takes pte, not onnx(; onnx is packed with --as .+)?$"):
-        api.package(shipped, "tar")
+        package.package(shipped, "tar")
 
 
 @pytest.mark.parametrize("change", [{"variants": [3]}, {"target": "x"}, {"data": [1]}, {"variants": {"a": 1}}])
 def test_a_report_that_no_deploy_wrote_is_refused(own: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     package_inputs.report(own, **change)
     with pytest.raises(InputError, match=r"report\.json is not what a deploy wrote"):
-        api.package(own, "tar", tmp_path / "out.tar.gz", {"wheels": False})
+        package.package(own, "tar", tmp_path / "out.tar.gz", {"wheels": False})
 
 
 def test_a_place_that_cannot_be_written_is_one_line(
@@ -363,15 +362,15 @@ def test_a_place_that_cannot_be_written_is_one_line(
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file" / "out.tar.gz"):
         with pytest.raises(StageFailed, match="cannot be written"):
-            api.package(shipped, "tar", out, {"wheels": False})
+            package.package(shipped, "tar", out, {"wheels": False})
     monkeypatch.setattr(pack.archive, "write", full)
     with pytest.raises(StageFailed, match="No space left on device"):
-        api.package(shipped, "tar", tmp_path / "full" / "out.tar.gz", {"wheels": False})
+        package.package(shipped, "tar", tmp_path / "full" / "out.tar.gz", {"wheels": False})
     assert not list((tmp_path / "full").iterdir())
 
 
 def test_what_breaks_on_the_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, shipped: Path, tmp_path: Path) -> None:
-    from edgecompress.packages import tar
+    from edgecompress.plugins.packagers import tar
 
     def breaks(contents: object, root: Path) -> None:
         (root / "half").write_text("half")
@@ -380,18 +379,18 @@ def test_what_breaks_on_the_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(tar, "build", breaks)
     (tmp_path / "x.tar.gz").write_text("the one before")
     with pytest.raises(InputError, match="broken"):
-        api.package(shipped, "tar", tmp_path / "x.tar.gz")
+        package.package(shipped, "tar", tmp_path / "x.tar.gz")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x.tar.gz", "the one before")]
 
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from edgecompress import api
+import edgecompress
 from edgecompress.packaging import pack
 
 pack.archive.write = lambda *given: os.kill(os.getpid(), 9)
-api.package(Path(sys.argv[1]), "tar", Path(sys.argv[2]), {"wheels": False})
+edgecompress.package(Path(sys.argv[1]), "tar", Path(sys.argv[2]), {"wheels": False})
 """
 
 
@@ -399,7 +398,7 @@ def test_what_a_killed_run_left_goes_with_the_next_one(shipped: Path, tmp_path: 
     place = tmp_path / "out" / "x.tar.gz"
     done = subprocess.run([sys.executable, "-c", KILLED, str(shipped), str(place)], capture_output=True, check=False)
     assert done.returncode == -9 and len(list(place.parent.iterdir())) == 1
-    another = place.parent / f".{place.name}.{os.getpid()}-of-a-run-that-lives"
+    another = place.parent / f".{place.name}.99999999-of-somebody-else"
     another.mkdir()
-    api.package(shipped, "tar", place, {"wheels": False})
+    package.package(shipped, "tar", place, {"wheels": False})
     assert sorted(place.parent.iterdir()) == sorted([place, another])

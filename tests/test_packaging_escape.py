@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgecompress.errors import InputError
+from edgecompress.core.errors import InputError
 from edgecompress.packaging import escape
-from edgecompress.packaging.templates import render
+from edgecompress.packaging.render import render
 
 HOSTILE = (
     '"; System.exit(1); //',

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("minisign")
 from minisign import KeyPair
 
-from edgecompress.errors import InputError
+from edgecompress.core.errors import InputError
 from edgecompress.packaging import signing
 
 tool = pytest.mark.skipif(

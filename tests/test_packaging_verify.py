@@ -15,9 +15,10 @@ from typing import Any
 import package_inputs
 import pytest
 
-from edgecompress import api, cli
-from edgecompress.errors import InputError
-from edgecompress.packaging import archive, card, pack, verify
+from edgecompress.cli import main
+from edgecompress.commands.package import package as pack_up
+from edgecompress.core.errors import InputError
+from edgecompress.packaging import archive, model_card, pack, verify
 from edgecompress.packaging.contents import CARD
 
 pytestmark = pytest.mark.slow  # ONNX, jsonschema
@@ -29,7 +30,7 @@ CORE = ["signature", "archive", "card", "sums", "payload", "code", "processing",
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package of a classifier of pictures; opened beside it."""
     folder = tmp_path_factory.mktemp("package")
-    made = api.package(package_inputs.shipped(folder / "pets"), "tar", folder / "pets.tar.gz", {"wheels": False})
+    made = pack_up(package_inputs.shipped(folder / "pets"), "tar", folder / "pets.tar.gz", {"wheels": False})
     (folder / "opened").mkdir()
     archive.unpack(made, folder / "opened")
     return made
@@ -59,7 +60,7 @@ def packed(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def payload(root: Path) -> Path:
-    from edgecompress.packages import tar
+    from edgecompress.plugins.packagers import tar
 
     return tar.payload(root, root.parent.parent)
 
@@ -69,7 +70,7 @@ def changed_card(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
     told = json.loads((root / CARD).read_text())
     change(told)
     for place in (root, payload(root)):
-        (place / CARD).write_text(card.text(told), encoding="utf-8")
+        (place / CARD).write_text(model_card.text(told), encoding="utf-8")
 
 
 def test_a_sound_package_passes(package: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_changed_normalisation_fails_the_processing(root: Path) -> None:
 
 
 def test_a_golden_answer_that_the_model_does_not_give_fails(root: Path) -> None:
-    from edgecompress.model import sha256_of
+    from edgecompress.core.model import sha256_of
 
     file = payload(root) / "golden" / "output-0.bin"
     file.write_bytes(file.read_bytes()[::-1])
@@ -160,7 +161,7 @@ def test_a_golden_answer_that_the_model_does_not_give_fails(root: Path) -> None:
 
 
 def test_a_model_that_does_not_open_is_a_failed_check(root: Path) -> None:
-    from edgecompress.model import sha256_of
+    from edgecompress.core.model import sha256_of
 
     file = payload(root) / "model" / "model.onnx"
     file.write_bytes(b"no model" * 100)
@@ -225,7 +226,7 @@ def test_a_limit_that_nothing_exceeds_is_no_card(root: Path, number: str) -> Non
 def test_a_golden_input_that_is_no_number_fails_the_processing(root: Path) -> None:
     import numpy as np
 
-    from edgecompress.model import sha256_of
+    from edgecompress.core.model import sha256_of
 
     file = payload(root) / "golden" / "input-0.bin"
     numbers = np.fromfile(file, np.float32)
@@ -236,7 +237,7 @@ def test_a_golden_input_that_is_no_number_fails_the_processing(root: Path) -> No
 
 
 def test_a_card_of_many_megabytes_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card, "LARGEST", 100)
+    monkeypatch.setattr(model_card, "LARGEST", 100)
     assert resealed(root)["card"] == ("fail", "model_card.json: damaged: more than 0 MiB")
 
 
@@ -278,7 +279,7 @@ def test_the_code_of_another_version_is_not_judged(root: Path) -> None:
 
 
 def test_a_reason_tells_the_packages_paths_and_not_where_it_was_opened(root: Path) -> None:
-    (payload(root) / card.LABELS).unlink()
+    (payload(root) / model_card.LABELS).unlink()
     (root / "run.pyz").write_bytes(b"PK\5\6")
     reasons = "; ".join(reason for _, reason in resealed(root).values())
     assert "run.pyz: is cut off" in reasons
@@ -296,7 +297,7 @@ def test_whatever_a_library_raises_is_a_fail(package: Path, monkeypatch: pytest.
 
 
 def test_a_check_of_the_packager_that_breaks_is_a_fail(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgecompress.packages import tar
+    from edgecompress.plugins.packagers import tar
 
     def broken(*given: object) -> Any:
         raise ZeroDivisionError("line\nline")
@@ -332,7 +333,7 @@ def signed(tmp_path: Path) -> tuple[Path, Path]:
     folder, out = package_inputs.null(tmp_path / "null"), tmp_path / "null.tar.gz"
     command = ["package", folder, "--as", "tar", "--out", out, "--sign", tmp_path / "mine.key"]
     settings = ["--set", "version=2.10", "--set", "wheels=false"]
-    assert cli.main([*(str(word) for word in command), *settings]) == 0
+    assert main.main([*(str(word) for word in command), *settings]) == 0
     return out, tmp_path / "mine.pub"
 
 
@@ -343,7 +344,7 @@ def test_a_signature_passes_fails_or_is_skipped(signed: tuple[Path, Path], tmp_p
     beside = file.with_name(file.name + ".minisig")
     beside.rename(tmp_path / "kept")
     assert status(file, str(key))["signature"][0] == "fail"
-    other = api.package(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0", "wheels": False})
+    other = pack_up(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0", "wheels": False})
     shutil.copy(tmp_path / "kept", other.with_name(other.name + ".minisig"))
     assert "is not this file's signature" in status(other, str(key))["signature"][1]
 
@@ -364,24 +365,24 @@ def test_the_command_lists_each_check_and_ends_with_its_code(
 ) -> None:
     file, key = signed
     capsys.readouterr()
-    assert cli.main(["package", "verify", str(file), "--key", str(key)]) == 0
+    assert main.main(["package", "verify", str(file), "--key", str(key)]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in CORE) and "pass" in told and "skipped" in told
-    assert cli.main(["package", "verify", "--json", str(file)]) == 0
+    assert main.main(["package", "verify", "--json", str(file)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert b'"version": "2.10"' in gzip.decompress(file.read_bytes())
     assert found["ok"] and {"name", "status", "reason"} == set(found["checks"][0])
     file.write_bytes(file.read_bytes()[:-20])
-    assert cli.main(["package", "verify", str(file)]) == 1
+    assert main.main(["package", "verify", str(file)]) == 1
     assert "fail" in capsys.readouterr().out
-    assert cli.main(["package", "verify", str(tmp_path / "nowhere")]) == 2
-    assert cli.main(["package", "verify", str(file), "--key", "nothing"]) == 2
+    assert main.main(["package", "verify", str(tmp_path / "nowhere")]) == 2
+    assert main.main(["package", "verify", str(file), "--key", "nothing"]) == 2
 
 
 def test_a_folder_may_be_called_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package_inputs.null(tmp_path / "verify")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["package", "./verify"]) == 0
+    assert main.main(["package", "./verify"]) == 0
     assert (tmp_path / "verify-tar.tar.gz").is_file()
 
 
@@ -389,6 +390,6 @@ def test_a_bad_key_or_option_leaves_no_package(tmp_path: Path, capsys: pytest.Ca
     folder = package_inputs.null(tmp_path / "null")
     before = set(tmp_path.rglob("*"))
     for words in (["--sign", "nowhere.key"], ["--set", "versoin=1"], ["--as", "rar"], ["--as", "web"]):
-        assert cli.main(["package", str(folder), *words]) == 2, words
+        assert main.main(["package", str(folder), *words]) == 2, words
         assert capsys.readouterr().err.count("\n") == 1
     assert set(tmp_path.rglob("*")) == before

@@ -17,14 +17,19 @@ import bench_inputs
 import pytest
 from fake_subject import Clock, FakeSubject
 
-from edgecompress import agent, bundle, conformance, dispatch, plan, registry
-from edgecompress.errors import ConfigError, NotFound, StageFailed
-from edgecompress.job import job
-from edgecompress.model import Artifact, Meter
-from edgecompress.passes import _machine, cold, memory, periodic, roofline, sustained, throughput
-from edgecompress.sensors import replay
-from edgecompress.stages import look
-from edgecompress.transports import host
+from edgecompress.core.errors import ConfigError, NotFound, StageFailed
+from edgecompress.core.model import Artifact
+from edgecompress.core.place import PACKAGE
+from edgecompress.core.protocols import Meter
+from edgecompress.device import agent_client, bundle
+from edgecompress.device.agent import timing
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.job import job
+from edgecompress.plugins.profilers import _machine, cold, memory, periodic, roofline, sustained, throughput
+from edgecompress.plugins.sensors import replay
+from edgecompress.plugins.transports import host
+from edgecompress.stages import profilers
+from edgecompress.testing import conformance
 
 FREQUENCY = "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"
 TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
@@ -42,7 +47,7 @@ def tell(root: Path, file: str, value: object) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that only a sleep makes go: what is told of time is exact, however busy this machine is."""
     found = Clock()
-    for module in (agent, sustained, periodic, throughput):
+    for module in (timing, sustained, periodic, throughput):
         monkeypatch.setattr(module, "time", found)
     return found
 
@@ -62,21 +67,21 @@ def sleeping(clock: Clock, seconds: float) -> Callable[[Mapping[str, Any]], None
 def asked(folder: Path, model: Artifact, name: str, **options: Any) -> dict[str, Any]:
     """What is asked of an agent about a pass over a net."""
     return {
-        "mode": "look",
-        "runtime": {"name": model.kind, "module": f"edgecompress.runtimes.{model.kind}"},
+        "mode": "profiler",
+        "runtime": {"name": model.kind, "module": f"edgecompress.plugins.runtimes.{model.kind}"},
         "artifact": str(model.path),
         "samples": str(conformance.samples(model, folder).path),
         "threads": 1,
         "batch": 1,
         "profile": {"warmup_s": 0.02, "warmup_runs": 2, "warmup_tolerance": 0.5, "warmup_cap_s": 0.1},
         "device": {"options": {}},
-        "pass": {"name": name, "module": f"edgecompress.passes.{name}", "options": options},
+        "profiler": {"name": name, "module": f"edgecompress.plugins.profilers.{name}", "options": options},
     }
 
 
 def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     (folder / "result").mkdir()
-    return dispatch.ask(host.connect({}), request, folder / "result", 60)
+    return agent_client.ask(host.connect({}), bench_inputs.agent_request(request), folder / "result", 60)
 
 
 # --------------------------------------------------------------------------- sustained
@@ -144,7 +149,7 @@ def rows(rates: list[float]) -> list[dict[str, Any]]:
 
 def share_flagged(make: Callable[[random.Random], list[float]], trials: int = 200) -> float:
     """How many of seeded series are flagged."""
-    flags = [sustained.judged(rows(make(random.Random(seed))), NOT_HELD)["throttling"] for seed in range(trials)]
+    flags = [sustained.verified(rows(make(random.Random(seed))), NOT_HELD)["throttling"] for seed in range(trials)]
     return sum(f["flagged"] for f in flags) / trials
 
 
@@ -186,7 +191,7 @@ def test_throttling_that_only_the_kernel_or_the_firmware_saw_is_flagged():
         (sustained._Held(3, ()), "the kernel counted 3 throttle events"),
         (sustained._Held(None, ("under-voltage",)), "the firmware told: under-voltage"),
     ):
-        flag = sustained.judged(steady, held)["throttling"]
+        flag = sustained.verified(steady, held)["throttling"]
         assert flag["flagged"] is True and says in flag["reason"] and says in flag["evidence"]
 
 
@@ -311,7 +316,7 @@ def test_each_start_is_a_process_of_its_own_that_loads(tmp_path):
 
 def test_a_start_works_from_the_one_file_that_devices_are_given(tmp_path):
     model = bench_inputs.net(tmp_path / "net")
-    modules = ["edgecompress.runtimes.null", "edgecompress.passes.cold"]
+    modules = ["edgecompress.plugins.runtimes.null", "edgecompress.plugins.profilers.cold"]
     zipped = bundle.write(tmp_path / "agent.pyz", modules)
     samples = str(bench_inputs.samples(tmp_path / "samples").path)
     request = {**asked(tmp_path, model, "cold", starts=1), "samples": samples, "tied": False, "deadline_s": 60}
@@ -404,7 +409,7 @@ def test_a_pass_looks_at_each_variant_and_one_that_dies_costs_only_itself(tmp_pa
     variants = {"good": bench_inputs.net(tmp_path / "good"), "bad": bench_inputs.net(tmp_path / "bad")}
     (variants["bad"].path / "model.null").write_text("{")
     options = {"pass": "periodic", "options": {"rate_hz": 50.0, "seconds": 0.1}}
-    result = look.run(bench_inputs.request(tmp_path, variants, **options))
+    result = profilers.run(bench_inputs.request(tmp_path, variants, **options))
     facts = Artifact.read(result.path).facts
     assert result.kind == "pass" and facts["pass"] == "periodic" and list(facts["variants"]) == ["good", "bad"]
     assert facts["variants"]["good"]["due"] == 5 and facts["variants"]["good"]["batch"] == 1
@@ -416,32 +421,36 @@ def test_a_pass_in_which_every_variant_dies_fails(tmp_path):
     (model.path / "model.null").write_text("{")
     options = {"pass": "memory", "options": {}}
     with pytest.raises(StageFailed, match="bad crashed: "):
-        look.run(bench_inputs.request(tmp_path, {"bad": model}, **options))
+        profilers.run(bench_inputs.request(tmp_path, {"bad": model}, **options))
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({"profile.passes.memry.seconds": 1}, NotFound, "no pass 'memry', did you mean 'memory'"),
-        ({"profile.passes.memory.secnds": 1}, ConfigError, "passes.memory: unknown key 'secnds'"),
-        ({"profile.passes.sustained.every_s": 0.0}, ConfigError, "passes.sustained: every_s is above 0"),
-        ({"profile.passes.periodic.rate_hz": 0.0}, ConfigError, "passes.periodic: rate_hz is above 0"),
-        ({"profile.passes.throughput.batches": [0]}, ConfigError, "passes.throughput: batches are at least 1"),
-        ({"profile.passes.cold.starts": 0}, ConfigError, "passes.cold: starts is at least 1"),
-        ({"profile.passes.roofline.size": 1}, ConfigError, "passes.roofline: seconds is above 0, size at least 16"),
+        ({"profile.profilers.memry.seconds": 1}, NotFound, "no profiler 'memry', did you mean 'memory'"),
+        ({"profile.profilers.memory.secnds": 1}, ConfigError, "profilers.memory: unknown key 'secnds'"),
+        ({"profile.profilers.sustained.every_s": 0.0}, ConfigError, "profilers.sustained: every_s is above 0"),
+        ({"profile.profilers.periodic.rate_hz": 0.0}, ConfigError, "profilers.periodic: rate_hz is above 0"),
+        ({"profile.profilers.throughput.batches": [0]}, ConfigError, "profilers.throughput: batches are at least 1"),
+        ({"profile.profilers.cold.starts": 0}, ConfigError, "profilers.cold: starts is at least 1"),
+        (
+            {"profile.profilers.roofline.size": 1},
+            ConfigError,
+            "profilers.roofline: seconds is above 0, size at least 16",
+        ),
     ],
 )
 def test_a_pass_or_an_option_that_there_is_not_is_named_before_anything_runs(settings, error, says):
     with pytest.raises(error, match=says):
-        plan._check_passes(job(profile="quick", settings=settings))
+        plan._check_profilers(job(profile="quick", settings=settings))
 
 
 @pytest.mark.parametrize("name", ["energy", "sustained", "periodic", "throughput", "cold"])
 def test_a_profile_names_passes_that_there_are(name):
-    plan._check_passes(job(profile=name))
+    plan._check_profilers(job(profile=name))
 
 
-CARRIED = sorted(Path(registry.ROOT / "passes").glob("*.py"))
+CARRIED = sorted(Path(PACKAGE / "plugins" / "profilers").glob("*.py"))
 
 
 @pytest.mark.parametrize("file", CARRIED, ids=lambda file: file.stem)

@@ -8,11 +8,12 @@ from pathlib import Path
 import nulls
 import pytest
 
-from edgecompress import plan, registry, routes
-from edgecompress.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
-from edgecompress.fit import Fit
-from edgecompress.job import Job, job
-from edgecompress.model import Goal, Stage
+from edgecompress.core import registry
+from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
+from edgecompress.core.model import Goal, Stage
+from edgecompress.pipeline import conversion, plan
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.searches.strength import Fit
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_typo_in_an_option_of_a_technique_is_found_with_its_place() -> None:
 
 
 def test_only_keeps_the_named_variants_and_refuses_unknown_ones() -> None:
-    assert [r.variant.name for r in plan.deploy(demo(only=("fp32",))).routes] == ["fp32"]
+    assert [c.name for c in plan.deploy(demo(only=("fp32",))).candidates] == ["fp32"]
     with pytest.raises(NotFound, match=r"--only int9: .* did you mean 'int8'"):
         plan.deploy(demo(only=("int9",)))
 
@@ -84,10 +85,10 @@ def test_only_keeps_the_named_variants_and_refuses_unknown_ones() -> None:
 def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from edgecompress import envs
+    from edgecompress.core import environments
 
-    real = envs.version
-    monkeypatch.setattr(envs, "version", lambda p: None if p == "openvino" else real(p))
+    real = environments.version
+    monkeypatch.setattr(environments, "version", lambda p: None if p == "openvino" else real(p))
     with pytest.raises(MissingDependency) as error:
         plan.deploy(demo())
     assert "pip install 'edgecompress[openvino]'" in str(error.value)
@@ -123,13 +124,13 @@ def test_random_data_is_made_from_the_inputs_of_the_model(asked: dict[str, str])
 
 def test_threads_are_hidden_from_stages_whose_result_they_do_not_change() -> None:
     for stage in plan.deploy(demo()).stages:
-        assert ("threads" in stage.context) == stage.call.startswith(("stages.verify", "stages.measure"))
+        assert ("threads" in stage.context) == stage.call.startswith(("stages.verify", "stages.latency"))
 
 
 def test_the_extras_of_x86_are_those_of_its_plug_ins() -> None:
-    from edgecompress import catalog, envs
+    from edgecompress.core import catalog, environments
 
-    assert envs.extras(routes.plugins(catalog.target("x86").value)) == [
+    assert environments.extras(conversion.plugins(catalog.target("x86").value)) == [
         "executorch",
         "litert",
         "onnx",
@@ -154,7 +155,7 @@ def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tm
     (tmp_path / "net.onnx").write_bytes(b"read later")
     (tmp_path / "x.npy").write_bytes(b"read later")
     made = plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path)))
-    assert [r.variant.name for r in made.routes] == ["int8", "openvino-int8", "int8-dynamic", "fp32", "openvino-fp32"]
+    assert [c.name for c in made.candidates] == ["int8", "openvino-int8", "int8-dynamic", "fp32", "openvino-fp32"]
     assert made.race.left_out["litert-fp32"].startswith("no path from onnx to tflite")
     with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from onnx to pte"):
         plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
@@ -236,3 +237,9 @@ def test_what_zeros_save_as_bytes_is_told_of_sparse_variants_alone(tmp_path: Pat
         ("pruned/storage", {"model": "pruned/litert_int8"}, ("pruned",))
     ]
     assert next(e for e in made.race.entrants if e.name == "pruned").made[-1] == "pruned/storage"
+
+
+def test_the_answers_of_a_file_are_of_the_runtime_whose_code_is_in_their_key(asked: dict[str, str]) -> None:
+    golden = next(s for s in planned(asked).stages if s.name == "golden")
+    assert golden.plugins == ("runtimes.null",)
+    assert next(s for s in plan.deploy(demo()).stages if s.name == "golden").plugins == ()

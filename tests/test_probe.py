@@ -10,8 +10,9 @@ import psutil
 import pytest
 import sshd
 
-from edgecompress import catalog, probe
-from edgecompress.errors import InputError, Unreachable
+from edgecompress.commands import device_add
+from edgecompress.core import catalog
+from edgecompress.core.errors import InputError, Unreachable
 
 pytestmark = [pytest.mark.slow, pytest.mark.sshd]
 
@@ -27,13 +28,13 @@ def options(server: sshd.Sshd, **more: Any) -> dict[str, Any]:
 
 
 def test_a_probed_board_is_a_device_that_can_be_used(server, tmp_path):
-    added = probe.add("dut", output=tmp_path / "mine.toml", options=options(server, python=sys.executable))
+    added = device_add.add("dut", output=tmp_path / "mine.toml", options=options(server, python=sys.executable))
     device = catalog.device(str(added.file)).value
     assert (device.transport, device.options["host"]) == ("ssh", "dut")
     assert device.cores == len(psutil.Process().cpu_affinity())
     assert device.memory_mib == psutil.virtual_memory().total // 2**20
     assert device.sensors[-1] == "power_model" and device.vector_bits in (128, 256, 512)
-    told = probe.text(added)
+    told = device_add.text(added)
     assert "onnx (onnxruntime 1." in told and f"--device {added.file}" in told
     assert not [line for line in added.missing if "Python" in line]
 
@@ -41,30 +42,30 @@ def test_a_probed_board_is_a_device_that_can_be_used(server, tmp_path):
 def test_a_file_that_is_there_is_kept_and_nothing_is_asked(tmp_path):
     (tmp_path / "mine.toml").write_text("mine")
     with pytest.raises(InputError, match="is there already"):
-        probe.add("nobody.invalid", output=tmp_path / "mine.toml")
+        device_add.add("nobody.invalid", output=tmp_path / "mine.toml")
     assert (tmp_path / "mine.toml").read_text() == "mine"
 
 
 def test_an_option_that_ssh_does_not_have_is_refused_before_anything_is_asked(tmp_path):
     with pytest.raises(InputError, match="--set prot: ssh has no such option, did you mean 'port'"):
-        probe.add("nobody.invalid", output=tmp_path / "mine.toml", options={"prot": 22})
+        device_add.add("nobody.invalid", output=tmp_path / "mine.toml", options={"prot": 22})
 
 
 def test_a_board_that_does_not_answer_leaves_no_file(server, tmp_path):
     with pytest.raises(Unreachable, match="refuses the connection"):
-        probe.add("dut", output=tmp_path / "mine.toml", options=options(server, port=1))
+        device_add.add("dut", output=tmp_path / "mine.toml", options=options(server, port=1))
     assert not (tmp_path / "mine.toml").exists()
 
 
 def test_a_board_without_python_is_told_what_it_lacks(server, tmp_path):
-    added = probe.add("dut", output=tmp_path / "mine.toml", options=options(server, python="no-python"))
+    added = device_add.add("dut", output=tmp_path / "mine.toml", options=options(server, python="no-python"))
     assert added.missing[0].startswith("Python 3.10 or later: no-python runs no agent there")
     assert catalog.device(str(added.file)).value.sensors == ("power_model",)
 
 
 @pytest.mark.parametrize(("host", "name"), [("pi@Board-5.local", "board-5"), ("board", "board"), ("u@!", "board")])
 def test_the_name_is_the_hosts(host: str, name: str) -> None:
-    assert probe.default_name(host) == name
+    assert device_add.default_name(host) == name
 
 
 FACTS = {
@@ -82,14 +83,14 @@ FACTS = {
 }
 
 
-def board(listed: Mapping[str, str], sensors: Mapping[str, str]) -> probe.Board:
-    return probe.Board(FACTS, listed, "3.11.2", sensors, {"numpy": None})
+def board(listed: Mapping[str, str], sensors: Mapping[str, str]) -> device_add.Board:
+    return device_add.Board(FACTS, listed, "3.11.2", sensors, {"numpy": None})
 
 
 def test_what_a_board_says_of_itself_breaks_no_file(tmp_path):
     odd = board({"hwmon": "ina219\x00\n]\n", "sve_bytes": "32", "governors": "ondemand performance"}, {"hwmon": ""})
     file = tmp_path / "odd.toml"
-    file.write_text(probe._toml(odd, {"host": "pi@board"}))
+    file.write_text(device_add._toml(odd, {"host": "pi@board"}))
     device = catalog.device(str(file)).value
     assert device.options == {"host": "pi@board"} and device.vector_bits == 256
     assert device.sensors == ("hwmon", "power_model")
@@ -97,7 +98,7 @@ def test_what_a_board_says_of_itself_breaks_no_file(tmp_path):
 
 
 def test_what_is_missing_comes_with_the_command_that_mends_it():
-    lines = list(probe._missing(board({"governors": "ondemand performance"}, {"rapl": "no powercap"})))
+    lines = list(device_add._missing(board({"governors": "ondemand performance"}, {"rapl": "no powercap"})))
     assert "numpy, which every measurement needs: /usr/bin/python3 -m pip install numpy" in lines
     assert any("pip install with the package of yours" in line for line in lines)
     assert "sensor rapl: no powercap" in lines
@@ -105,6 +106,6 @@ def test_what_is_missing_comes_with_the_command_that_mends_it():
 
 
 def test_the_sensor_that_sees_most_comes_first():
-    names = list(probe._sensors())
+    names = list(device_add._sensors())
     assert names.index("rpi5_pmic") < names.index("rapl") < names.index("hwmon")
     assert not {"power_model", "replay", "instructions"} & set(names)

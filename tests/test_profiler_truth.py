@@ -18,9 +18,9 @@ from pathlib import Path
 import bench_inputs
 import pytest
 
-from edgecompress.sensors import replay
-from edgecompress.settings import Profile
-from edgecompress.stages import measure
+from edgecompress.core.settings import Profile
+from edgecompress.plugins.sensors import replay
+from edgecompress.stages import energy, latency
 
 pytestmark = pytest.mark.alone
 
@@ -36,7 +36,7 @@ def test_latency_is_what_the_net_logged_of_itself_within_1_percent(tmp_path, mon
     monkeypatch.setenv("EDGECOMPRESS_NULL_LOG", str(log))
     variants = {"net": bench_inputs.net(tmp_path / "net", **behaviour)}
     asked = bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(LONGER))
-    told = measure.round(asked).facts["variants"]["net"]
+    told = latency.round(asked).facts["variants"]["net"]
     logged = [float(line) for line in log.read_text().split()][-told["n"] :]
     truth = statistics.median(logged)
     assert truth >= 5 and told["n"] >= 60
@@ -52,7 +52,7 @@ def test_latency_is_what_the_net_logged_of_itself_within_1_percent(tmp_path, mon
 @pytest.mark.parametrize("mebibytes", [64, 200])
 def test_memory_that_a_net_touches_is_found_within_5_percent(tmp_path, mebibytes):
     variants = {"net": bench_inputs.net(tmp_path / "net", touch_bytes=mebibytes << 20)}
-    told = measure.round(bench_inputs.request(tmp_path, variants)).facts["variants"]["net"]["memory"]
+    told = latency.round(bench_inputs.request(tmp_path, variants)).facts["variants"]["net"]["memory"]
     assert told["peak_rss_bytes"] == pytest.approx(mebibytes << 20, rel=0.05)
     assert told["file_backed_bytes"] < 4 << 20  # all of it is the process's own
 
@@ -61,7 +61,7 @@ def test_memory_that_a_net_touches_is_found_within_5_percent(tmp_path, mebibytes
 def test_a_net_that_touches_nothing_costs_nearly_nothing_over_the_baseline(tmp_path):
     variants = {"net": bench_inputs.net(tmp_path / "net")}
     long = dataclasses.replace(LONGER, window_s=1.5)  # tens of thousands of runs: the record itself must not count
-    told = measure.round(bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(long)))
+    told = latency.round(bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(long)))
     assert told.facts["variants"]["net"]["memory"]["peak_rss_bytes"] < 2 << 20
 
 
@@ -159,7 +159,7 @@ def test_energy_per_inference_of_the_whole_way_is_the_integral_over_the_windows(
     device = {"sensors": ("replay",), "options": {"replay": {"file": str(file), "offset_s": 0.0}}}
     variants = {"net": bench_inputs.net(tmp_path / "net", spin_ms=4.0)}
     asked = bench_inputs.request(tmp_path, variants, device, profile=dataclasses.asdict(LONGER))
-    facts = measure.energy(asked).facts
+    facts = energy.energy(asked).facts
     numbers = {m["metric"]: m for m in facts["variants"]["net"]}
     windows = json.loads((asked.out / "net.json").read_text())["windows"]
     each = [truth.joules(w["begin_s"], w["begin_s"] + w["seconds"]) / w["n"] for w in windows]

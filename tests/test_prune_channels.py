@@ -15,12 +15,16 @@ import pytest
 import torch
 from torch import nn
 
-from edgecompress import config, tensors, torch_net, zoo
-from edgecompress.errors import ConfigError, InputError, StageFailed
-from edgecompress.model import Artifact, Context, Dim, Goal, Request, TensorSpec
+from edgecompress.core import config
+from edgecompress.core.errors import ConfigError, InputError, StageFailed
+from edgecompress.core.model import Artifact, Context, Dim, Goal, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.plugins.techniques import prune_channels
+from edgecompress.plugins.techniques._pruning import criteria
+from edgecompress.plugins.techniques._pruning.channels import Group, Slot, without
 from edgecompress.stages import trace
-from edgecompress.techniques import _criteria, prune_channels
-from edgecompress.techniques._channels import Group, Slot, without
+from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
 ITEMS = 32
@@ -58,8 +62,8 @@ class Case:
         return prune_channels.apply(self.request(model, **options))
 
     def outputs(self, model: Artifact) -> list[torch.Tensor]:
-        named = torch_net.example(model, self.samples, 4)
-        return list(torch_net.outputs(torch_net.rebuild(model), model, named).values())
+        named = torch_module.example(model, self.samples, 4)
+        return list(torch_module.outputs(torch_module.rebuild(model), model, named).values())
 
 
 def drawn(name: str) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def drawn(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    return Case("edgecompress.zoo:residual_cnn", drawn("residual_cnn"), tmp_path / "case")
+    return Case("edgecompress.testing.zoo:residual_cnn", drawn("residual_cnn"), tmp_path / "case")
 
 
 def kept(model: Artifact) -> dict[str, int]:
@@ -84,7 +88,7 @@ def test_macs_are_met_from_below_and_near(case: Case, scope: str) -> None:
     found = case.pruned(macs=0.6, scope=scope)
     macs = found.facts["macs"]
     assert 0.54 * macs["source"] <= macs["after"] <= 0.6 * macs["source"]
-    assert sum(p.numel() for p in torch_net.rebuild(found).parameters()) == found.facts["parameters"]["after"]
+    assert sum(p.numel() for p in torch_module.rebuild(found).parameters()) == found.facts["parameters"]["after"]
 
 
 @pytest.mark.parametrize("criterion", [*CRITERIA, "random"])
@@ -111,7 +115,7 @@ def test_channels_kept_are_multiples_of_the_block(case: Case, align: int) -> Non
 def test_widths_are_as_given_by_name_and_by_pattern(case: Case) -> None:
     found = case.pruned(widths={"body.2.*": 8, "body.1.first.0": 3})
     assert kept(found) == {"body.0.0": 8, "body.1.first.0": 3, "body.2.first.0": 8, "body.2.second.0": 8}
-    assert torch_net.rebuild(found).body[2].shortcut.out_channels == 8
+    assert torch_module.rebuild(found).body[2].shortcut.out_channels == 8
 
 
 def test_what_a_pruned_net_computes_is_what_the_dense_one_does_when_nothing_reads_the_rest(case: Case) -> None:
@@ -121,7 +125,7 @@ def test_what_a_pruned_net_computes_is_what_the_dense_one_does_when_nothing_read
     stays = prune_channels.best(work.scores[group.name], 3)
     wanted = without(work.net, group, set(range(8)) - set(stays))
     with torch.no_grad():
-        answer = wanted(torch_net.example(found, case.samples, 4)["image"])
+        answer = wanted(torch_module.example(found, case.samples, 4)["image"])
     torch.testing.assert_close(case.outputs(found)[0], answer, rtol=1e-4, atol=1e-5)
 
 
@@ -134,11 +138,11 @@ def test_a_skipped_layer_stays_and_is_named(case: Case) -> None:
 
 def test_a_block_goes_whole_and_nothing_else_changes(case: Case) -> None:
     found = case.pruned(widths={"body.1.first.0": 0}, settle=False)
-    dense = torch_net.rebuild(case.dense)
+    dense = torch_module.rebuild(case.dense)
     nn.init.zeros_(dense.body[1].second[1].weight)
     nn.init.zeros_(dense.body[1].second[1].bias)
     with torch.no_grad():
-        wanted = dense(torch_net.example(found, case.samples, 4)["image"])
+        wanted = dense(torch_module.example(found, case.samples, 4)["image"])
     assert torch.equal(case.outputs(found)[0], wanted)
     (group,) = [g for g in found.facts["groups"] if g["name"] == "body.1.first.0"]
     assert group["whole_block"] and group["kept"] == 0
@@ -151,7 +155,7 @@ def test_no_block_goes_where_blocks_are_to_stay(case: Case) -> None:
 
 def test_batch_norms_count_anew(case: Case) -> None:
     settled, as_is = (case.pruned(widths={"body.1.first.0": 4}, settle=settle) for settle in (True, False))
-    one, other = (torch_net.rebuild(model) for model in (settled, as_is))
+    one, other = (torch_module.rebuild(model) for model in (settled, as_is))
     assert settled.facts["settled"] and not as_is.facts["settled"]
     assert torch.equal(one.body[1].second[0].weight, other.body[1].second[0].weight)
     images = torch.from_numpy(np.array(tensors.load(case.samples, "calibrate", "image")))
@@ -161,10 +165,10 @@ def test_batch_norms_count_anew(case: Case) -> None:
 
 
 def test_biases_take_up_the_mean_of_what_goes(tmp_path: Path) -> None:
-    case = Case("edgecompress.zoo:int64", drawn("int64"), tmp_path / "case")
+    case = Case("edgecompress.testing.zoo:int64", drawn("int64"), tmp_path / "case")
     settled, as_is = (case.pruned(widths={"table": 4}, settle=settle) for settle in (True, False))
     items = torch.from_numpy(np.array(tensors.load(case.samples, "calibrate", "ids")))
-    dense, one, other = (torch_net.rebuild(model) for model in (case.dense, settled, as_is))
+    dense, one, other = (torch_module.rebuild(model) for model in (case.dense, settled, as_is))
     with torch.no_grad():
         wanted, found, worse = (net(items).mean(0) for net in (dense, one, other))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)  # on average nothing is missed
@@ -173,13 +177,14 @@ def test_biases_take_up_the_mean_of_what_goes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["depthwise_cnn", "lstm", "transformer"])
 def test_a_pruned_net_computes_the_same_in_a_fresh_process(name: str, tmp_path: Path) -> None:
-    case = Case(f"edgecompress.zoo:{name}", drawn(name), tmp_path / "case")
+    case = Case(f"edgecompress.testing.zoo:{name}", drawn(name), tmp_path / "case")
     found = case.pruned(ratio=0.5)
     code = (
-        "import sys, numpy, torch\nfrom pathlib import Path\nfrom edgecompress import torch_net\n"
-        "from edgecompress.model import Artifact\nmodel, samples = (Artifact.read(Path(p)) for p in sys.argv[1:3])\n"
-        "named = torch_net.example(model, samples, 4)\n"
-        "(answer,) = torch_net.outputs(torch_net.rebuild(model), model, named).values()\n"
+        "import sys, numpy, torch\nfrom pathlib import Path\nfrom edgecompress.formats import torch_module\n"
+        "from edgecompress.core.model import Artifact\n"
+        "model, samples = (Artifact.read(Path(p)) for p in sys.argv[1:3])\n"
+        "named = torch_module.example(model, samples, 4)\n"
+        "(answer,) = torch_module.outputs(torch_module.rebuild(model), model, named).values()\n"
         "numpy.save(sys.argv[3], answer.numpy(), allow_pickle=False)\n"
     )
     out = tmp_path / "answer.npy"
@@ -309,7 +314,7 @@ def test_what_cannot_be_done_is_told(case: Case, options: Mapping[str, Any], why
 
 
 def test_layers_without_batch_norm_are_refused_where_its_scales_decide(tmp_path: Path) -> None:
-    case = Case("edgecompress.zoo:depthwise_cnn", drawn("depthwise_cnn"), tmp_path / "case")
+    case = Case("edgecompress.testing.zoo:depthwise_cnn", drawn("depthwise_cnn"), tmp_path / "case")
     found = case.pruned(ratio=0.25, criterion="bn_scale", scope="global")
     assert set(kept(found)) == {"body.0.0"}
     assert found.facts["refused"]["body.1.expand"] == "it has no batch norm with scales (criterion bn_scale)"
@@ -339,11 +344,11 @@ def batches() -> Any:
 
 def scored(criterion: str, net: nn.Module, group: Group) -> list[float]:
     if criterion == "taylor":
-        found = _criteria.by_gradient(net, [group], batches, lambda net, x: net(x).square().mean())
+        found = criteria.by_gradient(net, [group], batches, lambda net, x: net(x).square().mean())
     elif criterion == "activation":
-        found = _criteria.by_activation(net, [group], batches, lambda net, x: net(x))
+        found = criteria.by_activation(net, [group], batches, lambda net, x: net(x))
     else:
-        found = _criteria.by_weights(net, [group], criterion)
+        found = criteria.by_weights(net, [group], criterion)
     return found["0"]
 
 
@@ -355,7 +360,7 @@ def test_a_dead_channel_is_worth_least(criterion: str) -> None:
 
 def test_chance_knows_nothing_of_the_weights() -> None:
     alive, dead = ([units(dead)[1]] for dead in (False, True))
-    assert _criteria.at_random(alive, 0) == _criteria.at_random(dead, 0) != _criteria.at_random(alive, 1)
+    assert criteria.at_random(alive, 0) == criteria.at_random(dead, 0) != criteria.at_random(alive, 1)
 
 
 @pytest.mark.parametrize("criterion", [*WEIGHTED, "taylor"])
@@ -369,13 +374,13 @@ def test_scores_that_are_no_numbers_are_refused(criterion: str) -> None:
 
 def test_lamp_is_a_weight_over_all_that_are_at_least_as_large() -> None:
     """Lee et al. 2021, arXiv:2010.07611, equation 1: w^2 / the sum of the squares from it on, in order."""
-    found = _criteria.lamp(torch.tensor([9.0, 1.0, 4.0]))
+    found = criteria.lamp(torch.tensor([9.0, 1.0, 4.0]))
     assert found.tolist() == pytest.approx([1.0, 1 / 14, 4 / 13])
 
 
 def test_fpgm_is_the_distance_to_all_other_filters() -> None:
     """He et al. 2019, arXiv:1811.00250, equation 5."""
-    found = _criteria.fpgm(torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+    found = criteria.fpgm(torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
     root = float(np.hypot(3, 3))
     assert found.tolist() == pytest.approx([6.0, 5 + root, 1 + root])
 
@@ -383,7 +388,7 @@ def test_fpgm_is_the_distance_to_all_other_filters() -> None:
 def test_apoz_is_the_share_of_zeros_of_a_channel() -> None:
     """Hu et al. 2016, arXiv:1607.03250, equation 1."""
     maps = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [0.0, 3.0]]])  # [items, channels, positions]
-    assert _criteria.apoz(maps).tolist() == [0.5, 0.75]
+    assert criteria.apoz(maps).tolist() == [0.5, 0.75]
 
 
 def test_taylor_is_the_square_of_what_a_channel_moves() -> None:
@@ -393,7 +398,7 @@ def test_taylor_is_the_square_of_what_a_channel_moves() -> None:
     net(x).square().mean().backward()
     parts = [p.grad * p for p in (net[0].weight, net[0].bias, net[1].weight, net[1].bias)]
     wanted = sum(part.detach().flatten(1).sum(1) if part.ndim > 1 else part.detach() for part in parts).double() ** 2
-    found = _criteria.by_gradient(net, [group], lambda: iter([x]), lambda net, x: net(x).square().mean())["0"]
+    found = criteria.by_gradient(net, [group], lambda: iter([x]), lambda net, x: net(x).square().mean())["0"]
     assert found == pytest.approx((wanted / wanted.mean()).tolist(), rel=1e-4)
 
 
@@ -405,4 +410,4 @@ def test_magnitudes_are_those_of_torch_pruning(criterion: str, p: int) -> None:
     graph = tp.DependencyGraph().build_dependency(net, torch.randn(1, 3, 8, 8))
     theirs = graph.get_pruning_group(net[0], tp.prune_conv_out_channels, list(range(8)))
     wanted = tp.importance.GroupMagnitudeImportance(p=p, group_reduction="mean", normalizer="mean")(theirs)
-    assert _criteria.by_weights(net, [group], criterion)["0"] == pytest.approx(wanted.tolist(), rel=1e-5)
+    assert criteria.by_weights(net, [group], criterion)["0"] == pytest.approx(wanted.tolist(), rel=1e-5)

@@ -13,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from edgecompress import config, routes, tensors, torch_edits, torch_net
-from edgecompress.errors import ConfigError, InputError
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.settings import Target, Variant
+from edgecompress.core import config
+from edgecompress.core.errors import ConfigError, InputError
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.settings import Target, Variant
+from edgecompress.data import tensors
+from edgecompress.formats import torch_edits, torch_module
+from edgecompress.pipeline import conversion
+from edgecompress.plugins.techniques import _sparsity, prune_nm, prune_unstructured
 from edgecompress.stages import trace
-from edgecompress.techniques import _sparse, prune_nm, prune_unstructured
 
 slow = pytest.mark.slow
 few = st.integers(0, 3).map(float)  # many of them equal
@@ -31,7 +34,7 @@ few = st.integers(0, 3).map(float)  # many of them equal
 )
 def test_as_many_go_as_asked_and_of_equals_the_first(sizes: Any, share: float) -> None:
     count = round(share * sizes.size)
-    gone = _sparse.smallest(sizes, count)
+    gone = _sparsity.smallest(sizes, count)
     assert gone.shape == sizes.shape and gone.sum() == count
     order = sorted(range(sizes.size), key=lambda i: (sizes.reshape(-1)[i], i))
     assert np.flatnonzero(gone).tolist() == sorted(order[:count])
@@ -90,7 +93,7 @@ def test_steps_stand_for_pruning_with_training_between() -> None:
 def test_a_recipe_is_expanded_by_the_planner() -> None:
     table = {"use": "prune_unstructured", "sparsity": 0.8, "steps": 2, "between": {"epochs": 1}}
     variant = Variant("v", compress=(table,))
-    calls = [call for call, _ in routes.steps(Target("t", "onnx", (variant,)), variant, "module", "here")]
+    calls = [call for call, _ in conversion.steps(Target("t", "onnx", (variant,)), variant, "module", "here")]
     assert calls[:3] == [f"techniques.{n}:apply" for n in ("prune_unstructured", "finetune", "prune_unstructured")]
 
 
@@ -198,7 +201,7 @@ def rows(artifact: Artifact) -> dict[str, dict[str, Any]]:
 def test_of_each_layer_the_groups_lie_along_what_is_summed(nets: Path) -> None:
     model, _ = loaded(nets, "layers")
     made = pruned(prune_nm, model, nets / "out")
-    state = torch_net.rebuild(made).state_dict()
+    state = torch_module.rebuild(made).state_dict()
     told = rows(made)
     assert {name: row["why"] for name, row in told.items() if not row["pruned"]} == {
         "embedding": "its rows are looked up",
@@ -235,16 +238,16 @@ def test_exactly_as_many_weights_are_zero_as_asked(nets: Path, scope: str) -> No
 def test_what_is_kept_is_as_it_was_and_what_is_zero_is_marked_to_stay(nets: Path) -> None:
     model, samples = loaded(nets, "layers")
     made = pruned(prune_unstructured, model, nets / "out", layers=("head", "emb*"))
-    before, after = (torch_net.rebuild(artifact).state_dict() for artifact in (model, made))
+    before, after = (torch_module.rebuild(artifact).state_dict() for artifact in (model, made))
     for name, tensor in after.items():
         kept = tensor != 0
         assert (tensor[kept] == before[name][kept]).all()
-    assert torch_edits.zeros(torch_net.edits(made)) == ["embedding.weight", "head.weight"]
+    assert torch_edits.zeros(torch_module.edits(made)) == ["embedding.weight", "head.weight"]
     assert (made.inputs, made.outputs) == (model.inputs, model.outputs)
-    inputs = torch_net.example(made, samples, 2)
-    found = torch_net.outputs(torch_net.rebuild(made), made, inputs)
+    inputs = torch_module.example(made, samples, 2)
+    found = torch_module.outputs(torch_module.rebuild(made), made, inputs)
     assert all(tensor.isfinite().all() for tensor in found.values())
-    assert json.loads((made.path / torch_net.MODULE).read_text())["edits"][-1]["edit"] == "zeros"
+    assert json.loads((made.path / torch_module.MODULE).read_text())["edits"][-1]["edit"] == "zeros"
 
 
 @slow
@@ -253,7 +256,7 @@ def test_pruning_more_keeps_what_is_zero_already(nets: Path) -> None:
     once = pruned(prune_unstructured, model, nets / "once", sparsity=0.5, scope="global")
     twice = pruned(prune_unstructured, once, nets / "twice", sparsity=0.8, scope="global")
     straight = pruned(prune_unstructured, model, nets / "straight", sparsity=0.8, scope="global")
-    states = [torch_net.rebuild(artifact).state_dict() for artifact in (twice, straight)]
+    states = [torch_module.rebuild(artifact).state_dict() for artifact in (twice, straight)]
     assert all((states[0][name] == states[1][name]).all() for name in states[0])
 
 
@@ -261,7 +264,7 @@ def test_pruning_more_keeps_what_is_zero_already(nets: Path) -> None:
 def test_a_shared_weight_is_pruned_once_and_stays_shared(nets: Path) -> None:
     model, _ = loaded(nets, "tied")
     made = pruned(prune_nm, model, nets / "out", n=1, m=4)
-    net = torch_net.rebuild(made)
+    net = torch_module.rebuild(made)
     assert net.one.weight is net.two.weight
     assert (net.two.weight == 0).sum() == 48
     assert list(rows(made)) == ["one"] and made.facts["sparsity"]["total"] == {"elements": 64, "zeros": 48}

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import conformance, registry, tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core import registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -176,8 +178,8 @@ def test_whole_numbers_are_left_alone(tmp_path: Path) -> None:
 AGAIN = """
 import sys
 from pathlib import Path
-from edgecompress import registry
-from edgecompress.model import Artifact, Request
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Request
 model = Artifact.read(Path(sys.argv[1]))
 runtime = registry.load("runtimes", sys.argv[2])
 options = runtime.Options() if hasattr(runtime, "Options") else None
@@ -203,8 +205,8 @@ def test_another_process_exports_it(runtime: str, quantizer: str, tmp_path: Path
 TWICE = """
 import sys
 from pathlib import Path
-from edgecompress import registry
-from edgecompress.model import Artifact, Request
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Request
 model, samples = (Artifact.read(Path(p)) for p in sys.argv[1:3])
 technique = registry.load("techniques", "pt2e_int8")
 print(technique.apply(Request({"model": model, "samples": samples}, Path(sys.argv[3]), technique.Options())).sha256)

@@ -14,15 +14,16 @@ import pytest
 from onnx import numpy_helper
 from test_finetune import Case, digits, folder, samples, weights, zoo_case
 
-from edgecompress import tensors, torch_edits, torch_net
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request
-from edgecompress.runtimes import onnx as ort
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.formats import torch_edits, torch_module
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.techniques import _qat as rounding
+from edgecompress.plugins.techniques import ptq_int8, qat
+from edgecompress.plugins.techniques._training import setup
+from edgecompress.plugins.techniques._training.data import Items
 from edgecompress.stages import trace
-from edgecompress.techniques import _qat as rounding
-from edgecompress.techniques import _training_setup as setup
-from edgecompress.techniques import ptq_int8, qat
-from edgecompress.techniques._training_data import Items
 
 pytestmark = pytest.mark.slow
 __all__ = ["digits"]  # a fixture of fine-tuning's tests
@@ -71,7 +72,7 @@ def logits(case: Case, model: Artifact) -> Any:
 
     inputs = next(tensors.batches(case.samples, "test", tensors.count(case.samples, "test"), model=model))
     named = {name: torch.from_numpy(array) for name, array in inputs.items()}
-    return next(iter(torch_net.outputs(torch_net.rebuild(model), model, named).values())).numpy()
+    return next(iter(torch_module.outputs(torch_module.rebuild(model), model, named).values())).numpy()
 
 
 def sqnr_db(wanted: Any, found: Any) -> float:
@@ -92,7 +93,7 @@ def test_but_for_rounding_a_student_computes_what_the_net_computes(tmp_path: Pat
     import torch
 
     case = zoo_case(tmp_path, name)
-    net = torch_net.rebuild(case.dense)
+    net = torch_module.rebuild(case.dense)
     for module in net.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.eps = 1e-3  # no default of anybody's
@@ -103,8 +104,8 @@ def test_but_for_rounding_a_student_computes_what_the_net_computes(tmp_path: Pat
     for count in (1, 5):
         inputs, _ = Items(case.dense, case.training, "train", torch.device("cpu")).take(np.arange(count))
         with torch.no_grad():
-            wanted = list(torch_net.flatten(torch_net.call(net, inputs)).values())
-            found = torch_net.call(student.train(), inputs)
+            wanted = list(torch_module.flatten(torch_module.call(net, inputs)).values())
+            found = torch_module.call(student.train(), inputs)
         for a, b in zip(wanted, found, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -112,8 +113,8 @@ def test_but_for_rounding_a_student_computes_what_the_net_computes(tmp_path: Pat
 def test_the_students_weights_are_the_nets_own(residual: Case) -> None:
     import torch
 
-    net = torch_net.rebuild(residual.dense)
-    student = student_of(residual, torch_net.rebuild(residual.dense))
+    net = torch_module.rebuild(residual.dense)
+    student = student_of(residual, torch_module.rebuild(residual.dense))
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.add_(1.0)
@@ -126,7 +127,7 @@ def test_the_students_weights_are_the_nets_own(residual: Case) -> None:
 def test_ranges_of_activations_stay_when_they_are_not_watched(residual: Case) -> None:
     import torch
 
-    student = student_of(residual, torch_net.rebuild(residual.dense))
+    student = student_of(residual, torch_module.rebuild(residual.dense))
     ranges = {name: module for name, module in student.named_modules() if hasattr(module, "observer_enabled")}
     inputs, _ = Items(residual.dense, residual.training, "train", torch.device("cpu")).take(np.arange(8))
 
@@ -136,7 +137,7 @@ def test_ranges_of_activations_stay_when_they_are_not_watched(residual: Case) ->
         with torch.no_grad():
             for parameter in student.parameters():
                 parameter.mul_(2)
-            torch_net.call(student.train(mode), {name: 2 * tensor for name, tensor in inputs.items()})
+            torch_module.call(student.train(mode), {name: 2 * tensor for name, tensor in inputs.items()})
         return {module.is_per_channel for name, module in ranges.items() if not before[name].equal(module.scale)}
 
     assert moved(True) == {True, False}
@@ -151,7 +152,7 @@ def test_ranges_of_activations_stay_when_they_are_not_watched(residual: Case) ->
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_grid_it_trained_on_is_the_grid_that_onnx_runtime_has(residual: Case, bits: Any) -> None:
     """scale = max|w| / (2^(bits - 1) - 1) of each channel, batch norm folded in (Jacob et al. 2018, section 3)."""
-    student = student_of(residual, torch_net.rebuild(residual.dense), bits)
+    student = student_of(residual, torch_module.rebuild(residual.dense), bits)
     mine = [m.scale.numpy() for m in student.graph.modules() if getattr(m, "is_per_channel", False)]
     graph = onnx.load_model(quantized(residual, residual.dense, bits).file(".onnx")).graph
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -221,7 +222,7 @@ def test_what_is_zero_stays_zero_and_edits_stay(tmp_path: Path) -> None:
     before, after = (weights(model)["body.0.0.weight"] for model in (case.model, trained))
     np.testing.assert_array_equal(before == 0, after == 0)
     assert not np.array_equal(before, after)
-    assert torch_edits.zeros(torch_net.edits(trained)) == ["body.0.0.weight"]
+    assert torch_edits.zeros(torch_module.edits(trained)) == ["body.0.0.weight"]
 
 
 def test_a_recurrent_net_is_given_back_as_it_is(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress.model import Artifact, Choice, Outcome, Stage
-from edgecompress.race import LOSERS, Entrant, Race
-from edgecompress.settings import Limits, Profile
+from edgecompress.core.model import Artifact, Choice, Outcome, Stage
+from edgecompress.core.settings import Limits, Profile, Variant
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.searches.race import LOSERS, Race
 
 PROFILE = Profile(
     "test", sessions=6, warmup_s=3, warmup_runs=1, window_s=10, window_runs=1, energy_windows=1, energy_window_s=1
@@ -21,7 +22,9 @@ MEMORY = {"peak_rss_bytes": 1 << 20}
 def race(
     speeds: dict[str, float], sessions: int = 6, limits: Limits = NO_LIMITS, references: tuple[str, ...] = ()
 ) -> Race:
-    entrants = tuple(Entrant(n, "null", f"{n}/made", f"{n}/verify", n in references, limits) for n in speeds)
+    entrants = tuple(
+        Candidate(Variant(n, reference=n in references), "null", f"{n}/made", f"{n}/verify", limits) for n in speeds
+    )
     profile = Profile(**{**vars(PROFILE), "sessions": sessions})
     return Race(entrants, profile)
 

@@ -32,7 +32,7 @@ def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path: Path) -> N
     for words in commands():
         measures = words[0] in ("plan", "deploy", "guard", "verify", "profile")
         done = subprocess.run(
-            [sys.executable, "-m", "edgecompress.cli", *words, *(QUICK if measures else [])],
+            [sys.executable, "-m", "edgecompress.cli.main", *words, *(QUICK if measures else [])],
             cwd=tmp_path,
             capture_output=True,
             text=True,

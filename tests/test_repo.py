@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from edgecompress import registry
+from edgecompress.core import catalog, registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -63,7 +66,7 @@ def test_constraints_name_versions_and_nothing_else() -> None:
 def test_the_extra_of_a_plugin_exists_and_installs_what_it_requires(kind: str) -> None:
     for name, module in registry.every(kind):
         extra = getattr(module, "EXTRA", "")
-        if extra and (registry.ROOT / kind / f"{name}.py").exists():
+        if extra and module.__name__.startswith("edgecompress."):
             installed = {canonicalize_name(Requirement(r).name) for r in _closure(extra)}
             needed = {canonicalize_name(Requirement(r).name) for r in module.REQUIRES}
             assert needed <= installed, (
@@ -105,18 +108,76 @@ def test_the_generated_docs_are_fresh() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+def _copied(to: Path) -> list[Path]:
+    """Copies the tracked files; returns their relative paths."""
     files = [f.relative_to(ROOT) for f in tracked(binary=True)]
     for file in files:
-        (tmp_path / "source" / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / file, tmp_path / "source" / file)
+        (to / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, to / file)
+    return files
+
+
+def _wheel(source: Path, out: Path) -> set[str]:
+    """What a wheel of these sources holds."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run([*pip, "-w", tmp_path, tmp_path / "source"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*pip, "-w", out, source], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        held = set(wheel.namelist())
-    assert {f.as_posix() for f in files if f.parts[0] == "edgecompress"} <= held
+    with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
+        return set(wheel.namelist())
+
+
+def _shipped(files: Sequence[Path]) -> set[str]:
+    """Where an installed package has these files: the folders of TOML files lie inside it."""
+    own = {f.as_posix() for f in files if f.parts[0] == "edgecompress"}
+    return own | {f"edgecompress/{f.as_posix()}" for f in files if f.parts[0] in catalog.KINDS}
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    files = _copied(tmp_path / "source")
+    held = _wheel(tmp_path / "source", tmp_path)
+    assert _shipped(files) <= held
+    assert {
+        "edgecompress/targets/x86.toml",
+        "edgecompress/devices/host.toml",
+        "edgecompress/profiles/quick.toml",
+    } <= held
+
+
+@pytest.mark.slow
+def test_the_source_distribution_makes_the_same_wheel(tmp_path: Path) -> None:
+    files = _copied(tmp_path / "source")
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path / "source", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as sdist:
+        sdist.extractall(tmp_path / "opened", filter="data")
+    assert _shipped(files) <= _wheel(next((tmp_path / "opened").iterdir()), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["wheel", "editable", "checkout"])
+def test_every_install_finds_the_shipped_files(way: str, tmp_path: Path) -> None:
+    _copied(tmp_path / "source")
+    if way == "wheel":
+        _wheel(tmp_path / "source", tmp_path)
+    place = tmp_path / ("source" if way == "checkout" else "site")
+    if way != "checkout":
+        what = ["-e", tmp_path / "source"] if way == "editable" else [next(tmp_path.glob("*.whl"))]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+        done = subprocess.run([*pip, "--target", place, *what], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    code = (
+        f"import site, sys; site.addsitedir({str(place)!r}); sys.path.insert(0, {str(place)!r})\n"
+        "from edgecompress.core import catalog\n"
+        "pairs = (('target', 'x86'), ('device', 'host'), ('profile', 'quick'))\n"
+        "print(catalog.__file__, *(getattr(catalog, k)(n).path for k, n in pairs))"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-S", "-c", code]  # -S: without what is installed beside this test
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stdout + done.stderr
 
 
 def test_make_lists_every_job_it_has() -> None:
@@ -137,13 +198,13 @@ def _blocks(page: Path, language: str) -> list[str]:
 def test_every_command_a_page_shows_is_one_the_parser_takes(page: Path) -> None:
     import shlex
 
-    from edgecompress import cli
+    from edgecompress.cli import main
 
     lines = [line for block in _blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
     for line in lines:
         words = shlex.split(line, comments=True)
         if words[:1] == ["edgecompress"]:
-            cli.parser().parse_args(words[1:])
+            main.parser().parse_args(words[1:])
 
 
 @pytest.mark.parametrize("page", _pages(), ids=lambda p: p.name)

@@ -21,13 +21,14 @@ import report_inputs
 from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
-from edgecompress.model import Artifact, Context, Request
+from edgecompress.core.model import Artifact, Context, Request
+from edgecompress.core.place import PACKAGE
+from edgecompress.reporting import formatting, html, markdown, report_json, terminal
 from edgecompress.stages import report as stage
-from edgecompress.stages.report import build, html, markdown, numbers, terminal
 
 Report = dict[str, Any]
 HERE = Path(__file__).parent
-SCHEMA = json.loads((Path(stage.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
 GOLDEN = HERE / "data" / "report"
 
 
@@ -165,7 +166,7 @@ def test_the_accuracy_is_that_of_the_artifact_against_the_source(report: Report)
 
 
 def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: Path) -> None:
-    found = build.report(request(tmp_path, sessions=2, runs=5000))
+    found = report_json.report(request(tmp_path, sessions=2, runs=5000))
     int8 = variant(found, "int8")
     histogram = int8["distribution"]["histogram"]
     assert sum(histogram["counts"]) + histogram["over"] == int8["distribution"]["runs"] == 10_000
@@ -174,7 +175,7 @@ def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: P
 
 
 def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None:
-    found = build.report(request(tmp_path, sessions=1, runs=60))
+    found = report_json.report(request(tmp_path, sessions=1, runs=60))
     valid(found)
     latency = row(found, "latency")
     assert (latency["after"]["low"], latency["after"]["high"]) == (None, None)
@@ -195,8 +196,8 @@ def test_what_is_missing_is_null_with_its_reason(report: Report) -> None:
 def test_an_estimate_is_written_with_its_sign_its_band_and_its_name(report: Report, page: str) -> None:
     gross = variant(report, "int8")["numbers"]["energy_gross"]
     assert gross["status"] == "estimated"
-    assert numbers.text(gross, spread=True) == "≈ 1.3 mJ (0.64 – 1.9)"
-    assert numbers.provenance(gross) == "estimated, package, power model: a synthetic citation"
+    assert formatting.text(gross, spread=True) == "≈ 1.3 mJ (0.64 – 1.9)"
+    assert formatting.provenance(gross) == "estimated, package, power model: a synthetic citation"
     assert "estimated, package, power model: a synthetic citation" in page
     assert row(report, "energy_gross")["change"]["called"] == "none"
     assert row(report, "energy_gross")["says"] == "≈ 1.8× less"
@@ -209,7 +210,7 @@ def test_numbers_of_different_standing_are_never_compared(
     facts = report_inputs.energy_facts()
     for number in facts["variants"]["openvino-fp32"]:
         number[key] = value
-    found = build.report(with_inputs(deploy, energy=write(tmp_path / "energy", "energy", facts)))
+    found = report_json.report(with_inputs(deploy, energy=write(tmp_path / "energy", "energy", facts)))
     for metric in ("energy_gross", "energy_net", "inferences_per_joule"):
         assert row(found, metric)["change"] is None
         assert row(found, metric)["says"].startswith("not compared: ")
@@ -234,7 +235,7 @@ def test_numbers_of_different_standing_are_never_compared(
     ],
 )
 def test_numbers_are_written_with_the_digits_they_deserve(value: float, unit: str, status: Any, words: str) -> None:
-    assert numbers.text(numbers.number("x", value, unit, status=status)) == words
+    assert formatting.text(formatting.number("x", value, unit=unit, status=status)) == words
 
 
 # ------------------------------------------------------------------ how it may end
@@ -260,7 +261,7 @@ def test_a_profile_of_one_artifact_has_no_before(tmp_path: Path) -> None:
 )
 def test_nothing_shipped_says_why(deploy: Request, code: int, outcome: str, words: str) -> None:
     choice = {"variant": "", "reason": "no variant kept the budget", "table": {}}
-    found = build.report(with_options(deploy, choice=choice, exit_code=code))
+    found = report_json.report(with_options(deploy, choice=choice, exit_code=code))
     valid(found)
     assert found["summary"]["outcome"] == outcome
     assert found["summary"]["sentence"].startswith(words)
@@ -272,7 +273,7 @@ def test_nothing_shipped_says_why(deploy: Request, code: int, outcome: str, word
 def test_a_crashed_session_is_told_and_not_counted(deploy: Request, tmp_path: Path) -> None:
     facts = copy.deepcopy(dict(deploy.inputs["round-6"].facts))
     facts["variants"]["int8"] = {"crashed": "signal 11; log: a.log"}
-    found = build.report(with_inputs(deploy, **{"round-6": write(tmp_path / "r", "round", facts)}))
+    found = report_json.report(with_inputs(deploy, **{"round-6": write(tmp_path / "r", "round", facts)}))
     valid(found)
     assert variant(found, "int8")["numbers"]["latency"]["n"] == 5
     assert any(n["level"] == "warning" and "int8 crashed in 1 session: signal 11" in n["text"] for n in found["notes"])
@@ -284,7 +285,7 @@ def test_a_crashed_session_is_told_and_not_counted(deploy: Request, tmp_path: Pa
 )
 def test_how_the_data_came_about_is_said(deploy: Request, tmp_path: Path, fact: str, level: str, words: str) -> None:
     samples = write(tmp_path / "samples", "samples", {**report_inputs.SAMPLES, fact: True})
-    found = build.report(with_inputs(deploy, samples=samples))
+    found = report_json.report(with_inputs(deploy, samples=samples))
     assert any(n["level"] == level and words in n["text"] for n in found["notes"])
     assert words in shown(found, width=300) and words in markdown.page(found) and words in html.page(found)
 
@@ -301,7 +302,7 @@ BROKEN = {**PERPLEXITY, "before": None, "after": None, "ratio": None, "reason": 
 )
 def test_other_metrics_are_said_in_their_own_way(deploy: Request, tmp_path: Path, metric: Report, says: str) -> None:
     facts = {**deploy.inputs["int8/verdict"].facts, "metric": metric}
-    found = build.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
+    found = report_json.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
     valid(found)
     assert row(found, "accuracy")["says"] == says
     assert says in shown(found, width=200)
@@ -309,7 +310,7 @@ def test_other_metrics_are_said_in_their_own_way(deploy: Request, tmp_path: Path
 
 def test_an_accuracy_that_nobody_judged_is_a_warning(deploy: Request, tmp_path: Path) -> None:
     facts = {**deploy.inputs["int8/verdict"].facts, "metric": None, "reasons": {"metric": "the data has no labels"}}
-    found = build.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
+    found = report_json.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
     valid(found)
     warnings = [n["text"] for n in found["notes"] if n["level"] == "warning"]
     assert warnings == ["Accuracy was not judged: the data has no labels."]
@@ -366,7 +367,7 @@ def attacked(deploy: Request, tmp_path_factory: pytest.TempPathFactory) -> Repor
         number["source"] = number["scope"] = HOSTILE
     samples = report_inputs.SAMPLES | {"origin": HOSTILE, "label_names": [HOSTILE]}
     inputs = {n: write(folder / n, n, f) for n, f in (("ops", ops), ("energy", energy), ("samples", samples))}
-    found = build.report(with_options(with_inputs(deploy, **inputs), **hostile(deploy.options)))
+    found = report_json.report(with_options(with_inputs(deploy, **inputs), **hostile(deploy.options)))
     valid(found)
     return found
 
@@ -439,7 +440,7 @@ def test_the_terminal_needs_no_heavy_library(made: Artifact) -> None:
     code = """
 import json, sys
 from rich.console import Console
-from edgecompress.stages.report import terminal
+from edgecompress.reporting import terminal
 Console().print(terminal.render(json.load(open(sys.argv[1]))))
 heavy = {"numpy", "torch", "vl_convert", "onnx"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)

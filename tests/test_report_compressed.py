@@ -18,13 +18,23 @@ from report_compressed import FITS, MADE, STEPS, made
 from report_inputs import HOSTILE, write
 from rich.console import Console
 
-from edgecompress.model import Artifact, Request
-from edgecompress.stages import report as stage
-from edgecompress.stages.report import build, compression, figures, fits, gains, html, markdown, terminal, training
+from edgecompress.core.model import Artifact, Request
+from edgecompress.core.place import PACKAGE
+from edgecompress.reporting import (
+    compression,
+    figures,
+    gains,
+    html,
+    markdown,
+    report_json,
+    strength,
+    terminal,
+    training,
+)
 
 pytestmark = pytest.mark.slow
 Report = dict[str, Any]
-SCHEMA = json.loads((Path(stage.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
 GOLDEN = Path(__file__).parent / "data" / "report"
 SECTIONS = ("What it bought", "What was compressed", "How the strength was found", "Training")
 
@@ -41,7 +51,7 @@ def report(deploy: Request) -> Report:
 
 def built(given: Request, **changes: Any) -> Report:
     """The report, with some options changed; it fits its schema."""
-    found = build.report(Request(given.inputs, given.out, {**given.options, **changes}, given.context))
+    found = report_json.report(Request(given.inputs, given.out, {**given.options, **changes}, given.context))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     return found
 
@@ -73,7 +83,7 @@ def test_the_report_fits_its_schema(report: Report) -> None:
 
 
 def test_the_sections_are_there_only_where_there_is_something_to_tell(report: Report, tmp_path: Path) -> None:
-    plain = build.report(report_inputs.request(tmp_path, sessions=1, runs=20))
+    plain = report_json.report(report_inputs.request(tmp_path, sessions=1, runs=20))
     pages = html.page(report), html.page(plain)
     for title in SECTIONS:
         assert f"<h2>{title}</h2>" in pages[0] and f"<h2>{title}</h2>" not in pages[1]
@@ -229,9 +239,9 @@ def test_on_a_simulated_device_instructions_are_compared_and_said_to_be(deploy: 
     assert "1.00× fewer instructions than int8 (simulated): no speed-up here" in gain(found, "sparse-int8")["says"]
     assert gain(found, "low-rank-int8")["change"] is None
     assert "strokeDash" in json.dumps(gains.figure(found).panels[0].spec)
-    assert fits.table(found).rows[0][5] == "litert, simulated by emulated arm64 (QEMU)"
-    assert "share of the dense instructions" in json.dumps(fits.figure(found).panels[1].spec)
-    assert figures.drawn(fits.figure(found)) and "hollow" in fits.figure(found).caption
+    assert strength.table(found).rows[0][5] == "litert, simulated by emulated arm64 (QEMU)"
+    assert "share of the dense instructions" in json.dumps(strength.figure(found).panels[1].spec)
+    assert figures.drawn(strength.figure(found)) and "hollow" in strength.figure(found).caption
 
 
 def estimated(cycles: int) -> dict[str, Any]:
@@ -269,7 +279,7 @@ def test_a_variant_that_was_lost_is_not_compared_and_says_why(deploy: Request, t
     said = gain(found, "pruned-int8")
     assert said["says"] == f"pruned-int8: prune_channels, not compared with int8: {why}."
     assert said["gained"] is None and said["asked"] == "–: not found"
-    assert fits.table(found).rows[0][-1] == why and fits.figure(found).panels == ()
+    assert strength.table(found).rows[0][-1] == why and strength.figure(found).panels == ()
     assert "than the full-rank int8" in found["summary"]["sentence"]
 
 
@@ -303,16 +313,16 @@ def test_without_a_twin_there_is_nothing_to_hold_it_against(deploy: Request) -> 
 
 def test_the_table_of_the_device_and_the_trials_are_told(report: Report) -> None:
     assert gain(report, "pruned-int8")["asked"] == "0.6 of the dense latency: 0.567"
-    assert ("pruned-int8", "fc@8", "−0.4 %", "measured") in fits.saved(report).rows
-    rows = [row[1:4] for row in fits.trials(report).rows]
+    assert ("pruned-int8", "fc@8", "−0.4 %", "measured") in strength.saved(report).rows
+    rows = [row[1:4] for row in strength.trials(report).rows]
     assert rows == [("1", "0.600", "0.655"), ("2", "0.522", "–"), ("3", "0.564", "0.567")]
     assert [t["chosen"] for t in report["fits"][0]["trials"]] == [False, False, True]
-    assert fits.neighbours(report).rows == ()
+    assert strength.neighbours(report).rows == ()
 
 
 def test_where_no_width_lies_between_both_neighbours_are_shown(deploy: Request) -> None:
     found = built(deploy, fits={"pruned-int8/prune_channels": report_compressed.neighbours()})
-    assert fits.neighbours(found).rows == (
+    assert strength.neighbours(found).rows == (
         ("pruned-int8", "all, measured", "0.511", "0.652"),
         ("pruned-int8", "layer1.2.conv1", "0", "16"),
     )
@@ -325,8 +335,8 @@ def test_a_goal_in_milliseconds_is_said_as_asked(deploy: Request) -> None:
         goal={"quantity": "latency_ms", "value": 0.18}, crashed={"layer3.*.conv1@8": "signal 9"}
     )
     found = built(deploy, fits={"pruned-int8/prune_channels": told})
-    assert fits.table(found).rows[0][2] == "at most 0.1800 ms (0.6 of the dense latency)"
-    assert fits.saved(found).rows[-1] == ("pruned-int8", "layer3.*.conv1@8", "– crashed: signal 9", "measured")
+    assert strength.table(found).rows[0][2] == "at most 0.1800 ms (0.6 of the dense latency)"
+    assert strength.saved(found).rows[-1] == ("pruned-int8", "layer3.*.conv1@8", "– crashed: signal 9", "measured")
 
 
 # ------------------------------------------------------------------ training

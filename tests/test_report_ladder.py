@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgecompress.stages.report import ladders
+from edgecompress.reporting import guard
+from edgecompress.reporting.request import ReportRequest
 
 
 def top1(lost: int, gained: int = 0) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def found(judged: dict[str, Any] | None, plain: dict[str, Any] | None) -> dict[s
     cells = [{"name": "a", "gain": 0.1, "cost": -0.02, "sqnr_db": 30.0, "reason": ""}]
     facts |= {"budget": {"items_lost": 1}, "costs": {"plain": 1.0, "keep-1": 1.07}, "cells": cells, "plain_test": plain}
     variants = [{"name": "int8", "verify": {"metric": judged}}]
-    return {"ladders": ladders.of_options({"guards": {"int8/guard": facts}}, variants)}
+    return {"ladders": guard.of_request(ReportRequest(guards={"int8/guard": facts}), variants)}
 
 
 def test_what_is_recovered_is_a_share_of_the_plain_loss_on_test() -> None:
@@ -42,16 +43,16 @@ def test_where_plain_lost_nothing_nothing_is_recovered() -> None:
 
 
 def test_each_rung_is_told_with_its_gain_its_cost_or_why_it_does_not_apply() -> None:
-    rows = ladders.rungs(found(top1(1), top1(20))).rows
+    rows = guard.rungs(found(top1(1), top1(20))).rows
     assert rows[0] == ("int8", "plain", "4 %", "−1.5 dB", "1.00", "2 KiB", "")
     assert rows[1] == ("int8", "smooth", "–", "–", "–", "–", "no norm")
     assert rows[2][1:3] == ("keep-1", "0.2 %") and rows[2][4] == "1.07" and rows[2][6] == "chosen, inside"
 
 
 def test_layers_that_were_kept_alone_are_told_with_what_they_cost() -> None:
-    assert ladders.layers(found(top1(1), top1(20))).rows == (("int8", "a", "30.0 dB", "−2.0 % of the latency", ""),)
+    assert guard.layers(found(top1(1), top1(20))).rows == (("int8", "a", "30.0 dB", "−2.0 % of the latency", ""),)
 
 
 def test_a_run_without_a_guard_has_no_ladder() -> None:
-    report = {"ladders": ladders.of_options({}, [])}
-    assert not ladders.table(report).rows and not ladders.figure(report).panels
+    report = {"ladders": guard.of_request(ReportRequest(), [])}
+    assert not guard.table(report).rows and not guard.figure(report).panels

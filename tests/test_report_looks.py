@@ -17,29 +17,29 @@ from report_inputs import HOSTILE, write
 from report_looks import COUNTS, PAIR
 from rich.console import Console
 
-from edgecompress.errors import StageFailed
-from edgecompress.model import Artifact, Request
-from edgecompress.stages import report as stage
-from edgecompress.stages.report import (
-    build,
-    counts,
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.core.place import PACKAGE
+from edgecompress.reporting import (
+    environment,
     figures,
+    formatting,
     html,
+    instructions,
     markdown,
-    numbers,
     pareto,
-    pass_figures,
-    pass_tables,
-    passes,
-    place,
     power,
+    profiler_figures,
+    profiler_tables,
+    profilers,
+    report_json,
     roofline,
     terminal,
 )
 
 pytestmark = pytest.mark.slow
 Report = dict[str, Any]
-SCHEMA = json.loads((Path(stage.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
 GOLDEN = Path(__file__).parent / "data" / "report"
 
 
@@ -50,7 +50,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Request:
 
 @pytest.fixture(scope="module")
 def report(board: Request) -> Report:
-    return build.report(board)
+    return report_json.report(board)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Request:
 
 @pytest.fixture(scope="module")
 def counted(simulated: Request) -> Report:
-    return build.report(simulated)
+    return report_json.report(simulated)
 
 
 def valid(found: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ def test_both_kinds_of_report_fit_the_schema(report: Report, counted: Report) ->
 
 def test_a_page_with_everything_stays_small_and_one_without_has_nothing_of_it(page: str, tmp_path: Path) -> None:
     assert len(page.encode()) < 420_000
-    plain = html.page(build.report(report_inputs.request(tmp_path)))
+    plain = html.page(report_json.report(report_inputs.request(tmp_path)))
     assert len(plain.encode()) < 240_000
     for figure in ("power", "sustained", "periodic", "throughput", "cold", "timeline", "roofline"):
         assert f'id="figure-{figure}"' in page
@@ -160,12 +160,12 @@ def test_watts_of_a_long_run_keep_their_status() -> None:
         "subject": "int8",
         "baseline": "",
     }
-    assert {row[-1] for row in pass_tables.windows(report).rows} == {"5.000 W, replayed"}
-    assert "power, replayed, W" in [panel.heading for panel in pass_figures.sustained(report).panels]
+    assert {row[-1] for row in profiler_tables.windows(report).rows} == {"5.000 W, replayed"}
+    assert "power, replayed, W" in [panel.heading for panel in profiler_figures.sustained(report).panels]
 
 
 def test_a_sensor_without_samples_shows_its_windows_alone(board: Request, tmp_path: Path) -> None:
-    found = build.report(changed(board, energy=report_looks.energy(tmp_path / "energy", samples=0)))
+    found = report_json.report(changed(board, energy=report_looks.energy(tmp_path / "energy", samples=0)))
     valid(found)
     trace = variant(found, "int8")["power_trace"]
     assert (trace["samples"], trace["t_s"], trace["longest_gap_s"]) == (0, [], None)
@@ -175,7 +175,7 @@ def test_a_sensor_without_samples_shows_its_windows_alone(board: Request, tmp_pa
 
 @pytest.mark.parametrize("status", ["simulated", "replayed"])
 def test_a_trace_that_no_instrument_took_says_so(board: Request, tmp_path: Path, status: str) -> None:
-    found = build.report(changed(board, energy=report_looks.energy(tmp_path / "energy", status=status)))
+    found = report_json.report(changed(board, energy=report_looks.energy(tmp_path / "energy", status=status)))
     assert variant(found, "int8")["power_trace"]["status"] == status
     assert status in power.traces(found).caption
     assert ("Dashed and hollow" in power.traces(found).caption) == (status == "simulated")
@@ -184,13 +184,13 @@ def test_a_trace_that_no_instrument_took_says_so(board: Request, tmp_path: Path,
 def test_windows_of_a_sensor_that_was_given_up_are_not_shown(board: Request, tmp_path: Path) -> None:
     files = {"int8.json": json.dumps(report_looks.energy_answer("int8")).encode()}
     modelled = write(tmp_path / "energy", "energy", report_inputs.energy_facts(), files)
-    assert variant(build.report(changed(board, energy=modelled)), "int8")["power_trace"] is None
+    assert variant(report_json.report(changed(board, energy=modelled)), "int8")["power_trace"] is None
 
 
 def test_windows_that_cannot_be_read_name_their_file(board: Request, tmp_path: Path) -> None:
     spoiled = write(tmp_path / "energy", "energy", report_looks.energy_facts(), {"int8.json": b'{"windows": [3]}'})
     with pytest.raises(StageFailed, match=r"int8\.json: the windows of energy cannot be read"):
-        build.report(changed(board, energy=spoiled))
+        report_json.report(changed(board, energy=spoiled))
 
 
 # ------------------------------------------------------------------ passes
@@ -229,8 +229,8 @@ def test_an_answer_that_is_not_as_promised_is_told_and_never_drawn(
     spoil(answers["int8"])
     facts = {"pass": name, "options": {}, "variants": answers}
     looked = Artifact(tmp_path, "pass", facts=facts)
-    found = build.report(changed(board, **{f"pass/{name}": looked}))
-    assert list(passes.answers(found, name)) == ["openvino-fp32"]
+    found = report_json.report(changed(board, **{f"pass/{name}": looked}))
+    assert list(profilers.answers(found, name)) == ["openvino-fp32"]
     warned = [n for n in notes(found, "warning") if n.startswith(f"Pass {name} tells nothing of int8")]
     assert says in warned[0]
     drawn = {f.name: f for f in figures.every(found)}[FIGURES.get(name, name)]
@@ -252,7 +252,7 @@ def test_a_hostile_answer_is_only_text(board: Request, tmp_path: Path) -> None:
         for r, (n, a) in given.items()
     }
     inputs["int8/agree"] = write(tmp_path / "agree", "agreement", hostile_agreement())
-    found = build.report(changed(board, **inputs))
+    found = report_json.report(changed(board, **inputs))
     valid(found)
     for face in faces(found):
         assert "<script" not in face and "\u202e" not in face and "\x1b" not in face
@@ -303,9 +303,9 @@ def test_the_memory_bound_operators_and_those_without_a_place_are_named(report: 
 
 def point(name: str, device: str, *values: float, status: Any = "measured", scope: str = "board") -> Report:
     units = (("accuracy", "fraction"), ("latency", "ms"), ("energy", "mJ"))
-    made = {axis: numbers.number(axis, v, unit) for (axis, unit), v in zip(units, values, strict=True)}
+    made = {axis: formatting.number(axis, v, unit=unit) for (axis, unit), v in zip(units, values, strict=True)}
     made["accuracy"]["metric"] = "top1"
-    made["energy"] = numbers.number("energy_gross", values[2], "mJ", status=status, scope=scope)
+    made["energy"] = formatting.number("energy_gross", values[2], status=status, scope=scope)
     return {"variant": name, "device": device, **made}
 
 
@@ -366,13 +366,15 @@ def test_the_kernel_that_the_device_decides_is_named(
     rows = copy.deepcopy(COUNTS)
     rows["int8"]["classes"] = {**rows["int8"]["classes"], **classes}  # type: ignore[dict-item]
     given = changed(simulated, count=write(tmp_path / "count", "count", report_looks.counted(rows)))
-    found = build.report(given)
-    assert any(line.startswith(says) for line in counts.kernels(found))
+    found = report_json.report(given)
+    assert any(line.startswith(says) for line in instructions.kernels(found))
     assert all(says.split(",")[0] in face for face in (markdown.page(found), shown(found)))
 
 
 def test_the_classes_of_a_variant_add_up_to_its_instructions(counted: Report) -> None:
-    segments = [s for v in counted["variants"] for s in counts._segments(v, counts._classes(counted["variants"]))]
+    segments = [
+        s for v in counted["variants"] for s in instructions._segments(v, instructions._classes(counted["variants"]))
+    ]
     for name, row in COUNTS.items():
         own = [s for s in segments if s["label"] == name]
         assert sum(s["b"] - s["a"] for s in own) == row["instructions"]
@@ -380,7 +382,9 @@ def test_the_classes_of_a_variant_add_up_to_its_instructions(counted: Report) ->
 
 
 def test_processes_that_count_apart_are_a_warning(simulated: Request, tmp_path: Path) -> None:
-    found = build.report(changed(simulated, count=write(tmp_path / "count", "count", report_looks.counted(apart=7))))
+    found = report_json.report(
+        changed(simulated, count=write(tmp_path / "count", "count", report_looks.counted(apart=7)))
+    )
     valid(found)
     assert variant(found, "int8")["numbers"]["instructions"]["high"] == 204_179
     assert any("int8: its processes did not count alike" in n for n in notes(found, "warning"))
@@ -389,7 +393,7 @@ def test_processes_that_count_apart_are_a_warning(simulated: Request, tmp_path: 
 def test_a_variant_that_crashed_in_the_count_has_no_number(simulated: Request, tmp_path: Path) -> None:
     facts = report_looks.counted()
     facts["variants"]["fp32"] = {"crashed": "signal 4; log: a.log"}
-    found = build.report(changed(simulated, count=write(tmp_path / "count", "count", facts)))
+    found = report_json.report(changed(simulated, count=write(tmp_path / "count", "count", facts)))
     valid(found)
     assert variant(found, "fp32")["numbers"]["instructions"]["reason"] == "crashed: signal 4; log: a.log"
     assert "204.2 k instructions per inference (simulated)" in found["summary"]["sentence"]
@@ -400,7 +404,7 @@ def test_a_variant_that_crashed_in_the_count_has_no_number(simulated: Request, t
 
 def test_the_answers_of_the_device_stand_beside_those_here(report: Report) -> None:
     assert "int8 on the device: 0.30 % from here, limit 5 %." in notes(report, "note")
-    assert ("int8", "logits", "0.30 %", "5.00 %", "kept", "") in place.agreed(report).rows
+    assert ("int8", "logits", "0.30 %", "5.00 %", "kept", "") in environment.agreed(report).rows
 
 
 @pytest.mark.parametrize(
@@ -408,14 +412,16 @@ def test_the_answers_of_the_device_stand_beside_those_here(report: Report) -> No
     [(0.08, 0.05, "8 % from"), (None, 0.05, "holds NaN"), (0.003, None, "0.30 % from here, not judged")],
 )
 def test_what_does_not_agree_is_told(board: Request, tmp_path: Path, moved: Any, limit: Any, says: str) -> None:
-    found = build.report(changed(board, **{"int8/agree": report_looks.agreement(tmp_path / "agree", moved, limit)}))
+    found = report_json.report(
+        changed(board, **{"int8/agree": report_looks.agreement(tmp_path / "agree", moved, limit)})
+    )
     valid(found)
-    assert says in place.agrees(variant(found, "int8"))
-    assert place.agreed(found).rows[0][4] == ("not judged" if limit is None else "broken")
+    assert says in environment.agrees(variant(found, "int8"))
+    assert environment.agreed(found).rows[0][4] == ("not judged" if limit is None else "broken")
 
 
 def test_the_environment_says_how_it_was_reached_and_what_it_was_like(report: Report, counted: Report) -> None:
-    said, emulated = dict(place.table(report).rows), dict(place.table(counted).rows)
+    said, emulated = dict(environment.table(report).rows), dict(environment.table(counted).rows)
     assert (said["reached by"], said["emulated"], said["governor"]) == ("ssh", "no", "ondemand")
     assert said["clock"] == "1,500 MHz before, 2,400 MHz after"
     assert said["temperature"] == "41.20 °C before, 63.90 °C after"
@@ -426,10 +432,10 @@ def test_the_environment_says_how_it_was_reached_and_what_it_was_like(report: Re
 
 def test_energy_that_had_to_be_measured_and_was_not_is_the_first_warning(board: Request) -> None:
     options = {**board.options, "not_measured": "energy of int8 is estimated, not measured"}
-    found = build.report(Request(board.inputs, board.out, options, board.context))
+    found = report_json.report(Request(board.inputs, board.out, options, board.context))
     assert found["summary"]["sentence"] == "Nothing ships: energy of int8 is estimated, not measured."
     assert notes(found, "warning")[0] == "Energy had to be measured: energy of int8 is estimated, not measured."
-    assert "no: energy of int8 is estimated" in dict(place.table(found).rows)["required measured"]
+    assert "no: energy of int8 is estimated" in dict(environment.table(found).rows)["required measured"]
 
 
 @pytest.mark.parametrize("name", ["simulated.md", "simulated.txt"])

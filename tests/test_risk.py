@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress.stages import risk
+from edgecompress.data import flip_risk
 
 
 def test_equal_means_have_skellams_own_numbers() -> None:
     # P(K = 0) = exp(-2 m) I0(2 m): I0(2) = 2.2795853 (Abramowitz and Stegun, table 9.8), and K is symmetric
     zero = math.exp(-2) * 2.2795853
-    assert risk.chance(1, 1, 0) == pytest.approx((1 + zero) / 2, abs=1e-7)
-    assert risk.chance(1, 1, -1) == pytest.approx((1 - zero) / 2, abs=1e-7)
+    assert flip_risk.chance(1, 1, 0) == pytest.approx((1 + zero) / 2, abs=1e-7)
+    assert flip_risk.chance(1, 1, -1) == pytest.approx((1 - zero) / 2, abs=1e-7)
 
 
 def test_without_gains_it_is_poissons() -> None:
-    assert risk.chance(2, 0, 1) == pytest.approx(3 * math.exp(-2))
-    assert risk.chance(0, 0, 0) == 1
+    assert flip_risk.chance(2, 0, 1) == pytest.approx(3 * math.exp(-2))
+    assert flip_risk.chance(0, 0, 0) == 1
 
 
 @given(st.floats(0, 30), st.floats(0, 30), st.integers(0, 20))
 def test_a_larger_budget_is_kept_more_often_and_more_losses_break_it(lost: float, gained: float, most: int) -> None:
-    now = risk.chance(lost, gained, most)
+    now = flip_risk.chance(lost, gained, most)
     assert 0 <= now <= 1
-    assert risk.chance(lost, gained, most + 1) >= now - 1e-9
-    assert risk.chance(lost + 1, gained, most) <= now + 1e-9
+    assert flip_risk.chance(lost, gained, most + 1) >= now - 1e-9
+    assert flip_risk.chance(lost + 1, gained, most) <= now + 1e-9
 
 
 def test_margins_foretell_what_noise_does() -> None:
@@ -39,7 +39,7 @@ def test_margins_foretell_what_noise_does() -> None:
     before[np.arange(4000), labels] += 3
     after = before + drawn.normal(0, 0.15, before.shape)
     right, still = (a.argmax(1) == labels for a in (before, after))
-    found = risk.flips(before, after, labels)
+    found = flip_risk.flips(before, after, labels)
     assert found is not None
     assert found["lost"] == pytest.approx((right & ~still).mean(), rel=0.2)
     assert found["gained"] == pytest.approx((~right & still).mean(), rel=0.4)
@@ -47,16 +47,16 @@ def test_margins_foretell_what_noise_does() -> None:
 
 def test_a_copy_without_noise_loses_nothing() -> None:
     logits = np.eye(4)
-    assert risk.flips(logits, logits.copy(), np.arange(4)) == {"lost": 0.0, "gained": 0.0}
+    assert flip_risk.flips(logits, logits.copy(), np.arange(4)) == {"lost": 0.0, "gained": 0.0}
 
 
 def test_answers_that_are_no_classes_have_no_flips() -> None:
-    assert risk.flips(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3)) is None
-    assert risk.flips(np.zeros((3, 2)), np.full((3, 2), np.nan), np.zeros(3, int)) is None
+    assert flip_risk.flips(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3)) is None
+    assert flip_risk.flips(np.zeros((3, 2)), np.full((3, 2), np.nan), np.zeros(3, int)) is None
 
 
 def test_what_is_foretold_stays_where_counting_does_not_contradict_it() -> None:
-    assert risk.settled(0.0172, 0, 136) == 0.0172
+    assert flip_risk.settled(0.0172, 0, 136) == 0.0172
     # Wilson's interval of 15 of 148, from R. G. Newcombe: Statistics in Medicine 17 (1998), 857-872, table I
-    assert risk.settled(0.0, 15, 148) == pytest.approx(0.0624, abs=1e-4)
-    assert risk.settled(1.0, 15, 148) == pytest.approx(0.1605, abs=1e-4)
+    assert flip_risk.settled(0.0, 15, 148) == pytest.approx(0.0624, abs=1e-4)
+    assert flip_risk.settled(1.0, 15, 148) == pytest.approx(0.1605, abs=1e-4)

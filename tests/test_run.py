@@ -11,11 +11,11 @@ import plugins
 import psutil
 import pytest
 
-from edgecompress import registry
-from edgecompress.errors import DiskFull, EdgeError, InputError, StageFailed
-from edgecompress.model import Choice, Context, Outcome, Stage
-from edgecompress.run import Event, Run
-from edgecompress.store import Store
+from edgecompress.core import registry
+from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFailed
+from edgecompress.core.model import Choice, Context, Outcome, Stage
+from edgecompress.pipeline.runner import Event, Run
+from edgecompress.pipeline.store import Store
 
 Made = Callable[..., Run]
 KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exist_ok=True)\n"
@@ -114,7 +114,7 @@ def test_what_a_stage_keeps_outlives_a_kill_and_goes_when_it_has_its_result(
         ("import os\nos._exit(4)", StageFailed, r"probe: its process ended with code 4 and no answer \(log: "),
         ("raise KeyError('x')", StageFailed, r"probe: KeyError: 'x' \(log: "),
         ("return None", StageFailed, "promised an artifact in its folder, returned NoneType"),
-        ("from edgecompress.errors import InputError\nraise InputError('no')", InputError, r"^no \(log: "),
+        ("from edgecompress.core.errors import InputError\nraise InputError('no')", InputError, r"^no \(log: "),
         (
             "import errno\nraise OSError(errno.ENOSPC, 'full', '/x')",
             DiskFull,

@@ -15,12 +15,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgecompress import conformance, tensors, torch_net
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.runtimes import onnx as ort
-from edgecompress.runtimes import openvino
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.runtimes import openvino
 from edgecompress.stages import trace
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
@@ -148,9 +150,9 @@ def test_only_tensors_of_numbers_are_taken(tmp_path: Path) -> None:
 FUZZ = """
 import sys
 from pathlib import Path
-from edgecompress.errors import InputError
-from edgecompress.model import Request
-from edgecompress.runtimes import onnx
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Request
+from edgecompress.plugins.runtimes import onnx
 refused = 0
 for file in sorted(Path(sys.argv[1]).glob("*.onnx")):
     out = file.with_suffix("")
@@ -188,7 +190,7 @@ def test_damaged_models_are_refused_or_run_and_never_crash(tmp_path: Path) -> No
 def dynamic_program(tmp_path: Path) -> Artifact:
     """The conformance net with a batch of 1 to 8."""
     model = conformance.net("module", tmp_path)
-    inputs = {"model": model, "samples": conformance._image_samples(tmp_path)}
+    inputs = {"model": model, "samples": conformance.nets.image_samples(tmp_path)}
     out = tmp_path / "dynamic"
     out.mkdir()
     return trace.run(Request(inputs, out, {"dynamic": {"input": {"0": "batch:1..8"}}}))
@@ -210,7 +212,7 @@ def test_an_export_names_its_dimensions_and_keeps_no_trace_of_this_machine(tmp_p
     found = ort.open(exported, 1).run({"input": image})["output"]
     import torch
 
-    wanted = torch_net.outputs(torch_net.rebuild(program), program, {"input": torch.from_numpy(image)})["output"]
+    wanted = torch_module.outputs(torch_module.rebuild(program), program, {"input": torch.from_numpy(image)})["output"]
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
@@ -270,8 +272,8 @@ def test_openvino_sends_nothing_anywhere() -> None:
         "def hear(event, arguments):\n"
         "    if event in ('socket.connect', 'socket.getaddrinfo'): print('CALLED', event, arguments)\n"
         "sys.addaudithook(hear)\n"
-        "from edgecompress.runtimes import openvino\n"
-        "from edgecompress.techniques import nncf_int8\n"
+        "from edgecompress.plugins.runtimes import openvino\n"
+        "from edgecompress.plugins.techniques import nncf_int8\n"
         "openvino._openvino()\n"
         "nncf, _ = nncf_int8._nncf()\n"
         "print([m for m in sys.modules if m.startswith('openvino_telemetry.')])\n"

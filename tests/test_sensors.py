@@ -18,8 +18,9 @@ import fake_sys
 import pytest
 from fake_sys import World, put
 
-from edgecompress import agent, conformance, listing
-from edgecompress.sensors import (
+from edgecompress.commands import listing
+from edgecompress.device.agent import energy as energy_mode
+from edgecompress.plugins.sensors import (
     _counter,
     _sampler,
     android_odpm,
@@ -31,6 +32,7 @@ from edgecompress.sensors import (
     replay,
     rpi5_pmic,
 )
+from edgecompress.testing import conformance
 
 WRAP = 262143328850  # what real packages say, in microjoules
 
@@ -817,7 +819,7 @@ def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
     put(chip / "power1_input", 5_000_000)
     turns = iter(range(10**9))
     asked = {
-        "runtime": {"name": "null", "module": "edgecompress.runtimes.null"},
+        "runtime": {"name": "null", "module": "edgecompress.plugins.runtimes.null"},
         "sensors": [{"name": "hwmon", "module": hwmon.__name__}],
         "artifact": str(bench_inputs.net(tmp_path / "net").path),
         "samples": str(bench_inputs.samples(tmp_path / "samples").path),
@@ -828,7 +830,7 @@ def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
         "batch": 1,
     }
     with fake_sys.running(lambda: put(chip / "power1_input", 5_000_000 + next(turns) % 7)):
-        answer = agent.energy(asked, tmp_path)
+        answer = energy_mode.run(bench_inputs.agent_request(asked), tmp_path)
     for each in (*answer["idle"], *answer["windows"]):
         assert each["energy"]["value"] == pytest.approx(5 * each["seconds"], rel=1e-3), each["energy"]["reason"]
     trace = answer["trace"]

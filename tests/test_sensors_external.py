@@ -14,7 +14,7 @@ import fake_sys
 import pytest
 from fake_sys import World
 
-from edgecompress.sensors import _counter, joulescope, meter, nvml, powermetrics
+from edgecompress.plugins.sensors import _counter, joulescope, meter, nvml, powermetrics
 
 DATA = Path(__file__).parent / "data" / "sensors"
 

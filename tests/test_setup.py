@@ -67,7 +67,10 @@ def test_extras_of_the_x86_target_are_its_runtimes_torch_and_what_packs_it() -> 
 
 
 def test_extras_are_told_by_a_python_that_has_nothing_installed() -> None:
-    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgecompress import envs; sys.exit(envs.main())"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "from edgecompress.pipeline.requirements import main; sys.exit(main())"
+    )
     told = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT), "x86"], capture_output=True, text=True)
     assert (told.returncode, told.stdout.strip()) == (0, "executorch,litert,onnx,openvino,package,torch"), told.stderr
 

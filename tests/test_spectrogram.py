@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import config
-from edgecompress.errors import ConfigError, InputError
-from edgecompress.settings import Preprocess, Source, Spectrogram
-from edgecompress.stages import preprocess
-from edgecompress.stages.spectrogram import bands, spectrogram
+from edgecompress.core import config
+from edgecompress.core.errors import ConfigError, InputError
+from edgecompress.core.settings import Preprocess, Source, Spectrogram
+from edgecompress.data import preprocess
+from edgecompress.data.spectrogram import bands, spectrogram
 
 WHOLE = Spectrogram(rate=8000, length=1000, frame=200, hop=80, fft=256)
 MEL = dataclasses.replace(WHOLE, bins=20)

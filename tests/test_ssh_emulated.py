@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bench_inputs
 import numpy as np
 import pytest
 import sshd
 
-from edgecompress import conformance, dispatch, registry
-from edgecompress.emulated import build
-from edgecompress.emulated.emulator import PYTHON, Emulator
-from edgecompress.errors import EdgeError
+from edgecompress.core import registry
+from edgecompress.core.errors import EdgeError
+from edgecompress.device import agent_client
+from edgecompress.device.emulation import build
+from edgecompress.device.emulation.emulator import PYTHON, Emulator
+from edgecompress.testing import conformance
 
 pytestmark = [pytest.mark.slow, pytest.mark.sshd]
 CPU = "cortex-a76"
@@ -71,7 +74,7 @@ def test_its_onnxruntime_answers_as_ours(device, tmp_path):
     model = conformance.net("onnx", tmp_path)
     asked = {
         "mode": "outputs",
-        "runtime": {"name": "onnx", "module": "edgecompress.runtimes.onnx"},
+        "runtime": {"name": "onnx", "module": "edgecompress.plugins.runtimes.onnx"},
         "artifact": str(model.path),
         "samples": str(conformance.samples(model, tmp_path).path),
         "threads": 1,
@@ -82,7 +85,7 @@ def test_its_onnxruntime_answers_as_ours(device, tmp_path):
         out = tmp_path / transport
         out.mkdir()
         shell = registry.load("transports", transport).connect(device)
-        dispatch.ask(shell, asked, out, 120)
+        agent_client.ask(shell, bench_inputs.agent_request(asked), out, 120)
         shell.close()
         scores.append(np.load(out / "test" / "scores.npy"))
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)

@@ -10,35 +10,35 @@ from types import ModuleType
 
 import pytest
 
-from edgecompress import statistic
-from edgecompress.stages.report import noise
+from edgecompress.core import stats
+from edgecompress.reporting import noise
 
 
 def test_one_session_has_no_interval():
-    assert statistic.interval([3.0]) is None
-    assert statistic.interval([]) is None
+    assert stats.interval([3.0]) is None
+    assert stats.interval([]) is None
 
 
 def test_six_sessions_give_min_and_max_at_96_9_percent():
-    low, high, coverage = statistic.interval([5, 1, 4, 2, 6, 3])
+    low, high, coverage = stats.interval([5, 1, 4, 2, 6, 3])
     assert (low, high) == (1, 6)
     assert coverage == pytest.approx(0.96875)
 
 
 def test_ten_sessions_give_second_and_ninth_at_97_9_percent():
-    low, high, coverage = statistic.interval(list(range(10)))
+    low, high, coverage = stats.interval(list(range(10)))
     assert (low, high) == (1, 8)
     assert coverage == pytest.approx(0.978515625)
 
 
 def test_fewer_than_six_say_how_little_they_cover():
-    assert statistic.interval([1, 2, 3, 4, 5]) == (1, 5, 0.9375)
-    assert statistic.interval([2, 1]) == (1, 2, 0.5)
+    assert stats.interval([1, 2, 3, 4, 5]) == (1, 5, 0.9375)
+    assert stats.interval([2, 1]) == (1, 2, 0.5)
 
 
 @pytest.mark.parametrize("n", [7, 11, 23, 100, 501])
 def test_interval_is_the_innermost_that_covers_95_percent(n):
-    low, high, coverage = statistic.interval(list(range(1, n + 1)))
+    low, high, coverage = stats.interval(list(range(1, n + 1)))
     assert low + high == n + 1
     assert coverage >= 0.95
     one_further_in = 1 - 2 * sum(math.comb(n, i) for i in range(int(low) + 1)) / 2**n
@@ -49,90 +49,90 @@ def test_interval_covers_the_true_median_as_often_as_it_says():
     draw = random.Random(4)
     hits = 0
     for _ in range(4000):
-        low, high, coverage = statistic.interval([draw.lognormvariate(0, 0.5) for _ in range(10)])
+        low, high, coverage = stats.interval([draw.lognormvariate(0, 0.5) for _ in range(10)])
         hits += low <= 1.0 <= high  # the median of lognormal(0, s) is 1
     assert hits / 4000 == pytest.approx(coverage, abs=0.01)
 
 
 def test_ratio_pairs_the_rounds_so_that_drift_cancels():
     drift = [1.0, 1.3, 1.6, 2.0, 1.1, 0.9]
-    found = statistic.ratio([1.5 * d for d in drift], drift)
+    found = stats.ratio([1.5 * d for d in drift], drift)
     assert (found.median, found.n, found.changed) == (pytest.approx(1.5), 6, True)
     assert found.low == pytest.approx(1.5) and found.high == pytest.approx(1.5)
 
 
 def test_ratio_within_two_percent_is_no_change():
-    assert not statistic.ratio([1.019] * 6, [1.0] * 6).changed
-    assert statistic.ratio([1.021] * 6, [1.0] * 6).changed
-    assert statistic.ratio([0.97] * 6, [1.0] * 6).changed
+    assert not stats.ratio([1.019] * 6, [1.0] * 6).changed
+    assert stats.ratio([1.021] * 6, [1.0] * 6).changed
+    assert stats.ratio([0.97] * 6, [1.0] * 6).changed
 
 
 def test_ratio_whose_interval_holds_one_is_no_change():
-    assert not statistic.ratio([1.5, 1.5, 1.5, 1.5, 1.5, 0.99], [1.0] * 6).changed
+    assert not stats.ratio([1.5, 1.5, 1.5, 1.5, 1.5, 0.99], [1.0] * 6).changed
 
 
 def test_one_session_or_five_never_call_a_change():
-    one = statistic.ratio([2.0], [1.0])
+    one = stats.ratio([2.0], [1.0])
     assert (one.median, one.low, one.high, one.changed) == (2.0, None, None, False)
-    assert not statistic.ratio([2.0] * 5, [1.0] * 5).changed
+    assert not stats.ratio([2.0] * 5, [1.0] * 5).changed
 
 
 @pytest.mark.parametrize(("a", "b"), [([1.0], [1.0, 2.0]), ([], []), ([1.0], [0.0])])
 def test_ratio_refuses_what_has_none(a, b):
     with pytest.raises(ValueError, match="ratio needs"):
-        statistic.ratio(a, b)
+        stats.ratio(a, b)
 
 
 def test_percentile_agrees_with_the_standard_library():
     values = [random.Random(1).random() for _ in range(50)]
-    assert statistic.percentile(values, 90) == pytest.approx(statistics.quantiles(values, n=10, method="inclusive")[8])
-    assert statistic.percentile([7.0], 99) == 7.0
+    assert stats.percentile(values, 90) == pytest.approx(statistics.quantiles(values, n=10, method="inclusive")[8])
+    assert stats.percentile([7.0], 99) == 7.0
     with pytest.raises(ValueError, match="no values"):
-        statistic.percentile([], 50)
+        stats.percentile([], 50)
 
 
 def test_outliers_are_counted_beyond_the_far_fence():
-    assert statistic.outliers([1.0, 1.1, 1.2, 1.3, 1.4, 9.0]) == 1
-    assert statistic.outliers([1.0] * 20) == 0
+    assert stats.outliers([1.0, 1.1, 1.2, 1.3, 1.4, 9.0]) == 1
+    assert stats.outliers([1.0] * 20) == 0
 
 
 @pytest.mark.parametrize(("freedom", "point"), [(1, 12.706), (4, 2.776), (15, 2.131), (20, 2.086), (60, 2.000)])
 def test_student_t_equals_the_tables(freedom, point):
-    assert statistic.student_t(freedom) == pytest.approx(point, abs=0.002)
+    assert stats.student_t(freedom) == pytest.approx(point, abs=0.002)
 
 
 def test_student_t_needs_freedom():
     with pytest.raises(ValueError, match="degree of freedom"):
-        statistic.student_t(0)
+        stats.student_t(0)
 
 
 # --------------------------------------------------------------------------- two runs
 
 
 def test_two_runs_give_the_ratio_of_their_medians_within_the_ends_of_both():
-    found = statistic.unpaired([2, 2.1, 2.2, 2.3, 2.4, 2.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.25])
+    found = stats.unpaired([2, 2.1, 2.2, 2.3, 2.4, 2.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.25])
     assert (found.median, found.low, found.high) == (2.25, 2 / 1.25, 2.5)
     assert found.changed and found.n == 6
 
 
 def test_two_runs_that_overlap_are_no_change():
-    assert not statistic.unpaired([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [0.9, 0.9, 0.9, 0.9, 0.9, 1.05]).changed
+    assert not stats.unpaired([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [0.9, 0.9, 0.9, 0.9, 0.9, 1.05]).changed
 
 
 @pytest.mark.parametrize(("a", "b"), [([2.0], [1.0] * 6), ([2.0] * 6, [1.0])])
 def test_a_run_of_one_session_calls_nothing(a, b):
-    found = statistic.unpaired(a, b)
+    found = stats.unpaired(a, b)
     assert (found.median, found.low, found.high, found.changed) == (2.0, None, None, False)
 
 
 def test_two_runs_of_five_cover_too_little_to_call_a_change():
-    assert not statistic.unpaired([2.0] * 5, [1.0] * 6).changed
+    assert not stats.unpaired([2.0] * 5, [1.0] * 6).changed
 
 
 @pytest.mark.parametrize(("a", "b"), [([], [1.0]), ([1.0], []), ([1.0], [1.0, 0.0])])
 def test_two_runs_refuse_what_has_no_ratio(a, b):
     with pytest.raises(ValueError, match="sessions of both"):
-        statistic.unpaired(a, b)
+        stats.unpaired(a, b)
 
 
 # --------------------------------------------------------------------------- what is not steady
@@ -142,47 +142,51 @@ def test_a_ramp_and_a_step_are_trends_with_their_size():
     draw = random.Random(5)
     ramp = [5 * (1 + 0.1 * i / 3000) * draw.lognormvariate(0, 0.02) for i in range(3000)]
     step = [(6 if i > 1400 else 5) * draw.lognormvariate(0, 0.02) for i in range(3000)]
-    assert statistic.trend(ramp) == pytest.approx(0.066, abs=0.01)
-    assert statistic.trend(step) == pytest.approx(0.2, abs=0.01)
-    assert statistic.trend(ramp[::-1]) == pytest.approx(-0.062, abs=0.01)
+    assert stats.trend(ramp) == pytest.approx(0.066, abs=0.01)
+    assert stats.trend(step) == pytest.approx(0.2, abs=0.01)
+    assert stats.trend(ramp[::-1]) == pytest.approx(-0.062, abs=0.01)
 
 
 def test_a_change_within_two_percent_or_of_a_few_values_is_no_trend():
-    assert statistic.trend([100 + i / 100 for i in range(100)]) is None
-    assert statistic.trend([1.0, 2.0, 3.0, 4.0]) is None
-    assert statistic.trend([1.0] * 500) is None
-    assert statistic.trend([]) is None
+    assert stats.trend([100 + i / 100 for i in range(100)]) is None
+    assert stats.trend([1.0, 2.0, 3.0, 4.0]) is None
+    assert stats.trend([1.0] * 500) is None
+    assert stats.trend([]) is None
 
 
 def test_a_few_values_must_lie_in_an_order_that_chance_gives_once_in_fifty():
-    assert statistic.trend([1.0, 1.1, 1.2, 1.3, 1.4]) == pytest.approx(0.4)
-    assert statistic.trend([1.0, 1.2, 1.1, 1.3, 1.4]) is None
-    assert statistic.trend([1.0, 1.2, 1.1, 1.3, 1.4, 1.5]) == pytest.approx(1.45 / 1.1 - 1)
+    assert stats.trend([1.0, 1.1, 1.2, 1.3, 1.4]) == pytest.approx(0.4)
+    assert stats.trend([1.0, 1.2, 1.1, 1.3, 1.4]) is None
+    assert stats.trend([1.0, 1.2, 1.1, 1.3, 1.4, 1.5]) == pytest.approx(1.45 / 1.1 - 1)
 
 
 @pytest.mark.parametrize("n", [5, 6, 8, 10])
 def test_the_chance_of_an_order_is_counted_out(n):
     draw, values = random.Random(n), list(range(1, n + 1))
-    called = sum(statistic.trend(draw.sample(values, n)) is not None for _ in range(4000))
-    assert called / 4000 <= statistic.CHANCE + 0.006
+    called = sum(stats.trend(draw.sample(values, n)) is not None for _ in range(4000))
+    assert called / 4000 <= stats.CHANCE + 0.006
 
 
 def test_spread_is_relative_to_the_median():
-    assert statistic.spread([1.9, 2.0, 2.1]) == pytest.approx(0.1)
+    assert stats.spread([1.9, 2.0, 2.1]) == pytest.approx(0.1)
 
 
 def test_half_a_width_counts_the_degrees_of_freedom_of_what_decides_it():
-    assert statistic.half_width([(0.04, 5)]) == pytest.approx(2.776 * 0.2)
-    assert statistic.half_width([(1e-12, 5), (0.04, 2)]) == pytest.approx(12.706 * 0.2)
-    assert statistic.half_width([(0.0, 5), (0.0, 2)]) == 0.0
+    assert stats.half_width([(0.04, 5)]) == pytest.approx(2.776 * 0.2)
+    assert stats.half_width([(1e-12, 5), (0.04, 2)]) == pytest.approx(12.706 * 0.2)
+    assert stats.half_width([(0.0, 5), (0.0, 2)]) == 0.0
 
 
 def test_windows_that_are_alike_say_less_of_their_mean():
     plain = statistics.variance([1.0, 2.0, 3.0, 4.0, 5.0]) / 5
-    assert 1.5 * plain < statistic.mean_variance([1.0, 2.0, 3.0, 4.0, 5.0]) < 2 * plain
+    assert 1.5 * plain < stats.mean_variance([1.0, 2.0, 3.0, 4.0, 5.0]) < 2 * plain
 
 
 # --------------------------------------------------------------------------- what is said of it
+
+
+def noise_of(measured):
+    return noise.sentence(measured["name"], measured["sessions"])
 
 
 def variant(medians, flags=()):
@@ -191,15 +195,13 @@ def variant(medians, flags=()):
 
 
 def test_quiet_sessions_are_not_spoken_of():
-    assert (
-        noise.sentence(variant([1.0, 1.01, 1.0, 1.02, 1.01, 1.0], ["outliers: 3 of 100", "not warm after 3 s"])) == ""
-    )
-    assert noise.sentence(variant([None, 1.0])) == ""
+    assert noise_of(variant([1.0, 1.01, 1.0, 1.02, 1.01, 1.0], ["outliers: 3 of 100", "not warm after 3 s"])) == ""
+    assert noise_of(variant([None, 1.0])) == ""
 
 
 def test_noise_is_said_in_one_sentence_with_how_often_it_was_seen():
     flags = ["drifting: +7% over the window", "not alone: others kept 0.9 processors busy"]
-    said = noise.sentence(variant([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], flags))
+    said = noise_of(variant([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], flags))
     assert "its sessions are 40.0% apart; drifting: +38% over the sessions; drifting: +7% over the window" in said
     assert "others kept 0.9 processors busy (in 2 of 6 sessions); another run may not agree." in said
 

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from edgecompress import cli, storage
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request
-from edgecompress.stages import stored
+from edgecompress.cli import main
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request
+from edgecompress.formats import weight_encodings
+from edgecompress.stages import weight_storage
 from edgecompress.stages.analyze import page
 
 slow = pytest.mark.slow
@@ -36,10 +37,10 @@ def tensors(draw: st.DrawFn) -> Any:
     return np.where(draw(arrays.arrays(np.bool_, shape)), found, np.zeros_like(found))
 
 
-@pytest.mark.parametrize("form", storage.FORMS)
+@pytest.mark.parametrize("form", weight_encodings.FORMS)
 @given(array=tensors())
 def test_what_is_packed_comes_back(form: str, array: Any) -> None:
-    found = storage.unpack(storage.pack(array, form), form, array.shape, array.dtype.name)
+    found = weight_encodings.unpack(weight_encodings.pack(array, form), form, array.shape, array.dtype.name)
     assert found.dtype == array.dtype and found.shape == array.shape
     assert np.array_equal(found, array)
 
@@ -50,29 +51,29 @@ def test_sizes_are_those_of_the_formulas(array: Any) -> None:
     rows = array.shape[0] if array.ndim > 1 else 1
     columns = n // max(rows, 1)
     p, i = (next(w for w in (1, 2, 4, 8) if most < 256**w) for most in (n, max(columns - 1, 0)))
-    assert len(storage.pack(array, "dense")) == n * b
-    assert len(storage.pack(array, "bitmask")) == math.ceil(n / 8) + k * b
-    assert len(storage.pack(array, "csr")) == (rows + 1) * p + k * i + k * b
+    assert len(weight_encodings.pack(array, "dense")) == n * b
+    assert len(weight_encodings.pack(array, "bitmask")) == math.ceil(n / 8) + k * b
+    assert len(weight_encodings.pack(array, "csr")) == (rows + 1) * p + k * i + k * b
 
 
 @given(array=tensors())
 def test_the_best_form_is_the_smallest_of_them(array: Any) -> None:
-    row = storage.row("w", array)
-    assert row["bytes"] == {form: len(storage.pack(array, form)) for form in storage.FORMS}
+    row = weight_encodings.row("w", array)
+    assert row["bytes"] == {form: len(weight_encodings.pack(array, form)) for form in weight_encodings.FORMS}
     assert row["bytes"][row["best"]] == min(row["bytes"].values())
     assert row["zeros"] == (array == 0).sum()
 
 
 def test_bytes_are_those_that_one_writes_by_hand() -> None:
     matrix = np.array([[5, 0, 0, 0, -1], [0, 0, 0, 0, 0], [0, 7, 0, 0, 0]], np.int8)
-    assert storage.pack(matrix, "bitmask") == bytes([0b10001000, 0b00010000, 5, 255, 7])
-    assert storage.pack(matrix, "csr") == bytes([0, 2, 2, 3, 0, 4, 1, 5, 255, 7])
+    assert weight_encodings.pack(matrix, "bitmask") == bytes([0b10001000, 0b00010000, 5, 255, 7])
+    assert weight_encodings.pack(matrix, "csr") == bytes([0, 2, 2, 3, 0, 4, 1, 5, 255, 7])
 
 
 def test_the_matrix_of_a_text_book_has_its_rows_columns_and_values() -> None:
     """Saad, Iterative Methods for Sparse Linear Systems (2nd edition), 3.4: his indices begin at 1."""
     matrix = np.array([[1, 0, 0, 2, 0], [3, 4, 0, 5, 0], [6, 0, 7, 8, 9], [0, 0, 10, 11, 0], [0, 0, 0, 0, 12]], np.int8)
-    found = np.frombuffer(storage.pack(matrix, "csr"), np.uint8)
+    found = np.frombuffer(weight_encodings.pack(matrix, "csr"), np.uint8)
     assert (found[:6] + 1).tolist() == [1, 3, 6, 10, 12, 13]
     assert (found[6:18] + 1).tolist() == [1, 4, 1, 2, 4, 1, 3, 4, 5, 3, 4, 5]
     assert found[18:].tolist() == list(range(1, 13))
@@ -83,42 +84,42 @@ def test_a_column_is_the_smallest_integer_that_reaches_the_last_one(columns: int
     matrix = np.zeros((1, columns), np.float32)
     matrix[0, -1] = 1
     pointers = 2 * (2 if columns < 2**16 else 4)
-    assert len(storage.pack(matrix, "csr")) == pointers + width + 4
+    assert len(weight_encodings.pack(matrix, "csr")) == pointers + width + 4
 
 
 def test_half_zeros_of_floats_are_best_as_a_bitmask_and_of_zeros_alone_nothing_is_left() -> None:
     """Half of 32 bits and one more: 17 of 32; random mantissas do not compress."""
     weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    assert storage.row("w", weight)["best"] in ("dense", "zstd")
+    assert weight_encodings.row("w", weight)["best"] in ("dense", "zstd")
     weight.reshape(-1)[::2] = 0
-    row = storage.row("w", weight)
+    row = weight_encodings.row("w", weight)
     assert row["bytes"]["bitmask"] == 64 * 64 * 4 * 17 // 32
     assert row["bytes"]["csr"] == 65 * 2 + 64 * 64 // 2 * 5
     assert row["best"].startswith("bitmask")
-    assert storage.row("w", np.zeros((64, 64)))["bytes"]["zstd"] < 40
+    assert weight_encodings.row("w", np.zeros((64, 64)))["bytes"]["zstd"] < 40
 
 
 def test_two_of_four_in_int8_take_five_eighths_as_a_bitmask() -> None:
     weight = np.random.default_rng(0).integers(1, 127, (32, 32)).astype(np.int8)
     weight.reshape(-1, 4)[:, :2] = 0
-    assert storage.row("w", weight)["bytes"]["bitmask"] == 32 * 32 * 5 // 8
+    assert weight_encodings.row("w", weight)["bytes"]["bitmask"] == 32 * 32 * 5 // 8
 
 
 def test_nan_and_a_negative_zero() -> None:
     given = np.array([[np.nan, -0.0, np.inf]], np.float32)
     for form in ("bitmask", "csr", "bitmask+zstd"):
-        found = storage.unpack(storage.pack(given, form), form, given.shape, "float32")
+        found = weight_encodings.unpack(weight_encodings.pack(given, form), form, given.shape, "float32")
         assert np.isnan(found[0, 0]) and found[0, 2] == np.inf
         assert found[0, 1] == 0 and not np.signbit(found[0, 1])
 
 
 def test_the_total_is_the_sum_of_the_rows_and_of_their_best() -> None:
-    rows = [storage.row("a", np.eye(9, dtype=np.float32)), storage.row("b", np.ones((2, 3), np.int8))]
-    found = storage.total(rows)
+    rows = [weight_encodings.row("a", np.eye(9, dtype=np.float32)), weight_encodings.row("b", np.ones((2, 3), np.int8))]
+    found = weight_encodings.total(rows)
     assert (found["elements"], found["zeros"]) == (87, 72)
     assert found["bytes"]["dense"] == 81 * 4 + 6
     assert found["best_bytes"] == sum(r["bytes"][r["best"]] for r in rows) <= min(found["bytes"].values())
-    assert storage.total([])["best_bytes"] == 0
+    assert weight_encodings.total([])["best_bytes"] == 0
 
 
 # --------------------------------------------------------------------------- of a model
@@ -138,7 +139,7 @@ def onnx_file(folder: Path, nodes: list[Any], weights: dict[str, Any], ends: Seq
 
 def facts(model: Artifact, folder: Path) -> dict[str, Any]:
     folder.mkdir()
-    return dict(stored.run(Request({"model": model}, folder)).facts)
+    return dict(weight_storage.run(Request({"model": model}, folder)).facts)
 
 
 @slow
@@ -187,7 +188,7 @@ def test_the_rows_of_a_real_file_are_its_weights_once(tmp_path: Path) -> None:
 @slow
 def test_a_kind_whose_weights_are_not_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not from kind 'pte'; export it first"):
-        stored.run(Request({"model": Artifact(tmp_path, "pte")}, tmp_path))
+        weight_storage.run(Request({"model": Artifact(tmp_path, "pte")}, tmp_path))
 
 
 @slow
@@ -210,14 +211,14 @@ def test_the_command_tells_the_storage_of_a_file(
     monkeypatch.chdir(tmp_path)
     ends = [helper.make_tensor_value_info(name, 1, ["batch", 8]) for name in "xy"]
     onnx_file(tmp_path / "net", [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.eye(8, dtype="f")}, ends)
-    assert cli.main(["analyze", "net/model.onnx", "--storage", "--json", "--html", "a.html"]) == 0
+    assert main.main(["analyze", "net/model.onnx", "--storage", "--json", "--html", "a.html"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["storage"]["rows"]
     assert row["bytes"] == {"dense": 256, "bitmask": 40, "csr": 9 + 8 + 32, "zstd": ANY, "bitmask+zstd": ANY}
     assert row["zeros"] == 56
     assert "<h2>Storage</h2>" in (tmp_path / "a.html").read_text()
-    assert cli.main(["analyze", "net/model.onnx", "--storage", "-q"]) == 0
+    assert main.main(["analyze", "net/model.onnx", "--storage", "-q"]) == 0
     assert "All weights" in capsys.readouterr().out
-    assert cli.main(["analyze", "net/model.onnx"]) == 0
+    assert main.main(["analyze", "net/model.onnx"]) == 0
     assert "All weights" not in capsys.readouterr().out
 
 
@@ -229,6 +230,6 @@ def test_a_tied_weight_of_a_torch_net_is_one(tmp_path: Path, monkeypatch: pytest
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4).half())
     net[1].weight = net[0].weight
     net[2].weight = nn.Parameter(net[2].weight.detach().to(torch.bfloat16))
-    monkeypatch.setattr(stored.torch_net, "rebuild", lambda model: net)
-    found = list(stored.of(Artifact(tmp_path, "module")))
+    monkeypatch.setattr(weight_storage.torch_module, "rebuild", lambda model: net)
+    found = list(weight_storage.of(Artifact(tmp_path, "module")))
     assert [(name, array.nbytes) for name, array in found if array is not None] == [("0.weight", 64), ("2.weight", 32)]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress import store as store_module
-from edgecompress.errors import DiskFull
-from edgecompress.model import Artifact
-from edgecompress.store import Entry, Store, key_of
+from edgecompress.core.errors import DiskFull
+from edgecompress.core.model import Artifact
+from edgecompress.pipeline import store as store_module
+from edgecompress.pipeline.store import Entry, Store, key_of
 
 PARTS = {"call": "x:run", "options.ratio": 0.5}
 
@@ -86,7 +86,7 @@ def test_damage_is_found(store: Store) -> None:
     entry = put(store, PARTS)
     assert store.damaged() == []
     entry.artifact.file(".txt").write_text("hellO")
-    assert [e.key for e in store.damaged()] == [entry.key]
+    assert store.damaged() == [entry.artifact.path.parent]
 
 
 def test_collecting_frees_old_results_and_leftovers_but_keeps_the_young(store: Store) -> None:
@@ -120,3 +120,57 @@ def test_too_little_room_is_said_before_anything_is_written(store: Store, monkey
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: Usage)
     with pytest.raises(DiskFull, match=r"5 MiB free, the next stage needs about 32 MiB; .*cache gc"):
         store.require_room(1)
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x01
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["artifact/data.txt", "artifact/artifact.json", "receipt.json"])
+@pytest.mark.parametrize("damage", [_flip, lambda f: f.write_text(""), lambda f: f.write_text("[]"), Path.unlink])
+def test_a_damaged_result_is_a_miss_that_is_removed_and_says_so(store: Store, name: str, damage) -> None:
+    folder = put(store, PARTS, "hello" * 100).artifact.path.parent
+    damage(folder / name)
+    assert store.damaged() == [folder]
+    store.entries()
+    assert store.find(PARTS) is None
+    assert not folder.exists()
+    assert store.why("s", PARTS, False) == "its stored bytes were damaged"
+    put(store, PARTS)
+    assert store.find(PARTS) is not None
+
+
+def test_a_card_that_was_made_to_fit_other_bytes_is_damage_too(store: Store) -> None:
+    entry = put(store, PARTS)
+    entry.artifact.file(".txt").write_text("other")
+    Artifact(entry.artifact.path, "text").write()
+    assert store.find(PARTS) is None
+
+
+def test_collecting_removes_what_cannot_be_read(store: Store) -> None:
+    folder = put(store, PARTS).artifact.path.parent
+    (folder / "artifact" / "artifact.json").write_text("{")
+    store.collect(older_than_s=3600)
+    assert not folder.exists()
+
+
+ODD = ("", "0", "null", "[]", "[1]", '"x"', "NaN", "{}", "[{}]", '{"parts": 5, "files": {}}', "[" * 200_000)
+
+
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("name", ["last", "observed"])
+def test_an_index_that_is_not_as_we_write_it_counts_as_empty(
+    store: Store, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / "net.py").touch()
+    files = {str(tmp_path / "net.py"): store_module.observed_digest(tmp_path / "net.py")}
+    put(store, PARTS, files=files)
+    for file in (store.root / name).iterdir():
+        file.write_text(text)
+    store.find(PARTS, True)
+    assert store.why("s", PARTS, True)
+    assert store.expected_s("s") in (None, 1.0) and len(store.remembered()) <= 1
+    put(store, PARTS, files=files)
+    assert store.find(PARTS, True) is not None

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import conformance, envs, registry, tensors
-from edgecompress.errors import EdgeError, StageFailed
-from edgecompress.model import Artifact, Request, TensorSpec
-from edgecompress.runtimes import onnx as ort
+from edgecompress.core import environments, registry
+from edgecompress.core.errors import EdgeError, StageFailed
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +42,7 @@ ROW = {"output", "operator", "type", "dtype", "layout", "module"}
 def cells() -> Iterator[tuple[str, str]]:
     """Each runtime that has `tapped` and runs in this Python, with each precision that it can be reached in."""
     for runtime, module in registry.every("runtimes"):
-        here = hasattr(module, "tapped") and not envs.environment(module)
+        here = hasattr(module, "tapped") and not environments.environment(module)
         for precision in ("fp32", SMALLER.get(runtime, "int8")) if here else ():
             try:
                 conformance.zoo_road(runtime, precision)
@@ -133,13 +135,13 @@ def computed(source: conformance.Source) -> list[tuple[str, Any]]:
 
 def _made(source: conformance.Source, calls: list[Any]) -> list[Artifact]:
     """The artifacts on a road."""
-    return [conformance._travelled(source, calls[: n + 1], 1) for n in range(len(calls))]
+    return [conformance.zoo_cells.travelled(source, calls[: n + 1], 1) for n in range(len(calls))]
 
 
 @pytest.fixture(scope="module", params=list(cells()), ids="-".join)
 def case(request: pytest.FixtureRequest, source: conformance.Source) -> Case:
     runtime, precision = request.param
-    if missing := envs.missing(registry.load("runtimes", runtime)):
+    if missing := environments.missing(registry.load("runtimes", runtime)):
         pytest.skip(f"{runtime} needs {', '.join(missing)}")
     return Case(runtime, precision, source, _made(source, conformance.zoo_road(runtime, precision)))
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import config, registry, tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.runtimes import _executorch_taps
-from edgecompress.techniques import _coreml
+from edgecompress.core import config, registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import _executorch_layer_outputs
+from edgecompress.plugins.techniques import _coreml
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -170,7 +171,7 @@ def test_a_layer_has_its_batch_on_axis_0(batch: int | Dim, tmp_path: Path) -> No
     torch.manual_seed(0)
     before = program(tmp_path / "net", Sequences().eval(), batch, SEQUENCES)
     exported = torch.export.load(before.file(".pt2"))
-    specs, rows = _executorch_taps.add(exported, before)
+    specs, rows = _executorch_layer_outputs.add(exported, before)
     assert {row["type"]: spec.shape[1:] for row, spec in zip(rows, specs, strict=True)} == {
         "lstm": (5, 6),
         "bmm": (3, 5, 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import config, dispatch, envs, registry, tensors, tflite_file, zoo
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.runtimes import _tflite_taps, litert, tflite
-from edgecompress.techniques import _litert
-from edgecompress.transports import host
+from edgecompress.core import config, environments, registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest
+from edgecompress.formats import tflite as tflite_file
+from edgecompress.plugins.runtimes import _tflite_layer_outputs, litert, tflite
+from edgecompress.plugins.techniques import _litert
+from edgecompress.plugins.transports import host
+from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -25,7 +31,7 @@ ITEMS = 8
 TAP = TensorSpec("tap", ())
 COMPRESSED = ("", "litert_int8", "litert_dynamic", "litert_fp16")
 LEAST_DB = {"": 100.0, "litert_int8": 20.0, "litert_dynamic": 20.0, "litert_fp16": 50.0}
-elder = pytest.mark.skipif(bool(envs.missing(tflite)), reason=f"run: {envs.install_command(tflite)}")
+elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run: {environments.install_command(tflite)}")
 
 
 class Small(torch.nn.Module):
@@ -213,7 +219,7 @@ def test_the_file_s_signature_has_the_taps(small: tuple[Small, Artifact, Artifac
     run = Interpreter(str(twin.file(".tflite"))).get_signature_runner()
     found = run(image=np.ones((1, 3, 12, 12), np.float32))
     assert set(found) == {spec.name for spec in twin.outputs}
-    ends = tflite_file.ends(twin.file(".tflite").read_bytes(), "it")
+    ends = tflite_file.inputs_and_outputs(twin.file(".tflite").read_bytes(), "it")
     assert [spec.name for spec in ends[1]] == [spec.name for spec in twin.outputs]
 
 
@@ -230,7 +236,7 @@ def test_tflite_runtime_runs_it_too(small: tuple[Small, Artifact, Artifact], tmp
     twin = tflite.tapped(Request({"model": made}, tmp_path / "tapped"))
     plugin = {"name": "tflite", "module": tflite.__name__}
     asked = {"mode": "outputs", "runtime": plugin, "artifact": str(twin.path), "samples": str(samples.path)}
-    dispatch.ask(host.connect({}), {**asked, "threads": 1, "batch": 1}, tmp_path, 120)
+    agent_client.ask(host.connect({}), AgentRequest.from_json(json.dumps(asked)), tmp_path, 120)
     for name, wanted in answers(twin, samples).items():
         assert sqnr_db(wanted, np.load(tmp_path / "test" / f"{name}.npy").reshape(wanted.shape)) > 25, name
 
@@ -314,8 +320,10 @@ def test_noise_in_a_file_is_refused_in_one_line_or_harmless_to_every_edit(
             torn[place] = seeded.integers(256)
         try:
             tflite_file.check(bytes(torn), "torn.tflite")
-            inputs, outputs = tflite_file.ends(bytes(torn), "torn.tflite")
-            twin = tflite_file.tapped(bytes(torn), {"tap": tflite_file.graph(bytes(torn)).nodes[0].writes[0]})
+            inputs, outputs = tflite_file.inputs_and_outputs(bytes(torn), "torn.tflite")
+            twin = tflite_file.with_layer_outputs(
+                bytes(torn), {"tap": tflite_file.graph(bytes(torn)).nodes[0].writes[0]}
+            )
             tflite_file.renamed(twin, {s.name: s.name for s in inputs}, {s.name: s.name for s in (*outputs, TAP)})
             edited += 1
         except (InputError, StageFailed) as error:
@@ -342,7 +350,7 @@ def test_a_file_without_a_signature_is_tapped_and_renamed_by_its_tensors_names(
     own = litert.read(Request({}, tmp_path / "own", {"path": str(tmp_path / "x.tflite")}))
     same_ends(own, tapped(own, tmp_path / "tapped"), samples)
     data = tflite_file.renamed(own.file(".tflite").read_bytes(), {"image": "x"}, {"output": "y"})
-    assert [[spec.name for spec in specs] for specs in tflite_file.ends(data, "it")] == [["x"], ["y"]]
+    assert [[spec.name for spec in specs] for specs in tflite_file.inputs_and_outputs(data, "it")] == [["x"], ["y"]]
     with pytest.raises(StageFailed, match="has image where x were expected"):
         tflite_file.renamed(own.file(".tflite").read_bytes(), {"x": "x"}, {"output": "output"})
 
@@ -360,4 +368,4 @@ def test_a_file_without_a_signature_is_tapped_and_renamed_by_its_tensors_names(
     ],
 )
 def test_the_module_is_read_from_litert_torch_s_names_and_from_no_others(name: str, kind: str, module: str) -> None:
-    assert _tflite_taps.module_of(name, kind) == module
+    assert _tflite_layer_outputs.module_of(name, kind) == module

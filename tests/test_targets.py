@@ -8,11 +8,15 @@ from pathlib import Path
 import nulls
 import pytest
 
-from edgecompress import api, cli, plan
-from edgecompress.errors import ConfigError, InputError, MissingDependency
-from edgecompress.job import job
-from edgecompress.model import Artifact, Choice, Outcome
-from edgecompress.race import Entrant, Race
+from edgecompress.cli import main
+from edgecompress.commands import deploy
+from edgecompress.core.errors import ConfigError, InputError, MissingDependency
+from edgecompress.core.model import Artifact, Choice, Outcome
+from edgecompress.core.settings import Variant
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.job import job
+from edgecompress.pipeline.searches.race import Race
 
 VARIANTS = '[[variant]]\nname = "second"\nreference = true\n'
 
@@ -35,7 +39,7 @@ FAST = [part for key, value in nulls.FAST.items() for part in ("--set", f"{key}=
 
 
 def test_a_target_that_is_not_at_hand_ships_in_its_own_order_and_says_so(asked: dict[str, str]) -> None:
-    result = api.deploy(**{**asked, "target": "far.toml"})
+    result = deploy.deploy(**{**asked, "target": "far.toml"})
     assert result.exit_code == 0
     assert not [name for name in result.outcomes if name.startswith("race/") or name in ("energy", "ops")]
     told = result.read_report()
@@ -70,7 +74,7 @@ def test_a_device_says_its_platform_itself(asked: dict[str, str], tmp_path: Path
 def test_several_targets_share_their_stages_and_ship_apart(
     asked: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(words(asked, "here.toml,far.toml", *FAST, "--json")) == 0
+    assert main.main(words(asked, "here.toml,far.toml", *FAST, "--json")) == 0
     told = json.loads(capsys.readouterr().out)
     first, second = ({s["stage"]: s["why_run"] for s in told["targets"][name]["stages"]} for name in ("here", "far"))
     assert {first[name] for name in ("data", "source", "golden")} == {"first run"}
@@ -78,21 +82,21 @@ def test_several_targets_share_their_stages_and_ship_apart(
     assert told["peak_rss_bytes"] > 0
     assert (Path("dist/here/report.html").is_file(), Path("dist/far/report.html").is_file()) == (True, True)
     for _ in range(2):  # the report holds the command: the first of the two is another one
-        assert cli.main(words(asked, "here.toml,far.toml", *FAST)) == 0
+        assert main.main(words(asked, "here.toml,far.toml", *FAST)) == 0
     said = capsys.readouterr().out.rpartition("2 targets in")
     assert "ran " not in said[0].rpartition("2 targets in")[2]
 
 
 def test_a_target_that_breaks_costs_only_itself(asked: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("strict.toml").write_text(nulls.TARGET + "[variant.limits]\nsize_bytes = 1\n")
-    assert cli.main(words(asked, "strict.toml,far.toml")) == 1
+    assert main.main(words(asked, "strict.toml,far.toml")) == 1
     said = capsys.readouterr().out
     assert "no variant is left to ship" in said
     assert Path("dist/far").is_dir() and not Path("dist/strict").exists()
 
 
 def test_out_holds_a_folder_per_target(asked: dict[str, str]) -> None:
-    assert cli.main(words(asked, "here.toml,far.toml", *FAST, "--out", "shipped")) == 0
+    assert main.main(words(asked, "here.toml,far.toml", *FAST, "--out", "shipped")) == 0
     assert sorted(p.name for p in Path("shipped").iterdir()) == ["far", "here"]
 
 
@@ -110,13 +114,13 @@ def test_limits_of_a_variant_lie_over_the_targets(asked: dict[str, str]) -> None
         plan.deploy(job(**{**asked, "target": "wrong.toml"}))
 
 
-def entrant(min_runtime: str) -> Entrant:
-    return Entrant("v", "null", "made", "v/verify", also={"old": "v/verify-old"}, min_runtime=min_runtime)
+def candidate(min_runtime: str) -> Candidate:
+    return Candidate(Variant("v"), "null", "made", "v/verify", also={"old": "v/verify-old"}, min_runtime=min_runtime)
 
 
 @pytest.mark.parametrize(("min_runtime", "passes"), [("", True), ("old", False)])
 def test_another_runtime_is_told_of_and_only_the_required_one_decides(min_runtime: str, passes: bool) -> None:
-    lone = entrant(min_runtime)
+    lone = candidate(min_runtime)
     outcomes = {
         "made": Outcome("made", "ok"),
         "v/verify": Outcome("v/verify", "ok"),
@@ -133,22 +137,26 @@ def test_another_runtime_is_told_of_and_only_the_required_one_decides(min_runtim
 def test_another_runtime_that_is_not_installed_is_told_of_and_a_required_one_is_the_users_to_install(
     asked: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgecompress import envs, registry
+    from edgecompress.core import environments, registry
 
     tflite = registry.load("runtimes", "tflite")
-    real = envs.missing
-    monkeypatch.setattr(envs, "missing", lambda m: ["tflite-runtime==2.14.0"] if m is tflite else real(m))
+    real = environments.missing
+    monkeypatch.setattr(environments, "missing", lambda m: ["tflite-runtime==2.14.0"] if m is tflite else real(m))
     steps = plan.deploy(job(None, "android"))
     assert not [s.name for s in steps.stages if s.name.endswith("-tflite")]
-    assert steps.race.entrants[0].untried["tflite"].endswith("run: python -m edgecompress.envs make tflite")
+    assert (
+        steps.race.entrants[0]
+        .untried["tflite"]
+        .endswith("run: python -m edgecompress.pipeline.requirements make tflite")
+    )
     with pytest.raises(MissingDependency, match="runtime 'tflite' needs"):
         plan.deploy(job(None, "android", settings={"target.min_runtime": "tflite"}))
 
 
 def test_a_runtime_that_something_stands_in_for_is_verified_and_never_measured() -> None:
     real, stand_in = (
-        Entrant("real", "null", "a", "a/verify"),
-        Entrant("far", "null", "b", "b/verify", simulated="a sim"),
+        Candidate(Variant("real"), "null", "a", "a/verify"),
+        Candidate(Variant("far"), "null", "b", "b/verify", simulated="a sim"),
     )
     race = Race((stand_in, real), job().profile.value)
     outcomes = {name: Outcome(name, "ok") for name in ("a/verify", "b/verify")}
@@ -158,7 +166,7 @@ def test_a_runtime_that_something_stands_in_for_is_verified_and_never_measured()
 
 
 def test_what_this_machine_cannot_compile_is_left_out_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgecompress import registry
+    from edgecompress.core import registry
 
     monkeypatch.setattr(registry.load("runtimes", "torchinductor"), "DRIVERS", ())
     steps = plan.deploy(job(None, "gpu"))

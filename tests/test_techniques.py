@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from edgecompress import conformance, registry, tensors
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.runtimes import onnx as ort
-from edgecompress.techniques import _ranges, int8_dynamic, nncf_int8, onnx_fp16, ptq_int8
+from edgecompress.core import registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.techniques import _activation_ranges, int8_dynamic, nncf_int8, onnx_fp16, ptq_int8
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +61,7 @@ values = st.lists(st.floats(-100, 100, width=32), min_size=40, max_size=200)
 cuts = st.lists(st.integers(1, 199), max_size=5)
 
 
-@pytest.mark.parametrize("calibrator", _ranges.CALIBRATORS)
+@pytest.mark.parametrize("calibrator", _activation_ranges.CALIBRATORS)
 @settings(max_examples=25, deadline=None)
 @given(values=values, cuts=cuts)
 def test_chunks_give_the_ranges_of_one_shot_within_a_bin(
@@ -72,7 +75,7 @@ def test_chunks_give_the_ranges_of_one_shot_within_a_bin(
     assert whole.keys() == parts.keys() >= {"x", "m", "s", "y"}
     for name, (low, high) in whole.items():
         reach = max(abs(low), abs(high), *np.abs(3 * data - 1).tolist())
-        bin_width = 2 * reach / _ranges.BINS
+        bin_width = 2 * reach / _activation_ranges.BINS
         assert parts[name][0] == pytest.approx(low, abs=bin_width)
         assert parts[name][1] == pytest.approx(high, abs=bin_width)
 
@@ -147,7 +150,7 @@ def test_every_convolution_runs_in_int8_and_nothing_goes_back_and_forth(asymmetr
     assert found.count("DequantizeLinear") <= 2  # the output, and before the pad
 
 
-@pytest.mark.parametrize("calibrator", _ranges.CALIBRATORS)
+@pytest.mark.parametrize("calibrator", _activation_ranges.CALIBRATORS)
 def test_the_int8_net_computes_what_the_float_net_computes(calibrator: str, tmp_path: Path) -> None:
     model = conv_net(tmp_path, True)
     int8 = quantized(model, tmp_path, calibrator=calibrator, percentile=99.9)
@@ -252,7 +255,7 @@ def test_dynamic_int8_takes_the_lstm_and_the_wide_product_only(tmp_path: Path) -
     assert "DynamicQuantizeLSTM" in found
     assert "MatMul" in found  # the attention's single column
     assert "LSTM" not in found
-    assert sqnr_db(model, int8, tmp_path) > 25
+    assert sqnr_db(model, int8, tmp_path) > vectors.least_db(25)
 
 
 def test_dynamic_int8_shrinks_the_embedding_when_asked(tmp_path: Path) -> None:
@@ -339,7 +342,7 @@ def test_nncf_keeps_the_first_of_two_products_in_float_for_openvino_would_answer
     exported = openvino.export(Request({"model": model}, out))
     int8 = applied(nncf_int8, exported, tmp_path)
     assert int8.facts["float"] == ["first"]
-    assert sqnr_db(exported, int8, tmp_path, openvino) > 20
+    assert sqnr_db(exported, int8, tmp_path, openvino) > vectors.least_db(20)
 
 
 def test_nncf_keeps_a_node_in_float_or_says_that_there_is_none(tmp_path: Path) -> None:

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from edgecompress import config, conformance, registry, routes, settings, tensors
-from edgecompress.errors import InputError, MissingDependency
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.runtimes import onnx as ort
-from edgecompress.runtimes import tensorflow as source
-from edgecompress.techniques import tf_int8
+from edgecompress.core import config, registry, settings
+from edgecompress.core.errors import InputError, MissingDependency
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.pipeline import conversion
+from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.plugins.runtimes import tensorflow as source
+from edgecompress.plugins.techniques import tf_int8
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 DIGITS = Path(__file__).parents[1] / "examples" / "keras"
@@ -252,10 +255,10 @@ def test_a_savedmodel_has_a_way_to_every_format_it_should() -> None:
         "openvino": ["runtimes.onnx:export", "runtimes.openvino:export"],
         "pte": None,
     }.items():
-        assert routes.way("savedmodel", [goal]) == calls
+        assert conversion.shortest_path("savedmodel", [goal]) == calls
     table = {"description": "x", "runtime": "litert", "variant": [{"name": "v", "compress": [{"use": "int8"}]}]}
     target = config.build(settings.Target, table, "target")
-    assert routes.steps(target, target.variant[0], "savedmodel", "target") == [("techniques.tf_int8:apply", {})]
+    assert conversion.steps(target, target.variant[0], "savedmodel", "target") == [("techniques.tf_int8:apply", {})]
 
 
 @pytest.mark.skipif(TF2ONNX, reason="tf2onnx is installed")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress import tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Dim, Quantization, TensorSpec
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Dim, Quantization, TensorSpec
+from edgecompress.data import tensors
 
 
 def spec(name: str, *shape: int, dtype: str = "float32", feeds: str = "") -> TensorSpec:

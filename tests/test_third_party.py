@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ROOT / "examples" / "plugins"
-CLI = [sys.executable, "-m", "edgecompress.cli"]
+CLI = [sys.executable, "-m", "edgecompress.cli.main"]
 QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 
 
@@ -25,7 +25,7 @@ class Home:
 
     def __init__(self, folder: Path, site: Path) -> None:
         self.folder, self.site, self.asked = folder, site, nulls.make(folder / "net")
-        self.env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, *argv: str, code: int = 0) -> str:
         """A command's output; it must end with `code`."""
@@ -42,7 +42,9 @@ class Home:
     def conforms(self, check: str) -> None:
         """Runs a check of the shipped conformance suite."""
         self.run(
-            sys.executable, "-c", f"from pathlib import Path\nfrom edgecompress import conformance\nconformance.{check}"
+            sys.executable,
+            "-c",
+            f"from pathlib import Path\nfrom edgecompress.testing import conformance\nconformance.{check}",
         )
 
     def file(self, name: str, text: str) -> Path:
@@ -130,7 +132,9 @@ def test_a_runtime_conforms_and_is_listed_planned_and_reported(home: Home) -> No
     home.file("targets/own.toml", TARGET.format(runtime="echo", more=""))
     report = home.deploy(target="own")
     assert [v["runtime"] for v in report["variants"]] == ["echo"]
-    assert next((home.folder / "out" / "artifact").glob("*.echo"))
+    made = next((home.folder / "out" / "artifact").glob("*.echo"))
+    looked = home.cli("analyze", str(made), "--storage", "--json")
+    assert "Echo" in looked and ".ramp" in looked
 
 
 @of("edgecompress-sensor-constant")

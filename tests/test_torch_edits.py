@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from edgecompress import conformance, torch_edits, torch_net
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Request
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.formats import torch_edits, torch_module
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
@@ -117,13 +118,13 @@ def test_an_edit_that_is_no_edit_is_refused(edit: dict[str, Any]) -> None:
 def halved(folder: Path) -> Artifact:
     """The conformance suite's net with its second convolution narrowed, saved as a technique does."""
     model = conformance.net("module", folder)
-    before = torch_net.rebuild(model)
+    before = torch_module.rebuild(model)
     after = copy.deepcopy(before)
     after[3] = nn.Conv2d(16, 8, 3, padding=1)
     after[7] = nn.Linear(8, 16)
     out = folder / "halved"
     out.mkdir()
-    return torch_net.save(after, Request({"model": model}, out), torch_edits.resized(before, after), {"said": 1})
+    return torch_module.save(after, Request({"model": model}, out), torch_edits.resized(before, after), {"said": 1})
 
 
 def test_a_saved_net_computes_the_same_in_a_fresh_process_without_pickle(tmp_path: Path) -> None:
@@ -135,16 +136,16 @@ def test_a_saved_net_computes_the_same_in_a_fresh_process_without_pickle(tmp_pat
         "def refuse(*_, **__): raise SystemExit('pickle')\n"
         "pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse\n"
         "from pathlib import Path\n"
-        "from edgecompress import torch_net\n"
-        "from edgecompress.model import Artifact\n"
+        "from edgecompress.formats import torch_module\n"
+        "from edgecompress.core.model import Artifact\n"
         "model = Artifact.read(Path(sys.argv[1]))\n"
         "given = {'input': torch.from_numpy(numpy.load(sys.argv[2]))}\n"
-        "answer = torch_net.outputs(torch_net.rebuild(model), model, given)['output']\n"
+        "answer = torch_module.outputs(torch_module.rebuild(model), model, given)['output']\n"
         "numpy.save(sys.argv[3], answer.numpy())\n"
     )
     files = [str(saved.path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     subprocess.run([sys.executable, "-c", code, *files], check=True)
-    here = torch_net.outputs(torch_net.rebuild(saved), saved, {"input": x})["output"].numpy()
+    here = torch_module.outputs(torch_module.rebuild(saved), saved, {"input": x})["output"].numpy()
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), here)
     assert {p.suffix for p in saved.files()} == {".json", ".safetensors"}
 
@@ -153,15 +154,15 @@ def test_edits_of_one_technique_follow_those_of_another(tmp_path: Path) -> None:
     saved = halved(tmp_path)
     out = tmp_path / "again"
     out.mkdir()
-    again = torch_net.save(
-        torch_net.rebuild(saved), Request({"model": saved}, out), [{"edit": "zeros", "parameters": ["3.weight"]}]
+    again = torch_module.save(
+        torch_module.rebuild(saved), Request({"model": saved}, out), [{"edit": "zeros", "parameters": ["3.weight"]}]
     )
-    assert [e["edit"] for e in torch_net.edits(again)] == ["resize", "resize", "zeros"]
+    assert [e["edit"] for e in torch_module.edits(again)] == ["resize", "resize", "zeros"]
 
 
 def test_a_technique_that_broke_the_weights_is_told(tmp_path: Path) -> None:
     model = conformance.net("module", tmp_path)
-    broken = torch_net.rebuild(model)
+    broken = torch_module.rebuild(model)
     broken[0].weight.data[0, 0, 0, 0] = float("nan")
     with pytest.raises(StageFailed, match=r"weight '0\.weight' holds 1 NaN and 0 infinite values"):
-        torch_net.save(broken, Request({"model": model}, tmp_path), [])
+        torch_module.save(broken, Request({"model": model}, tmp_path), [])

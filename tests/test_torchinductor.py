@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from edgecompress import conformance, tensors, torch_net
-from edgecompress.errors import InputError, MissingDependency, StageFailed
-from edgecompress.model import Artifact, Dim, Request
-from edgecompress.runtimes import torchinductor
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.model import Artifact, Dim, Request
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.plugins.runtimes import torchinductor
+from edgecompress.plugins.techniques import torch_fp16
 from edgecompress.stages import trace
-from edgecompress.techniques import torch_fp16
+from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
 
 
 def program(folder: Path) -> Artifact:
     """The conformance net with a batch of 1 to 8."""
-    inputs = {"model": conformance.net("module", folder), "samples": conformance._image_samples(folder)}
+    inputs = {"model": conformance.net("module", folder), "samples": conformance.nets.image_samples(folder)}
     out = folder / "program"
     out.mkdir()
     return trace.run(Request(inputs, out, {"dynamic": {"input": {"0": "batch:1..8"}}}))
@@ -45,7 +47,9 @@ def test_a_package_computes_what_the_program_computes(pair: tuple[Artifact, Arti
     assert package.inputs[0].shape == (Dim("batch", 1, 8), 3, 8, 8)
     image = np.random.default_rng(0).normal(size=(batch, 3, 8, 8)).astype(np.float32)
     found = torchinductor.open(package, 1).run({"input": image})["output"]
-    wanted = torch_net.outputs(torch_net.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    wanted = torch_module.outputs(torch_module.rebuild(model), model, {"input": torch.from_numpy(image)})[
+        "output"
+    ].numpy()
     assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= 100
 
 
@@ -65,11 +69,13 @@ def test_a_package_in_half_precision_is_near_the_program(pair: tuple[Artifact, A
     model, _ = pair
     out = tmp_path / "half"
     out.mkdir()
-    inputs = {"model": model, "samples": conformance._image_samples(tmp_path)}
+    inputs = {"model": model, "samples": conformance.nets.image_samples(tmp_path)}
     half = compiled(torch_fp16.apply(Request(inputs, out, torch_fp16.Options())), tmp_path / "package")
     image = np.random.default_rng(0).normal(size=(3, 3, 8, 8)).astype(np.float32)
     found = torchinductor.open(half, 1).run({"input": image})["output"]
-    wanted = torch_net.outputs(torch_net.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    wanted = torch_module.outputs(torch_module.rebuild(model), model, {"input": torch.from_numpy(image)})[
+        "output"
+    ].numpy()
     assert found.dtype == np.float32
     assert 50 <= 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) < 90
 
@@ -113,7 +119,9 @@ def test_a_package_for_a_gpu_computes_what_the_program_computes(
     session = torchinductor.open(package, 1, profile=True)
     image = np.random.default_rng(0).normal(size=(3, 3, 8, 8)).astype(np.float32)
     found = session.run({"input": image})["output"]
-    wanted = torch_net.outputs(torch_net.rebuild(model), model, {"input": torch.from_numpy(image)})["output"].numpy()
+    wanted = torch_module.outputs(torch_module.rebuild(model), model, {"input": torch.from_numpy(image)})[
+        "output"
+    ].numpy()
     assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= 60
     assert session.ops({"input": image}, 3)["ops"]
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress import tensors, torch_net
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
 from edgecompress.stages import trace
 
 pytestmark = pytest.mark.slow
@@ -162,7 +163,7 @@ def answers(artifact: Artifact, arrays: Arrays, begin: int = 0, end: int = 1) ->
     import torch
 
     given = {name: torch.from_numpy(array[begin:end]) for name, array in arrays.items()}
-    return {n: t.numpy() for n, t in torch_net.outputs(torch_net.rebuild(artifact), artifact, given).items()}
+    return {n: t.numpy() for n, t in torch_module.outputs(torch_module.rebuild(artifact), artifact, given).items()}
 
 
 def shapes(specs: tuple[TensorSpec, ...]) -> dict[str, list[Any]]:
@@ -290,7 +291,7 @@ def test_a_net_that_branches_on_its_values_cannot_be_traced(tmp_path: Path) -> N
 
 def test_a_module_that_is_not_there_names_itself_and_the_place(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no module 'tiny_nest' in"):
-        torch_net.factory("tiny_nest:plain")
+        torch_module.factory("tiny_nest:plain")
 
 
 @pytest.mark.parametrize(

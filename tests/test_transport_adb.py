@@ -21,10 +21,13 @@ import psutil
 import pytest
 
 import edgecompress
-from edgecompress import conformance, dispatch, model
-from edgecompress.errors import InputError, StageFailed, Unreachable
-from edgecompress.settings import Device
-from edgecompress.transports import adb
+from edgecompress.core import protocols
+from edgecompress.core.errors import InputError, StageFailed, Unreachable
+from edgecompress.core.settings import Device
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest
+from edgecompress.plugins.transports import adb
+from edgecompress.testing import conformance
 
 real = pytest.mark.adbd
 
@@ -41,9 +44,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[adbd.Adbd]:
 
 
 @pytest.fixture
-def phone(daemon: adbd.Adbd, tmp_path: Path) -> dict[str, object]:
+def phone(daemon: adbd.Adbd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """The device as a plug-in is given it; its files are in a folder of this test."""
-    options = {"adb": str(daemon.adb), "folder": str(tmp_path / "it's a phone"), "python": sys.executable}
+    monkeypatch.setenv(adb.NAMED, str(daemon.adb))
+    options = {"folder": str(tmp_path / "it's a phone"), "python": sys.executable}
     return {**dataclasses.asdict(Device("a phone", "adb")), "options": options}
 
 
@@ -132,7 +136,7 @@ def test_a_program_that_prints_a_code_is_not_believed(shell, tmp_path):
 def test_the_deadline_ends_the_program_there_and_its_children(shell, tmp_path):
     begin = time.monotonic()
     code = shell.run(["sh", "-c", "sleep 41231 & sleep 41231"], 1.0, tmp_path / "log")
-    assert code == model.DEADLINE and time.monotonic() - begin < 5
+    assert code == protocols.DEADLINE and time.monotonic() - begin < 5
     assert gone("41231")
 
 
@@ -145,14 +149,14 @@ def test_what_a_program_leaves_behind_is_ended_with_it(shell, tmp_path):
 @real
 def test_a_program_ends_when_nobody_waits_for_it_any_longer(phone, tmp_path):
     code = (
-        "import json, sys\nfrom pathlib import Path\nfrom edgecompress.transports import adb\n"
+        "import json, sys\nfrom pathlib import Path\nfrom edgecompress.plugins.transports import adb\n"
         "adb.connect(json.loads(sys.argv[1])).run(['sleep', '41233'], 60, Path(sys.argv[2]))"
     )
     argv = [
         sys.executable,
         "-c",
         code,
-        f'{{"options": {{"adb": "{phone["options"]["adb"]}", "folder": "{tmp_path}"}}}}',
+        f'{{"options": {{"folder": "{tmp_path}"}}}}',
     ]
     waiting = subprocess.Popen([*argv, str(tmp_path / "log")])
     assert begun("41233")
@@ -273,10 +277,11 @@ def test_what_is_not_there_is_said(shell, tmp_path):
 
 
 @real
-def test_what_arrives_damaged_is_refused_and_removed(daemon, phone, tmp_path):
+def test_what_arrives_damaged_is_refused_and_removed(daemon, phone, tmp_path, monkeypatch):
     cut = tmp_path / "cutting adb"
     adbd.script(cut, f'"{daemon.adb}" "$@"; case "$3" in push) truncate -s 5 "$5";; esac; exit 0')
-    shell = adb.connect({**phone, "options": {**phone["options"], "adb": str(cut)}})
+    monkeypatch.setenv(adb.NAMED, str(cut))
+    shell = adb.connect(phone)
     (tmp_path / "model.bin").write_bytes(bytes(100))
     with pytest.raises(Unreachable, match=r"model\.bin did not arrive whole: .*1 file pushed"):
         shell.push(tmp_path / "model.bin")
@@ -322,7 +327,7 @@ def test_half_an_archive_is_refused(tmp_path):
 def test_an_agent_answers_from_there_and_leaves_nothing_but_the_cache(shell, phone, tmp_path):
     out = tmp_path / "result"
     out.mkdir()
-    answer = dispatch.ask(shell, asked(tmp_path, "outputs"), out, 60)
+    answer = agent_client.ask(shell, asked(tmp_path, "outputs"), out, 60)
     given, found = np.load(tmp_path / "samples/test/x.npy"), np.load(out / "test/y.npy")
     np.testing.assert_allclose(found, given.mean(axis=1, keepdims=True) * [1, 2, 3], rtol=1e-5)
     assert answer["n"] == 10 and answer["environment"]["runtime"] == "null"
@@ -334,7 +339,9 @@ def test_an_agent_answers_from_there_and_leaves_nothing_but_the_cache(shell, pho
 def test_an_error_of_the_agent_there_keeps_its_class(shell, tmp_path):
     (tmp_path / "result").mkdir()
     with pytest.raises(InputError, match=r"absent/x\.npy: cannot be read"):
-        dispatch.ask(shell, {**asked(tmp_path, "session"), "split": "absent"}, tmp_path / "result", 60)
+        agent_client.ask(
+            shell, dataclasses.replace(asked(tmp_path, "session"), split="absent"), tmp_path / "result", 60
+        )
 
 
 @real
@@ -344,7 +351,7 @@ def test_a_device_without_python_is_a_clear_error(shell, phone, tmp_path, monkey
     assert phoneless.facts()["python"] is None
     (tmp_path / "result").mkdir()
     with pytest.raises(StageFailed, match=r"no Python on the device.*device\.options\.python.*benchmark screen"):
-        dispatch.ask(phoneless, asked(tmp_path, "outputs"), tmp_path / "result", 60)
+        agent_client.ask(phoneless, asked(tmp_path, "outputs"), tmp_path / "result", 60)
     shell.close()
     assert not list(Path(phone["options"]["folder"]).glob("run-*"))
 
@@ -368,19 +375,21 @@ def test_a_deployed_net_is_profiled_on_the_device(phone, tmp_path, store):
     assert all(output["moved"] == 0 for output in facts["agreement"]["outputs"])
 
 
-def asked(folder: Path, mode: str) -> dict[str, object]:
+def asked(folder: Path, mode: str) -> AgentRequest:
     """What is asked of an agent about a null net."""
-    return {
-        "mode": mode,
-        "runtime": {"name": "null", "module": "edgecompress.runtimes.null"},
-        "threads": 1,
-        "batch": 1,
-        "artifact": str(bench_inputs.net(folder / "net").path),
-        "samples": str(bench_inputs.samples(folder / "samples", 10).path),
-        "split": "test",
-        "profile": dataclasses.asdict(bench_inputs.MOMENT),
-        "device": {},
-    }
+    return bench_inputs.agent_request(
+        {
+            "mode": mode,
+            "runtime": {"name": "null", "module": "edgecompress.plugins.runtimes.null"},
+            "threads": 1,
+            "batch": 1,
+            "artifact": str(bench_inputs.net(folder / "net").path),
+            "samples": str(bench_inputs.samples(folder / "samples", 10).path),
+            "split": "test",
+            "profile": dataclasses.asdict(bench_inputs.MOMENT),
+            "device": {},
+        }
+    )
 
 
 # --------------------------------------------------------------------------- no device
@@ -389,7 +398,7 @@ def asked(folder: Path, mode: str) -> dict[str, object]:
 @real
 def test_a_dead_port_and_no_device_are_told_apart(daemon, phone):
     def told(**options: str) -> str:
-        return adb.unavailable({"options": {"adb": str(daemon.adb), **options}})
+        return adb.unavailable({"options": options})
 
     begin = time.monotonic()
     assert "failed to connect to '127.0.0.1:15999': Connection refused" in told(serial="127.0.0.1:15999")
@@ -402,6 +411,13 @@ def test_a_dead_port_and_no_device_are_told_apart(daemon, phone):
 
 
 LISTED = "List of devices attached\n"
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a script in adb's place goes."""
+    monkeypatch.setenv(adb.NAMED, str(tmp_path / "adb"))
+    return tmp_path / "adb"
 
 
 @pytest.mark.parametrize(
@@ -418,45 +434,48 @@ LISTED = "List of devices attached\n"
         ("28A\tdevice\n", ""),
     ],
 )  # fmt: skip
-def test_why_a_device_cannot_be_reached_is_one_line(tmp_path, listed, says):
-    adbd.script(tmp_path / "adb", f"echo '* daemon not running; starting now' >&2; printf '{LISTED}{listed}\\n'")
-    device = {"options": {"adb": str(tmp_path / "adb")}}
+def test_why_a_device_cannot_be_reached_is_one_line(fake, listed, says):
+    adbd.script(fake, f"echo '* daemon not running; starting now' >&2; printf '{LISTED}{listed}\\n'")
+    device: dict[str, object] = {"options": {}}
     assert adb.unavailable(device) == says
     if says:
         with pytest.raises(Unreachable):
             adb.connect(device)
 
 
-def test_the_serial_of_the_environment_counts(tmp_path, monkeypatch):
-    adbd.script(tmp_path / "adb", f"printf '{LISTED}28A\\tdevice\\n28B\\toffline\\n'")
+def test_the_serial_of_the_environment_counts(fake, monkeypatch):
+    adbd.script(fake, f"printf '{LISTED}28A\\tdevice\\n28B\\toffline\\n'")
     monkeypatch.setenv("ANDROID_SERIAL", "28B")
-    assert adb.unavailable({"options": {"adb": str(tmp_path / "adb")}}).startswith("28B is offline")
-    assert adb.unavailable({"options": {"adb": str(tmp_path / "adb"), "serial": "28A"}}) == ""
+    assert adb.unavailable({"options": {}}).startswith("28B is offline")
+    assert adb.unavailable({"options": {"serial": "28A"}}) == ""
 
 
-def test_an_adb_that_hangs_costs_five_seconds_at_most(tmp_path, monkeypatch):
+def test_an_adb_that_hangs_costs_five_seconds_at_most(fake, monkeypatch):
     monkeypatch.setattr(adb, "LOOK_S", 0.5)
-    adbd.script(tmp_path / "adb", "exec sleep 41236")
+    adbd.script(fake, "exec sleep 41236")
     begin = time.monotonic()
-    says = adb.unavailable({"options": {"adb": str(tmp_path / "adb")}})
+    says = adb.unavailable({"options": {}})
     assert says.startswith("adb devices: no answer within") and time.monotonic() - begin < 3
     assert gone("41236")
 
 
 def test_without_adb_there_is_a_next_step(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert adb.unavailable({"options": {}}).startswith("no adb here; install Android's platform-tools, or set device.")
-    assert adb.unavailable({"options": {"adb": "/no/adb"}}).startswith("no program '/no/adb' here; ")
+    assert adb.unavailable({"options": {}}).startswith(
+        "no adb here; install Android's platform-tools, or set EDGECOMPRESS_ADB"
+    )
+    monkeypatch.setenv(adb.NAMED, "/no/adb")
+    assert adb.unavailable({"options": {}}).startswith("no program '/no/adb' here; ")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"folder": "data"}, "folder is 'data': name a whole path"), ({"serial": 28}, "serial is 28: write it as text")],
 )
-def test_options_that_are_wrong_are_the_users_fault(tmp_path, options, says):
-    adbd.script(tmp_path / "adb", "exit 0")
+def test_options_that_are_wrong_are_the_users_fault(fake, options, says):
+    adbd.script(fake, "exit 0")
     with pytest.raises(InputError, match=says):
-        adb.connect({"options": {"adb": str(tmp_path / "adb"), **options}})
+        adb.connect({"options": {**options}})
 
 
 @pytest.mark.parametrize("code", [0, 1])

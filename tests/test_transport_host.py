@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgecompress import model
-from edgecompress.transports import host
+from edgecompress.core import protocols
+from edgecompress.plugins.transports import host
 
 PYTHON = sys.executable
 
@@ -51,7 +51,7 @@ def test_the_deadline_ends_the_child_and_its_children(tmp_path):
         f"pathlib.Path({str(note)!r}).write_text(str(child.pid)); time.sleep(60)"
     )
     begin = time.monotonic()
-    assert host.connect({}).run([PYTHON, "-c", code], 2.0, tmp_path / "log") == model.DEADLINE
+    assert host.connect({}).run([PYTHON, "-c", code], 2.0, tmp_path / "log") == protocols.DEADLINE
     assert time.monotonic() - begin < 10
     assert gone(int(note.read_text()))
 
@@ -75,8 +75,8 @@ def test_a_file_of_the_working_folder_does_not_stand_in_for_a_library(tmp_path, 
 
 def test_nothing_outlives_the_process_that_runs_it(tmp_path):
     code = (
-        "from pathlib import Path\nfrom edgecompress.transports import host\n"
-        "child = 'from edgecompress import lifeline; lifeline.tie(); import time; time.sleep(60)'\n"
+        "from pathlib import Path\nfrom edgecompress.plugins.transports import host\n"
+        "child = 'from edgecompress.core import child_process; child_process.tie(); import time; time.sleep(60)'\n"
         f"host.connect({{}}).run([{PYTHON!r}, '-c', child], 60, Path({str(tmp_path / 'log')!r}))"
     )
     parent = subprocess.Popen([PYTHON, "-c", code])

@@ -16,14 +16,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import bench_inputs
 import nulls
 import psutil
 import pytest
 import sshd
 
-from edgecompress import api, conformance, dispatch
-from edgecompress.errors import InputError, StageFailed, Unreachable
-from edgecompress.transports import ssh
+from edgecompress.commands import profile
+from edgecompress.commands.result import Options
+from edgecompress.core.errors import InputError, StageFailed, Unreachable
+from edgecompress.device import agent_client
+from edgecompress.plugins.transports import ssh
+from edgecompress.testing import conformance
 
 pytestmark = [pytest.mark.slow, pytest.mark.sshd]
 PYTHON = sys.executable
@@ -214,7 +218,7 @@ def _quietly(board: ssh.Board, argv: list[str], folder: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from edgecompress.transports import ssh
+from edgecompress.plugins.transports import ssh
 ssh.WATCH_S = 0.0
 board = ssh.connect({device!r})
 print(board.undertaker.pid, board.session, board.control, flush=True)
@@ -255,31 +259,34 @@ def test_the_far_side_ends_a_program_at_its_deadline_when_nobody_of_ours_is_left
 # --------------------------------------------------------------------------- what cannot be reached
 
 
-def test_a_wrong_host_key_is_refused(server, tmp_path):
+def test_a_wrong_host_key_is_refused(server, tmp_path, monkeypatch):
     key = (server.folder / "client_key.pub").read_text().split()[1]
     (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{server.port} ssh-ed25519 {key}\n")
-    said = failure(_with_known_hosts(server, tmp_path))
+    _with_known_hosts(server, tmp_path, monkeypatch)
+    said = failure(server.device())
     assert "its host key is not the one that is known here" in said and "ssh-keygen -R" in said
 
 
-def test_an_unknown_host_key_is_refused(server, tmp_path):
+def test_an_unknown_host_key_is_refused(server, tmp_path, monkeypatch):
     (tmp_path / "known_hosts").write_text("")
-    said = failure(_with_known_hosts(server, tmp_path))
+    _with_known_hosts(server, tmp_path, monkeypatch)
+    said = failure(server.device())
     assert "its host key is not known here" in said and f"run `ssh -F {tmp_path}/config dut` once" in said
 
 
-def _with_known_hosts(server: sshd.Sshd, folder: Path) -> dict[str, object]:
+def _with_known_hosts(server: sshd.Sshd, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = server.config.read_text().replace(f"{server.folder}/known_hosts", f"{folder}/known_hosts")
     (folder / "config").write_text(text)
-    return server.device(config=str(folder / "config"))
+    monkeypatch.setenv(ssh.CONFIG, str(folder / "config"))
 
 
-def test_a_key_that_is_not_accepted_is_told(server, tmp_path):
+def test_a_key_that_is_not_accepted_is_told(server, tmp_path, monkeypatch):
     other = str(tmp_path / "key")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
     text = server.config.read_text().replace(f"{server.folder}/client_key", other)
     (tmp_path / "config").write_text(text)
-    assert "it accepts none of our keys" in failure(server.device(config=str(tmp_path / "config")))
+    monkeypatch.setenv(ssh.CONFIG, str(tmp_path / "config"))
+    assert "it accepts none of our keys" in failure(server.device())
 
 
 def test_a_port_where_nothing_listens_is_told(server):
@@ -310,7 +317,7 @@ def test_unavailable_is_quick_and_says_why(server):
         ({"host": "board", "port": 70000}, "port 70000 is not a number from 1 to 65535"),
         ({"host": "board", "port": "22"}, "port '22' is not a number"),
         ({"host": "board", "user": 7}, "user 7 is not a text"),
-        ({"host": "board", "config": "/nowhere"}, "config /nowhere: no such file"),
+        ({"host": "board", "config": "/nowhere"}, "set EDGECOMPRESS_SSH_CONFIG instead"),
     ],
 )
 def test_options_that_are_wrong_are_the_users_and_reach_nothing(options, says):
@@ -388,7 +395,7 @@ def test_a_deployed_net_is_profiled_on_the_board(server, tmp_path):
     assert set(sessions.iterdir()) == before
     asked = {"device": str(tmp_path / "board.toml"), "target": str(tmp_path / "net" / "null.toml"), "profile": "quick"}
     strict = {**nulls.FAST, "limits.on_device": -0.01}
-    result = api.profile(tmp_path / "shipped", options=api.Options(store=tmp_path / "store"), **asked, settings=strict)
+    result = profile.profile(tmp_path / "shipped", options=Options(store=tmp_path / "store"), **asked, settings=strict)
     assert result.exit_code == 1 and "on the device is 0 % from the same artifact's here, limit -1 %" in result.message
 
 
@@ -398,7 +405,7 @@ def test_an_onnx_net_answers_on_the_board_as_it_does_here(server, tmp_path):
     data = conformance.samples(model, tmp_path)
     asked = {
         "mode": "outputs",
-        "runtime": {"name": "onnx", "module": "edgecompress.runtimes.onnx"},
+        "runtime": {"name": "onnx", "module": "edgecompress.plugins.runtimes.onnx"},
         "artifact": str(model.path),
         "samples": str(data.path),
         "threads": 1,
@@ -406,7 +413,7 @@ def test_an_onnx_net_answers_on_the_board_as_it_does_here(server, tmp_path):
     }
     board, out = ssh.connect(server.device(python=PYTHON)), tmp_path / "out"
     out.mkdir()
-    answer = dispatch.ask(board, asked, out, 120)
+    answer = agent_client.ask(board, bench_inputs.agent_request(asked), out, 120)
     board.close()
     assert answer["n"] == conformance.ITEMS and answer["environment"]["versions"]["onnxruntime"]
     assert (out / "test" / "scores.npy").stat().st_size > 16 * 4 * conformance.ITEMS

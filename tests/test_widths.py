@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from edgecompress.techniques import _widths as widths
+from edgecompress.plugins.techniques._pruning import widths
 
 Ladder = Mapping[int, tuple[float, float]]  # width -> (saving, harm)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from edgecompress.errors import InputError
+from edgecompress.core.errors import InputError
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment that a zip can hold
 LEVEL = 9

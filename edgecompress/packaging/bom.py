@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.plugins import PackagerPlugin, described
 from edgecompress.packaging.contents import Card
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _runtime(card: Card, module: ModuleType) -> Component:
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
-    named = module.purl(card) if hasattr(module, "purl") else ""
+    named = purl_of(card) if (purl_of := described(PackagerPlugin, "", module).purl) else ""
     purl = PackageURL.from_string(named) if named else None
     name = purl.name if purl else card["runtime"]["name"]
     version = (purl.version if purl else None) or card["runtime"]["version"] or None

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.packaging.names import Names
+from edgecompress.packaging.identifiers import Names
 
 CARD = "model_card.json"  # in the payload, and at the package's root
 PAYLOAD = ("model", "golden", "labels.json", CARD)  # what a payload folder holds
 
-Card = Mapping[str, Any]  # packaging/card.schema.json
+Card = Mapping[str, Any]  # packaging/model_card.schema.json
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from edgecompress.errors import InputError
+from edgecompress.core.errors import InputError
 
 REPLACEMENT = "\ufffd"
 SURROGATES = re.compile("[\ud800-\udfff]")

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress import tensors
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, TensorSpec, sha256_of
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, TensorSpec, sha256_of
+from edgecompress.data import tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+    Array = np.ndarray
 
 FOLDER = "golden"
 RAW = "raw"  # the folder of an excerpt that holds the first test item as the user gave it

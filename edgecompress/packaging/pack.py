@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
-import os
 import shutil
-import tempfile
 import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import config, registry
-from edgecompress.errors import InputError, StageFailed, did_you_mean
-from edgecompress.model import sha256_of
-from edgecompress.packaging import archive, bom, card
-from edgecompress.packaging.card import Common, Shipped
+from edgecompress.core import config, registry, work_folder
+from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+from edgecompress.core.model import sha256_of
+from edgecompress.packaging import archive, bom, model_card
 from edgecompress.packaging.contents import CARD, Card, Contents
-from edgecompress.packaging.names import names
+from edgecompress.packaging.identifiers import names
+from edgecompress.packaging.model_card import Common, Shipped
 
 SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the package
 
@@ -37,46 +34,26 @@ def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, An
 
 
 def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any]) -> Path:
-    module = registry.load("packages", packager)
+    module = registry.load("packagers", packager)
     check_format(packager, module, shipped.artifact.kind)
     common, options = _options(module, settings, packager)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    begin = f".{place.name[:100]}."
-    _clear(place.parent, begin)
-    with tempfile.TemporaryDirectory(prefix=f"{begin}{os.getpid()}-", dir=place.parent) as work:
-        tree = Path(work) / "tree"
-        given = payload(shipped, packager, common, Path(work) / "payload", options)
+    work_folder.sweep(place)
+    with work_folder.folder(place) as work:
+        tree = work / "tree"
+        given = payload(shipped, packager, common, work / "payload", options)
         root = tree / f"{given.names.slug}-{packager}"
         root.mkdir(parents=True)
         module.build(given, root)
         seal(root, given, module)
-        archive.write(tree, Path(work) / "package", module.SUFFIX)
-        (Path(work) / "package").replace(place)
+        archive.write(tree, work / "package", module.SUFFIX)
+        (work / "package").replace(place)
     return place
-
-
-def _clear(folder: Path, begin: str) -> None:
-    """Removes what runs that were killed have left: work folders of processes that are gone."""
-    for left in folder.glob(f"{glob.escape(begin)}*-*"):
-        pid = left.name[len(begin) :].partition("-")[0]
-        if pid.isdecimal() and not _runs(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass  # another user's, or no number of a process
-    return True
 
 
 def payload(shipped: Shipped, packager: str, common: Common, folder: Path, options: Any = None) -> Contents:
     """What a packager is given, made in `folder`, which is not there yet."""
     folder.mkdir(parents=True)
-    return contents(card.build(shipped, packager, common, folder, options), folder, options)
+    return contents(model_card.build(shipped, packager, common, folder, options), folder, options)
 
 
 def contents(told: Card, folder: Path, options: Any) -> Contents:
@@ -102,7 +79,7 @@ def sums(root: Path) -> str:
 def check_format(packager: str, module: ModuleType, kind: str) -> None:
     """Raises InputError, with those that do, where a packager does not take this format."""
     if module.FORMATS and kind not in module.FORMATS:
-        others = [name for name, other in registry.every("packages") if not other.FORMATS or kind in other.FORMATS]
+        others = [name for name, other in registry.every("packagers") if not other.FORMATS or kind in other.FORMATS]
         raise InputError(
             f"packager '{packager}' takes {', '.join(module.FORMATS)}, not {kind}; {kind} is packed with --as "
             f"{' or '.join(others)}"

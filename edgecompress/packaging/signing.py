@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.errors import InputError
+from edgecompress.core.errors import InputError
 
 if TYPE_CHECKING:
     from minisign import PublicKey, SecretKey

@@ -13,27 +13,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress import __version__, config, dispatch, envs, registry, tensors
-from edgecompress.errors import EdgeError, InputError
-from edgecompress.model import CARD as ARTIFACT
-from edgecompress.model import Artifact, TensorSpec, sha256_of
-from edgecompress.packaging import archive, code, golden, signing
-from edgecompress.packaging import card as cards
+from edgecompress.core import config, environments, registry
+from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.model import CARD as ARTIFACT
+from edgecompress.core.model import Artifact, TensorSpec, sha256_of
+from edgecompress.core.settings import Preprocess
+from edgecompress.core.version import __version__
+from edgecompress.data import preprocess, tensors
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest, PluginModule
+from edgecompress.packaging import archive, golden, rebuild_check, signing
+from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.archive import shown
 from edgecompress.packaging.contents import CARD, PAYLOAD, Card, Check
 from edgecompress.packaging.pack import SUMS, sums
-from edgecompress.settings import Preprocess
-from edgecompress.stages import preprocess
 
 LINE = 300  # characters of a reason
 BROKEN = Exception  # whatever a library raises for a stranger's bytes: zlib.error, AssertionError, StopIteration, ...
 RUN_S = 600.0  # that the packaged model may take for its golden item
 PIXELS = 1 << 26  # that an image may be resized to
-NOT_RUN = {  # formats that are not opened here, and why
-    "aoti": "is machine code: it is run where its author is trusted, with `edgecompress verify`",
-    "savedmodel": "runs its author's code when it is loaded: `edgecompress verify` does that where he is trusted",
-    "vela": "runs on its device only",
-}
 
 
 class _Skipped(Exception):
@@ -188,7 +186,7 @@ def _lines_of(text: str) -> dict[str, str]:
 def _payload(opened: _Opened) -> str:
     """The model, the golden items, the labels and the card: these files with these bytes, and no other."""
     card, root = _known(opened), _root(opened)
-    opened.module = registry.load("packages", card["packager"])
+    opened.module = registry.load("packagers", card["packager"])
     payload = opened.module.payload(root, opened.folder("payload"))
     wanted = {**cards.listed(card), CARD: sha256_of(root / CARD)}
     there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
@@ -223,11 +221,13 @@ def _code(opened: _Opened) -> str:
     """The code around the model is what this version writes for the card."""
     card, payload = _whole(opened)
     if (by := card["packaged"]["by"]) != __version__:
-        raise _Skipped(f"written by edgecompress {by}; this is {__version__}, which may write it otherwise")
+        raise _Skipped(
+            f"written by edgecompress {by}; this is {__version__}, whose code differs: pack again to compare"
+        )
     if (runtime := card["runtime"]["name"]) not in registry.names("runtimes"):
         raise _Skipped(f"there is no runtime '{runtime}' here")
     assert opened.module is not None  # it found the payload
-    written = code.check(card, payload, opened.module, _root(opened), opened.folder("code"))
+    written = rebuild_check.check(card, payload, opened.module, _root(opened), opened.folder("code"))
     return f"{written} files"
 
 
@@ -293,10 +293,10 @@ def _runtime(card: Card) -> ModuleType:
     module = registry.load("runtimes", name)
     if card["model"]["format"] != module.FORMAT:
         raise InputError(f"runtime '{name}' runs {module.FORMAT}, the model is {card['model']['format']}")
-    if why := NOT_RUN.get(module.FORMAT):
+    if why := registry.runtime(name).not_opened:
         raise _Skipped(f"{module.FORMAT} {why}")
-    if lacking := envs.missing(module):
-        raise _Skipped(f"{', '.join(lacking)} not installed here; run: {envs.install_command(module)}")
+    if lacking := environments.missing(module):
+        raise _Skipped(f"{', '.join(lacking)} not installed here; run: {environments.install_command(module)}")
     return module
 
 
@@ -307,19 +307,17 @@ def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> d
     tensors.write_split(work / "samples" / golden.SPLIT, items)
     specs = tuple(TensorSpec(name, item.shape, str(item.dtype)) for name, item in items.items())
     samples = Artifact(work / "samples", "samples", specs, facts={"splits": {golden.SPLIT: 1}}).write()
-    asked = {
-        "mode": "outputs",
-        "runtime": {"name": card["runtime"]["name"], "module": runtime.__name__},
-        "artifact": str(model.path),
-        "samples": str(samples.path),
-        "threads": 1,
-        "batch": 1,
-    }
+    request = AgentRequest(
+        "outputs",
+        runtime=PluginModule(card["runtime"]["name"], runtime.__name__),
+        artifact=str(model.path),
+        samples=str(samples.path),
+    )
     (work / "answered").mkdir()
     model.write()
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # its log: what a stranger's model makes a runtime say
-            dispatch.ask(registry.load("transports", "host").connect({}), asked, work / "answered", RUN_S)
+            agent_client.ask(registry.load("transports", "host").connect({}), request, work / "answered", RUN_S)
     finally:
         (model.path / ARTIFACT).unlink()  # the package has none
     answered = Artifact(work / "answered", "golden")

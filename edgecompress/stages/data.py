@@ -10,23 +10,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress import config, tensors
-from edgecompress.errors import InputError, did_you_mean
-from edgecompress.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.stages import feeds, preprocess, usercode
-from edgecompress.stages.feeds import CHUNK, NAME, WHOLE, Item, Items
+from edgecompress.core import config, user_code
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
+from edgecompress.data import loaders, preprocess, tensors
+from edgecompress.data.loaders import CHUNK, NAME, WHOLE, Item, Items
 
 if TYPE_CHECKING:
     import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from numpy.typing import ArrayLike
 
 RAW = "raw"  # the folder of the first test item as the user gave it
 SHARES = {"calibrate": 1, "select": 1, "test": 2}  # of a set that is split by seed
 LENDERS = {"calibrate": ("select", "test"), "select": ("calibrate", "test"), "test": ("select", "calibrate")}
+
+
+class SamplesFacts(TypedDict):
+    """What is known of a "samples" artifact."""
+
+    splits: dict[str, int]
+    origin: str
+    random: bool
+    labelled: bool
+    label_names: list[str]
+    preprocess: dict[str, Json] | None
 
 
 def run(request: Request) -> Artifact:
@@ -38,7 +49,7 @@ def run(request: Request) -> Artifact:
     """
     source = config.build(Source, request.options["source"], "source")
     limit, seed = request.options.get("samples"), request.context.seed
-    feed = feeds.feed(source, request)
+    feed = loaders.feed(source, request)
     if not feed.sets:
         raise InputError(
             f"{source.data}: no items for any of {', '.join(SPLITS)} (a function returned None for each); give it one"
@@ -46,14 +57,14 @@ def run(request: Request) -> Artifact:
     writers: dict[str, tensors.Appender] = {}
     first = 0  # of the test items, in the set that they came from
     groups = _groups(feed.sets)
-    for index, (given, splits) in enumerate(groups.items()):
-        request.progress(index / len(groups), f"{given or 'data'}: reading")
-        items = feed.sets[given](None if limit is None else limit * len(splits))
-        if splits == (given,):
-            writers[given] = _write(request.out / given, _named(items, given), source.preprocess)
+    for index, (origin, splits) in enumerate(groups.items()):
+        request.progress(index / len(groups), f"{origin or 'data'}: reading")
+        items = feed.sets[origin](None if limit is None else limit * len(splits))
+        if splits == (origin,):
+            writers[origin] = _write(request.out / origin, _named(items, origin), source.preprocess)
         else:
-            found, begins = _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
-            writers |= found
+            parts, begins = _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
+            writers |= parts
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
     facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
@@ -66,7 +77,7 @@ def training(request: Request) -> Artifact:
     options: "source". Raises InputError as `run` does.
     """
     source = config.build(Source, request.options["source"], "source")
-    feed = feeds.feed(source, request, (TRAIN,))
+    feed = loaders.feed(source, request, (TRAIN,))
     if TRAIN not in feed.sets:
         return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
     writer = _write(request.out / TRAIN, _named(feed.sets[TRAIN](None), TRAIN), source.preprocess)
@@ -75,7 +86,7 @@ def training(request: Request) -> Artifact:
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 
-def _facts(source: Source, feed: feeds.Feed, writers: Mapping[str, tensors.Appender]) -> dict[str, Any]:
+def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, tensors.Appender]) -> SamplesFacts:
     return {
         "splits": {split: writers[split].count for split in SPLITS if split in writers},
         "origin": source.data,
@@ -90,18 +101,18 @@ def _specs(writers: Mapping[str, tensors.Appender], declared: Preprocess | None)
     """The inputs, the same in every split; raises InputError when they are not."""
     columns = {split: {n: c for n, c in w.columns.items() if n != tensors.LABELS} for split, w in writers.items()}
     last, inputs = list(columns.items())[-1]
-    shapes = {split: {n: (c.shape, c.dtype) for n, c in found.items()} for split, found in columns.items()}
-    for split, found in shapes.items():
-        if found != shapes[last]:
+    shapes = {split: {n: (c.shape, c.dtype) for n, c in each.items()} for split, each in columns.items()}
+    for split, each in shapes.items():
+        if each != shapes[last]:
             raise InputError(
-                f"split '{split}' has {_words(found)}, split '{last}' {_words(shapes[last])}; make them equal"
+                f"split '{split}' has {_words(each)}, split '{last}' {_words(shapes[last])}; make them equal"
             )
     layouts = {_target(declared, list(inputs)): declared.layout} if declared else {}
     batch = Dim("batch", 1, max(w.count for w in writers.values()))
     return tuple(TensorSpec(n, (batch, *c.shape), str(c.dtype), layouts.get(n, "")) for n, c in inputs.items())
 
 
-def _words(shapes: Mapping[str, Any]) -> str:
+def _words(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> str:
     return ", ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in shapes.items())
 
 
@@ -117,7 +128,7 @@ def _groups(sets: Mapping[str, Items]) -> dict[str, tuple[str, ...]]:
         if split not in sets:
             lender = next(name for name in LENDERS[split] if name in sets)
             groups[lender].append(split)
-    return {given: tuple(s for s in SPLITS if s in splits) for given, splits in groups.items()}
+    return {origin: tuple(s for s in SPLITS if s in splits) for origin, splits in groups.items()}
 
 
 def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> tensors.Appender:
@@ -136,18 +147,18 @@ def _divided(
     if whole.count < len(splits):
         raise InputError(f"data: {whole.count} items cannot be split into {', '.join(splits)}; give more of them")
     order = np.random.default_rng(seed).permutation(whole.count)
-    total, begin, found, firsts = sum(SHARES[s] for s in splits), 0, {}, {}
+    total, begin, parts, firsts = sum(SHARES[s] for s in splits), 0, {}, {}
     for rest, split in zip(range(len(splits) - 1, -1, -1), splits, strict=True):
         fair = max(1, whole.count * SHARES[split] // total)
         end = whole.count if rest == 0 else min(begin + fair, whole.count - rest)
         chosen = np.sort(order[begin:end][:limit])
-        found[split] = _copied(whole, chosen, whole.folder.parent / split)
+        parts[split] = _copied(whole, chosen, whole.folder.parent / split)
         begin, firsts[split] = end, int(chosen[0])
     shutil.rmtree(whole.folder)
-    return found, firsts
+    return parts, firsts
 
 
-def _copied(whole: tensors.Appender, index: Array, folder: Path) -> tensors.Appender:
+def _copied(whole: tensors.Appender, index: np.ndarray, folder: Path) -> tensors.Appender:
     import numpy as np
 
     writer = tensors.Appender(folder)
@@ -172,7 +183,7 @@ def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]]
     if (declared := source.preprocess) is None:
         return
     limit = request.options.get("samples")
-    items = feeds.feed(source, request).sets[group[0]](None if limit is None else limit * len(group[1]))
+    items = loaders.feed(source, request).sets[group[0]](None if limit is None else limit * len(group[1]))
     for inputs, _ in islice(items, index, index + 1):
         target = _target(declared, list(inputs))
         again = _chunk([(inputs, None)], declared, ("test", index))[target]
@@ -186,10 +197,10 @@ def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]]
 
 def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
     """The items; what is raised while they are made says at which one."""
-    found, index = iter(items), 0
+    iterator, index = iter(items), 0
     while True:
         try:
-            item = next(found)
+            item = next(iterator)
         except StopIteration:
             return
         except InputError as error:
@@ -209,7 +220,7 @@ def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> 
     return writer
 
 
-def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, Array]:
+def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, np.ndarray]:
     """Items as arrays by name, labels included; `where` is the split and the index of the first."""
     split, first = where
     rows = [_row(item, declared, f"split '{split}', item {first + i}") for i, item in enumerate(items)]
@@ -228,7 +239,7 @@ def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str,
     return arrays
 
 
-def _row(item: Item, declared: Preprocess | None, where: str) -> dict[str, Array]:
+def _row(item: Item, declared: Preprocess | None, where: str) -> dict[str, np.ndarray]:
     inputs, label = item
     row = {name: _array(value, f"{where}: '{name}'") for name, value in inputs.items()}
     for name in row:
@@ -256,19 +267,19 @@ def _target(declared: Preprocess, names: Sequence[str]) -> str:
     return names[0]
 
 
-def _array(value: Any, where: str) -> Array:
+def _array(value: ArrayLike, where: str) -> np.ndarray:
     import numpy as np
 
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{where} is no array: {usercode.said(error)}") from error
+        raise InputError(f"{where} is no array: {user_code.said(error)}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where} is {array.dtype}, not numbers; give an array of numbers of one shape")
     return array
 
 
-def _label(value: Any, where: str) -> Array:
+def _label(value: ArrayLike, where: str) -> np.ndarray:
     """A label as int64 or float32. Raises InputError for one below zero: a class is counted from 0."""
     import numpy as np
 
@@ -280,7 +291,7 @@ def _label(value: Any, where: str) -> Array:
     return label.astype(np.int64)
 
 
-def _stacked(name: str, rows: Sequence[Array], where: tuple[str, int]) -> Array:
+def _stacked(name: str, rows: Sequence[np.ndarray], where: tuple[str, int]) -> np.ndarray:
     import numpy as np
 
     split, first = where
@@ -293,7 +304,7 @@ def _stacked(name: str, rows: Sequence[Array], where: tuple[str, int]) -> Array:
     return np.stack(rows)
 
 
-def _check_finite(name: str, array: Array, where: tuple[str, int]) -> None:
+def _check_finite(name: str, array: np.ndarray, where: tuple[str, int]) -> None:
     import numpy as np
 
     if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from edgecompress import tensors
-from edgecompress.model import Artifact, Request, TensorSpec
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
+
+if TYPE_CHECKING:
+    import numpy as np
 
 REQUIRES = ("numpy",)
 SPLIT = "test"
@@ -26,5 +30,5 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "excerpt", samples.inputs, golden.outputs, facts).write()
 
 
-def _first(artifact: Artifact, specs: Iterable[TensorSpec], items: int) -> dict[str, tensors.Array]:
+def _first(artifact: Artifact, specs: Iterable[TensorSpec], items: int) -> dict[str, np.ndarray]:
     return {spec.name: tensors.load(artifact, SPLIT, spec.name)[:items] for spec in specs}

@@ -1,26 +1,34 @@
-"""What the source itself answers to the samples, once: verify, devices and app packages then need no torch."""
+"""The outputs of the source itself for the samples, once: verify, devices and app packages then need no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from edgecompress import registry, tensors
-from edgecompress.errors import InputError, StageFailed
-from edgecompress.model import Artifact, Request
-from edgecompress.stages import metrics
+from edgecompress.core import registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import metrics, tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, np.dtype[Any]]
-
 BATCH = 8  # items at a time where the source takes any number
 TORCH = ("module", "program")
 
-Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # arrays by input name -> arrays by output name
+Arrays: TypeAlias = "Mapping[str, np.ndarray]"
+Run: TypeAlias = "Callable[[Arrays], Arrays]"  # inputs by name -> outputs by name
+
+
+class MetricFacts(TypedDict):
+    """The source's own value of a metric."""
+
+    name: str
+    value: float | None
+    unit: str
+    n: int
 
 
 def run(request: Request) -> Artifact:
@@ -31,18 +39,18 @@ def run(request: Request) -> Artifact:
     finite, or labels do not fit it.
     """
     model, samples = request.model, request.inputs["samples"]
-    answer = (_torch if model.kind in TORCH else _runtime)(model, request.context.threads)
+    infer = (_torch if model.kind in TORCH else _runtime)(model, request.context.threads)
     splits = request.options["splits"]
     for index, split in enumerate(splits):
         _check_there(samples, split)
         writer = tensors.Appender(request.out / split)
         total = tensors.count(samples, split)
-        for found in _answers(answer, model, tensors.batches(samples, split, batch(model), model=model)):
-            _keep(writer, found, total)
+        for outputs in _outputs(infer, model, tensors.batches(samples, split, batch(model), model=model)):
+            _keep(writer, outputs, total)
             request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
         writer.close()
-    outputs = tuple(spec for spec in model.outputs if not spec.feeds)
-    draft = Artifact(request.out, "golden", model.inputs, outputs)
+    specs = tuple(spec for spec in model.outputs if not spec.feeds)
+    draft = Artifact(request.out, "golden", model.inputs, specs)
     facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": _metric(request, draft)}
     return replace(draft, facts=facts).write()
 
@@ -59,28 +67,30 @@ def batch(model: Artifact) -> int:
     return first if isinstance(first, int) else max(first.min, min(first.max, BATCH))
 
 
-def _answers(answer: Run, model: Artifact, batches: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+def _outputs(infer: Run, model: Artifact, batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
     """Outputs of each batch; inputs that an output feeds (state) start at zero each time."""
     import numpy as np
 
     states = [spec for spec in model.inputs if spec.name in {o.feeds for o in model.outputs}]
     zeros = {spec.name: np.zeros(spec.concrete(batch(model)), spec.dtype) for spec in states}
     for inputs in batches:
-        found = answer({**zeros, **inputs})
-        yield {spec.name: tensors.real(np.asarray(found[spec.name]), spec) for spec in model.outputs if not spec.feeds}
+        outputs = infer({**zeros, **inputs})
+        yield {
+            spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in model.outputs if not spec.feeds
+        }
 
 
-def _keep(writer: tensors.Appender, outputs: Mapping[str, Array], total: int) -> None:
+def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: int) -> None:
     """The batch without its padding, once it is known to be finite."""
     import numpy as np
 
     kept = {}
-    for name, found in outputs.items():
+    for name, output in outputs.items():
         if Path(name).name != name:
             raise InputError(f"output '{name}' cannot be a file's name; rename the output in the model")
-        if not found.ndim:
+        if not output.ndim:
             raise InputError(f"output '{name}' is a single number: axis 0 must be the batch")
-        kept[name] = found[: total - writer.count]
+        kept[name] = output[: total - writer.count]
         finite = np.isfinite(kept[name].reshape(len(kept[name]), -1)).all(axis=1)
         if not finite.all():
             raise InputError(
@@ -93,32 +103,32 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, Array], total: int) ->
 def _torch(model: Artifact, threads: int) -> Run:
     import torch
 
-    from edgecompress import torch_net
+    from edgecompress.formats import torch_module
 
     torch.set_num_threads(threads)  # few: the sums do not depend on the machine, and nothing waits on a busy core
-    net = torch_net.rebuild(model)
+    net = torch_module.rebuild(model)
 
-    def answer(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = torch_net.outputs(net, model, {name: torch.from_numpy(array) for name, array in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in found.items()}
+    def infer(inputs: Arrays) -> Arrays:
+        outputs = torch_module.outputs(net, model, {name: torch.from_numpy(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
-    return answer
+    return infer
 
 
 def _runtime(model: Artifact, threads: int) -> Run:
     opener = next((module for _, module in registry.every("runtimes") if model.kind == module.FORMAT), None)
     if opener is None:
         raise StageFailed(f"golden: no runtime here runs the format '{model.kind}'")
-    answer: Run = opener.open(model, threads).run
-    return answer
+    infer: Run = opener.open(model, threads).run
+    return infer
 
 
-def _metric(request: Request, golden: Artifact) -> dict[str, Any] | None:
+def _metric(request: Request, golden: Artifact) -> MetricFacts | None:
     """The source's own value on the first split; None without labels, for "none", and for the user's own function."""
     name, split = request.options.get("metric", "none"), request.options["splits"][0]
     labels = tensors.labels(request.inputs["samples"], split)
     if labels is None or ":" in name or (metric := metrics.find(name)) is None:
         return None
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
-    found = metrics.scores(metric, outputs, labels)
-    return {"name": name, "value": metrics.summary(metric, found), "unit": metric.unit, "n": len(found)}
+    scores = metrics.scores(metric, outputs, labels)
+    return {"name": name, "value": metrics.summary(metric, scores), "unit": metric.unit, "n": len(scores)}

@@ -8,13 +8,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from edgecompress import tensors, torch_net
-from edgecompress.errors import InputError, did_you_mean
-from edgecompress.model import Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.stages import usercode
-from edgecompress.torch_net import Named
+from edgecompress.core import user_code
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats import torch_module
+from edgecompress.formats.torch_module import Named
+
+if TYPE_CHECKING:
+    import sympy  # type: ignore[import-untyped]
+    import torch
 
 REQUIRES = ("torch", "safetensors")
 EXTRA = "torch"
@@ -50,17 +55,17 @@ def run(request: Request) -> Artifact:
     model, samples = request.model, request.inputs["samples"]
     dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in model.inputs])
     batched = any(dim.name == "batch" for axes in dims.values() for dim in axes.values())
-    net = torch_net.rebuild(model)
+    net = torch_module.rebuild(model)
     batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
-    named = torch_net.example(model, samples, batch)
-    flat = torch_net.flat(net, list(named), [spec.name for spec in model.outputs])
+    named = torch_module.example(model, samples, batch)
+    flat = torch_module.flat(net, list(named), [spec.name for spec in model.outputs])
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
     except Exception as error:
         raise InputError(
-            f"{torch_net.reference(model)}: torch.export cannot trace it: {usercode.said(error)}"
+            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.said(error)}"
         ) from error
-    torch.export.save(program, request.out / torch_net.PROGRAM)
+    torch.export.save(program, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
     return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
 
@@ -75,12 +80,12 @@ def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[Ten
 
 def dynamic(table: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> dict[str, dict[int, Dim]]:
     """The dynamic dimensions that a source declares: {input: {axis: "name:min..max"}}; raises InputError."""
-    found: dict[str, dict[int, Dim]] = {}
+    dims: dict[str, dict[int, Dim]] = {}
     for name, axes in table.items():
         if name not in names:
             raise InputError(f"dynamic: the model has no input '{name}'{did_you_mean(name, names)}")
-        found[name] = {_axis(name, axis): _range(name, text) for axis, text in axes.items()}
-    return found
+        dims[name] = {_axis(name, axis): _range(name, text) for axis, text in axes.items()}
+    return dims
 
 
 def _axis(name: str, text: str) -> int:
@@ -90,33 +95,33 @@ def _axis(name: str, text: str) -> int:
 
 
 def _range(name: str, text: str) -> Dim:
-    found = RANGE.fullmatch(text)
-    if not found or int(found[2]) > int(found[3]):
+    match = RANGE.fullmatch(text)
+    if not match or int(match[2]) > int(match[3]):
         raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
-    return Dim(found[1], int(found[2]), int(found[3]))
+    return Dim(match[1], int(match[2]), int(match[3]))
 
 
 # --------------------------------------------------------------------------- a factory becomes a module
 
 
 def _load_module(request: Request, reference: str) -> Artifact:
-    net = torch_net.factory(reference)
-    if why := torch_net.unsound(net):
+    net = torch_module.factory(reference)
+    if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
     inputs, outputs = _module_specs(net, request, reference)
-    torch_net.write(net, request.out, reference, [])
+    torch_module.write(net, request.out, reference, [])
     return Artifact(request.out, "module", inputs, outputs).write()
 
 
-def _input_specs(net: Any, samples: Artifact, reference: str) -> list[TensorSpec]:
+def _input_specs(net: torch.nn.Module, samples: Artifact, reference: str) -> list[TensorSpec]:
     """The samples' specs under the names of forward's parameters, in forward's order; state is left out."""
     parameters = inspect.signature(net.forward).parameters.values()
     state = {name.partition(".")[0] for name in _state(net).values()}
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in state]
     names = [p.name for p in named]
     required = {p.name for p in named if p.default is p.empty}
-    given = {spec.name.partition(".")[0] for spec in samples.inputs}
-    if required <= given and (given <= {*names, *state} or any(p.kind == p.VAR_KEYWORD for p in parameters)):
+    available = {spec.name.partition(".")[0] for spec in samples.inputs}
+    if required <= available and (available <= {*names, *state} or any(p.kind == p.VAR_KEYWORD for p in parameters)):
         order = {name: i for i, name in enumerate(names)}
         return sorted(samples.inputs, key=lambda spec: order.get(spec.name.partition(".")[0], len(names)))
     nameless = [spec.name for spec in samples.inputs] == tensors.unnamed(len(samples.inputs))
@@ -129,18 +134,20 @@ def _input_specs(net: Any, samples: Artifact, reference: str) -> list[TensorSpec
     )
 
 
-def _state(net: Any) -> dict[str, str]:
+def _state(net: torch.nn.Module) -> dict[str, str]:
     """{output: the input that it becomes at the next call}: a stateful net says so itself."""
     return dict(getattr(net, "edge_state", {}))
 
 
-def _module_specs(net: Any, request: Request, reference: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+def _module_specs(
+    net: torch.nn.Module, request: Request, reference: str
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
     samples = request.inputs["samples"]
     specs = _input_specs(net, samples, reference)
     dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
-    one = _answers(net, torch_net.example(draft, samples, 1), reference)
+    one = _outputs(net, torch_module.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one
     batch = Dim("batch", 1, LARGEST)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
@@ -148,24 +155,26 @@ def _module_specs(net: Any, request: Request, reference: str) -> tuple[tuple[Ten
     inputs += _state_inputs(_state(net), inputs, outputs, reference)
     whole = replace(draft, inputs=tuple(inputs), outputs=tuple(outputs))
     if len(inputs) > len(specs):  # the state goes in too
-        _answers(net, torch_net.example(whole, samples, 1), reference)
+        _outputs(net, torch_module.example(whole, samples, 1), reference)
     return whole.inputs, whole.outputs
 
 
-def _bigger(net: Any, draft: Artifact, samples: Artifact) -> dict[str, Any] | None:
-    """What the net answers to two items, or None when its batch is fixed to one."""
+def _bigger(net: torch.nn.Module, draft: Artifact, samples: Artifact) -> dict[str, torch.Tensor] | None:
+    """The net's outputs for two items, or None when its batch is fixed to one."""
     try:
-        return _answers(net, torch_net.example(draft, samples, 2), "")
+        return _outputs(net, torch_module.example(draft, samples, 2), "")
     except InputError:
         return None
 
 
-def _shape(one: Any, two: Any, batch: Dim) -> Shape:
+def _shape(one: torch.Tensor, two: torch.Tensor, batch: Dim) -> Shape:
     """The shape of an output, from its values for one item and for two."""
     return tuple(batch if a != b else a for a, b in zip(one.shape, two.shape, strict=True))
 
 
-def _state_inputs(feeds: Mapping[str, str], inputs: Any, outputs: Any, reference: str) -> list[TensorSpec]:
+def _state_inputs(
+    feeds: Mapping[str, str], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], reference: str
+) -> list[TensorSpec]:
     """The inputs that hold state and have no data: each is as the output that feeds it."""
     by_name = {spec.name: spec for spec in outputs}
     for output in feeds:
@@ -183,35 +192,35 @@ def _dims(spec: TensorSpec, axes: Mapping[int, Dim], batch: int | Dim) -> Shape:
     return tuple(axes.get(i, batch if i == 0 else size) for i, size in enumerate(spec.shape))
 
 
-def _dtype(tensor: Any) -> str:
+def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _answers(net: Any, named: Named, reference: str) -> dict[str, Any]:
+def _outputs(net: torch.nn.Module, named: Named, reference: str) -> dict[str, torch.Tensor]:
     import torch
 
     try:
         with torch.inference_mode():
-            answer = torch_net.call(net, named)
+            outputs = torch_module.call(net, named)
     except Exception as error:
-        given = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
+        shapes = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
         raise InputError(
-            f"{reference}: its forward does not take the data ({given}): {usercode.said(error)}; "
+            f"{reference}: its forward does not take the data ({shapes}): {user_code.said(error)}; "
             "check the data's shape and preprocessing"
         ) from error
-    return torch_net.flatten(answer)
+    return torch_module.flatten(outputs)
 
 
 # --------------------------------------------------------------------------- programs
 
 
-def _torch_dims(named: Named, dims: Dims) -> Any:
+def _torch_dims(named: Named, dims: Dims) -> dict[str, tuple[dict[int, torch.export.Dim], ...]]:
     """torch.export's dynamic shapes of a forward(*inputs)."""
     import torch
 
-    known: dict[str, Any] = {}
+    known: dict[str, torch.export.Dim] = {}
 
-    def of(dim: Dim) -> Any:
+    def of(dim: Dim) -> torch.export.Dim:
         return known.setdefault(dim.name, torch.export.Dim(dim.name, min=dim.min, max=dim.max))
 
     return {"inputs": tuple({axis: of(dim) for axis, dim in dims.get(name, {}).items()} for name in named)}
@@ -225,64 +234,66 @@ def _load_program(request: Request, file: Path) -> Artifact:
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; give the path of a .pt2 file") from error
     except Exception as error:
-        raise InputError(f"{file}: not a program of torch.export: {usercode.said(error)}; export it again") from error
+        raise InputError(f"{file}: not a program of torch.export: {user_code.said(error)}; export it again") from error
     for name, tensor in program.state_dict.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
-    shutil.copyfile(file, request.out / torch_net.PROGRAM)
+    shutil.copyfile(file, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(program, [list(program.graph_signature.user_inputs), []], {})
     draft = Artifact(request.out, "program", inputs, outputs)
     samples = request.inputs["samples"]
     batch = inputs[0].shape[0]
-    named = torch_net.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
+    named = torch_module.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
     try:
-        answer = torch_net.call_program(program.module(), list(named.values()))
+        result = torch_module.call_program(program.module(), list(named.values()))
     except Exception as error:
         raise InputError(
-            f"{file}: it does not take the data: {usercode.said(error)}; check the data's shape"
+            f"{file}: it does not take the data: {user_code.said(error)}; check the data's shape"
         ) from error
-    names = list(torch_net.flatten(answer))
+    names = list(torch_module.flatten(result))
     return replace(draft, outputs=tuple(replace(s, name=n) for s, n in zip(outputs, names, strict=True))).write()
 
 
 def _program_specs(
-    program: Any, names: Sequence[Sequence[str]], dims: Dims
+    program: torch.export.ExportedProgram, names: Sequence[Sequence[str]], dims: Dims
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """The specs of a program's inputs and outputs; where `names` are missing the graph's own are taken."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     signature = program.graph_signature
-    found = []
+    sides = []
     for order, words in zip((signature.user_inputs, signature.user_outputs), names, strict=True):
-        found.append([_spec(n, values.get(str(g)), str(g)) for n, g in zip(words or order, order, strict=True)])
-    known = _known_symbols(program, found[0], dims)
+        sides.append([_spec(n, values.get(str(g)), str(g)) for n, g in zip(words or order, order, strict=True)])
+    known = _known_symbols(program, sides[0], dims)
     specs = [
-        tuple(TensorSpec(n, tuple(_named(s, known) for s in v.shape), _dtype(v)) for n, v in side) for side in found
+        tuple(TensorSpec(n, tuple(_named(s, known) for s in v.shape), _dtype(v)) for n, v in side) for side in sides
     ]
     return specs[0], specs[1]
 
 
-def _spec(name: str, value: Any, where: str) -> tuple[str, Any]:
+def _spec(name: str, value: torch.Tensor, where: str) -> tuple[str, torch.Tensor]:
     if not hasattr(value, "shape"):
         raise InputError(f"the program's '{where}' is not a tensor; export it with tensors only")
     return name, value
 
 
-def _known_symbols(program: Any, inputs: Any, dims: Dims) -> dict[Any, Dim]:
+def _known_symbols(
+    program: torch.export.ExportedProgram, inputs: Sequence[tuple[str, torch.Tensor]], dims: Dims
+) -> dict[sympy.Expr, Dim]:
     """Each symbol of the inputs as it was declared, else with the program's range; a first axis is then the batch."""
-    found: dict[Any, Dim] = {}
+    symbols: dict[sympy.Expr, Dim] = {}
     for name, value in inputs:
         for axis, size in enumerate(value.shape):
-            if isinstance(size, int) or not size.node.expr.is_symbol or size.node.expr in found:
+            if isinstance(size, int) or not size.node.expr.is_symbol or size.node.expr in symbols:
                 continue
             limits = program.range_constraints[size.node.expr]
             own = Dim(
                 "batch" if axis == 0 else f"{name}_{axis}", max(int(limits.lower), 1), int(min(limits.upper, LARGEST))
             )
-            found[size.node.expr] = dims.get(name, {}).get(axis, own)
-    return found
+            symbols[size.node.expr] = dims.get(name, {}).get(axis, own)
+    return symbols
 
 
-def _named(size: Any, known: Mapping[Any, Dim]) -> int | Dim:
+def _named(size: int | torch.SymInt, known: Mapping[sympy.Expr, Dim]) -> int | Dim:
     """A size as a number or a named dimension; one computed from others has their range put through it."""
     if isinstance(size, int):
         return size

@@ -1,4 +1,4 @@
-"""Holds an artifact, run here by the runtime that will run it, against what the source answers; and its limits."""
+"""Compares the outputs of an artifact, run here by its own runtime, with the source's; and checks the limits."""
 
 from __future__ import annotations
 
@@ -6,46 +6,67 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from edgecompress import config, dispatch, registry, tensors
-from edgecompress.errors import EdgeError, StageFailed
-from edgecompress.model import Artifact, Check, Request, Shell
-from edgecompress.settings import Limits
-from edgecompress.stages import metrics, outputs, risk, shipped
+from edgecompress.core import config, registry
+from edgecompress.core.errors import EdgeError, StageFailed
+from edgecompress.core.model import Artifact, Check, Request
+from edgecompress.core.protocols import OperatorTime, Shell
+from edgecompress.core.settings import Limits
+from edgecompress.data import flip_risk, metrics, output_error, tensors
+from edgecompress.device import agent_client
+from edgecompress.device.agent.operators import OperatorsAnswer
+from edgecompress.device.request import AgentRequest
+from edgecompress.stages import reference_answers
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, np.dtype[Any]]
-
 SPLIT = "test"
 DEADLINE_S = 3000.0  # of one agent
 
-Facts = dict[str, Any]
+
+class Operator(TypedDict):
+    """One operator as the agent timed it; `ms` is None where it has no time."""
+
+    name: str
+    type: str
+    ms: float | None
+
+
+class FallbackOperator(Operator):
+    """An operator that left the accelerator, with its share of all operators' time."""
+
+    share: float | None
+
+
+class OutputFacts(output_error.ErrorFacts):
+    """The error of one output."""
+
+    name: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the limits are held against. `fallback` is None where the runtime does not tell.
+class Results:
+    """What the limits are compared with. `fallback` is None where the runtime does not report it.
 
     `moved` is how far each output moved since it shipped; empty where nothing of that is known.
     """
 
-    outputs: Sequence[Facts]
+    outputs: Sequence[OutputFacts]
     not_finite: Mapping[str, int]  # output -> items, of those outputs that have any
-    metric: Facts | None
+    metric: metrics.Comparison | None
     size_bytes: int
-    fallback: Sequence[Facts] | None
+    fallback: Sequence[FallbackOperator] | None
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
-    moved: Sequence[shipped.Moved] = ()
+    moved: Sequence[reference_answers.Moved] = ()
 
 
 def run(request: Request) -> Artifact:
-    """The stage: {"model": the artifact, "golden", "samples"} -> "verdict": checks, scores per item, first answers.
+    """The stage: {"model": the artifact, "golden", "samples"} -> "verdict": checks, scores per item, first outputs.
 
-    before.npy and after.npy hold the scores; what stages.shipped keeps lies beside them. With the inputs "excerpt" and
-    "verdict", which shipped with the artifact, its answers are held against those that it gave then.
+    before.npy and after.npy hold the scores; what reference_answers keeps lies beside them. With the inputs
+    "excerpt" and "verdict", which shipped with the artifact, its outputs are compared with those of then.
     options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of),
     "split" (SPLIT, or the one that something is chosen by).
     `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
@@ -54,20 +75,20 @@ def run(request: Request) -> Artifact:
     shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
-        dispatch.ask(shell, _asked(request, "outputs"), Path(scratch), DEADLINE_S)
+        agent_client.ask(shell, _agent_request(request, "outputs"), Path(scratch), DEADLINE_S)
         request.progress(0.6, "where its operators run")
         fallback = _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
-        found = replace(_found(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
-        shipped.keep(Path(scratch), _split(request), request.model, request.out)
-    checks = list(_checks(found, limits))
+        results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
+        reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
+    checks = list(_checks(results, limits))
     facts = {
         "n": tensors.count(request.inputs["samples"], _split(request)),
-        "outputs": found.outputs,
-        "metric": found.metric,
+        "outputs": results.outputs,
+        "metric": results.metric,
         "checks": [asdict(check) for check in checks],
-        "reasons": found.reasons,
-        **({} if found.fallback is None else {"fallback": found.fallback}),
+        "reasons": results.reasons,
+        **({} if results.fallback is None else {"fallback": results.fallback}),
         **({"lost": lost} if (lost := next((c.says for c in checks if c.ok is False), "")) else {}),
     }
     return Artifact(request.out, "verdict", facts=facts).write()
@@ -77,36 +98,33 @@ def _split(request: Request) -> str:
     return str(request.options.get("split", SPLIT))
 
 
-def _asked(request: Request, mode: str) -> Facts:
-    """What the agent is asked."""
-    name, context = request.options["runtime"], request.context
-    return {
-        "mode": mode,
-        "runtime": {"name": name, "module": registry.load("runtimes", name).__name__},
-        "artifact": str(request.model.path),
-        "samples": str(request.inputs["samples"].path),
-        "split": _split(request),
-        "threads": context.threads,
-        "batch": context.batch,
-        "profile": {"ops_runs": 1},
-    }
+def _agent_request(request: Request, mode: str) -> AgentRequest:
+    return AgentRequest(
+        mode,
+        runtime=agent_client.plugin("runtimes", request.options["runtime"]),
+        artifact=str(request.model.path),
+        samples=str(request.inputs["samples"].path),
+        split=_split(request),
+        threads=request.context.threads,
+        batch=request.context.batch,
+        profile={"ops_runs": 1},
+    )
 
 
-def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Facts] | None, str]:
+def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[FallbackOperator] | None, str]:
     """The operators that left the accelerator; None, or None for their times, with the reason.
 
-    Raises what broke the per-operator pass only where a limit needs it.
+    Raises what broke the profile of operators only where a limit needs it.
     """
-    asked = _asked(request, "ops")
-    asked["batch"] = _batch(request)
+    ops_request = replace(_agent_request(request, "ops"), batch=_batch(request))
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         try:
-            answer = dispatch.ask(shell, asked, Path(scratch), DEADLINE_S)
+            reply: OperatorsAnswer = agent_client.ask(shell, ops_request, Path(scratch), DEADLINE_S)
         except EdgeError as error:
             if limits.fallback_ops is not None or limits.fallback_share is not None:
                 raise
             return None, f"the per-operator pass broke: {error}"
-    return left(answer.get("fallback"), answer["ops"]), str(answer["why"])
+    return left(reply.get("fallback"), reply["ops"]), str(reply["why"])
 
 
 def _batch(request: Request) -> int:
@@ -115,43 +133,45 @@ def _batch(request: Request) -> int:
     return first if isinstance(first, int) else request.context.batch
 
 
-def left(names: Sequence[str] | None, ops: Sequence[Facts]) -> list[Facts] | None:
+def left(names: Sequence[str] | None, ops: Sequence[OperatorTime]) -> list[FallbackOperator] | None:
     """Each operator that left with its type, time and share of all operators' time; None where it has no time."""
     if names is None:
         return None
     total = sum(op["ms"] for op in ops)
-    timed: dict[str, list[Facts]] = {}
+    timed: dict[str, list[OperatorTime]] = {}
     for op in ops:
         timed.setdefault(op["name"], []).append(op)
-    found = []
+    fallback: list[FallbackOperator] = []
     for name in names:
-        op = timed[name].pop(0) if timed.get(name) else {"type": "", "ms": None}
-        share = op["ms"] / total if op["ms"] is not None and total else None
-        found.append({"name": str(name), "type": op["type"], "ms": op["ms"], "share": share})
-    return found
+        known = timed[name].pop(0) if timed.get(name) else None
+        kind, ms = (known["type"], known["ms"]) if known else ("", None)
+        share = ms / total if ms is not None and total else None
+        fallback.append({"name": str(name), "type": kind, "ms": ms, "share": share})
+    return fallback
 
 
-def _moved(request: Request, shell: Shell, limits: Limits) -> list[shipped.Moved]:
-    """How far the outputs moved since the artifact shipped, where its answers shipped along."""
+def _moved(request: Request, shell: Shell, limits: Limits) -> list[reference_answers.Moved]:
+    """How far the outputs moved since the artifact shipped, where its outputs shipped along."""
     excerpt, verdict = (request.inputs.get(role) for role in ("excerpt", "verdict"))
     if excerpt is None or verdict is None or limits.as_shipped is None:
         return []
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
-        dispatch.ask(shell, {**_asked(request, "outputs"), "samples": str(excerpt.path)}, Path(scratch), DEADLINE_S)
-        return shipped.moved(Path(scratch), SPLIT, verdict, limits.as_shipped)
+        on_excerpt = replace(_agent_request(request, "outputs"), samples=str(excerpt.path))
+        agent_client.ask(shell, on_excerpt, Path(scratch), DEADLINE_S)
+        return reference_answers.moved(Path(scratch), SPLIT, verdict, limits.as_shipped)
 
 
-# --------------------------------------------------------------------------- what was found
+# --------------------------------------------------------------------------- the results
 
 
-def _found(request: Request, answered: Path, fallback: tuple[list[Facts] | None, str]) -> Found:
+def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOperator] | None, str]) -> Results:
     golden, split = request.inputs["golden"], _split(request)
     ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
-    folder = Artifact(answered, "golden")
+    folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
-    differences = {name: outputs.compare(ours[name], theirs[name], name) for name in ours}
+    differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
     metric, why_not = _metric(request, ours, theirs)
-    return Found(
+    return Results(
         outputs=[{"name": name, **d.facts()} for name, d in differences.items()],
         not_finite={name: d.bad for name, d in differences.items() if d.bad},
         metric=metric,
@@ -172,7 +192,9 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
     return dict(zip(ours, theirs, strict=True))
 
 
-def _metric(request: Request, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> tuple[Facts | None, str]:
+def _metric(
+    request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
+) -> tuple[metrics.Comparison | None, str]:
     """The paired comparison, or why there is none; the scores are kept beside the verdict."""
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
@@ -181,39 +203,39 @@ def _metric(request: Request, ours: Mapping[str, Array], theirs: Mapping[str, Ar
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
-    found = metrics.compare(metric, before, after)
+    comparison = metrics.compare(metric, before, after)
     if (
         "split" in request.options and metric.name == "top1"
     ):  # something is chosen by it: counts of few items are coarse
         output = request.options.get("output") or next(iter(ours))
-        found["expected"] = risk.flips(ours[output], theirs[output], labels)
-    return found, ""
+        comparison["expected"] = flip_risk.flips(ours[output], theirs[output], labels)
+    return comparison, ""
 
 
 # --------------------------------------------------------------------------- the limits
 
 
-def _checks(found: Found, limits: Limits) -> Iterator[Check]:
-    """Each promise with how it was kept; `latency_ms` and `peak_rss_bytes` are the race's to judge."""
+def _checks(results: Results, limits: Limits) -> Iterator[Check]:
+    """Each promise with how it was kept; `latency_ms` and `peak_rss_bytes` are verified by the race."""
     if limits.as_shipped is not None:
-        yield from (_as_shipped(m, limits.as_shipped) for m in found.moved)
-    yield _finite(found)
-    yield from _metric_checks(found, limits)
-    for name, unit in (("sqnr_db", " dB"), ("cosine", "")):
-        limit = getattr(limits, name)
-        if limit is not None:
-            yield from (_at_least(name, unit, limit, output) for output in found.outputs)
+        yield from (_as_shipped(m, limits.as_shipped) for m in results.moved)
+    yield _finite(results)
+    yield from _metric_checks(results, limits)
+    if limits.sqnr_db is not None:
+        yield from (_at_least("sqnr_db", " dB", limits.sqnr_db, output) for output in results.outputs)
+    if limits.cosine is not None:
+        yield from (_at_least("cosine", "", limits.cosine, output) for output in results.outputs)
     if limits.size_bytes is not None:
-        says = f"{found.size_bytes:,} bytes, limit {limits.size_bytes:,}"
-        yield Check("size_bytes", found.size_bytes <= limits.size_bytes, found.size_bytes, limits.size_bytes, says)
+        says = f"{results.size_bytes:,} bytes, limit {limits.size_bytes:,}"
+        yield Check("size_bytes", results.size_bytes <= limits.size_bytes, results.size_bytes, limits.size_bytes, says)
     if limits.fallback_ops is not None:
-        yield _ops_check(found, limits.fallback_ops)
+        yield _ops_check(results, limits.fallback_ops)
     if limits.fallback_share is not None:
-        yield _share_check(found, limits.fallback_share)
+        yield _share_check(results, limits.fallback_share)
 
 
-def _as_shipped(moved: shipped.Moved, limit: float) -> Check:
-    """The same answers as when it shipped, to within the tolerance."""
+def _as_shipped(moved: reference_answers.Moved, limit: float) -> Check:
+    """The same outputs as when it shipped, to within the tolerance."""
     value, output = moved["moved"], f"output '{moved['name']}'"
     says = f"{output} {moved['reason']}" if value is None else f"{output} moved by {100 * value:.3g} % since it shipped"
     first = f", first at operator {moved['operator']}" if moved["operator"] else ""
@@ -222,27 +244,35 @@ def _as_shipped(moved: shipped.Moved, limit: float) -> Check:
     )
 
 
-def _finite(found: Found) -> Check:
-    said = [f"output '{name}': {items} items hold NaN or infinite values" for name, items in found.not_finite.items()]
-    worst = max(found.not_finite.values(), default=0)
-    return Check("finite", not worst, worst, 0, "; ".join(said) or "every output is finite")
+def _finite(results: Results) -> Check:
+    messages = [
+        f"output '{name}': {items} items hold NaN or infinite values" for name, items in results.not_finite.items()
+    ]
+    worst = max(results.not_finite.values(), default=0)
+    return Check("finite", not worst, worst, 0, "; ".join(messages) or "every output is finite")
 
 
-def _metric_checks(found: Found, limits: Limits) -> Iterator[Check]:
+def _metric_checks(results: Results, limits: Limits) -> Iterator[Check]:
     """The limits that mean something for this metric; where none does, each of them with the reason."""
-    m = found.metric or {}
-    drop = m["before"] - m["after"] if m and None not in (m["before"], m["after"]) else None
-    values = {"items_lost": m.get("net_lost"), "metric_ratio": m.get("ratio"), "metric_drop": drop}
-    asked = {name: getattr(limits, name) for name in values if getattr(limits, name) is not None}
-    judged = {name: value for name in asked if (value := values[name]) is not None}
-    for name, value in judged.items():
-        yield Check(name, value <= asked[name], value, asked[name], _says(name, m, value, asked[name]))
-    why = found.reasons.get("metric") or m.get("reason") or f"{m['name']} has no such number"
-    for name in asked if not judged else ():
-        yield Check(name, None, None, asked[name], f"{name} is not judged: {why}")
+    m = results.metric
+    values = _metric_values(m) if m else dict.fromkeys(("items_lost", "metric_ratio", "metric_drop"))
+    limited = {name: limit for name in values if (limit := getattr(limits, name)) is not None}
+    verified = {name: value for name in limited if (value := values[name]) is not None}
+    if m:
+        for name, value in verified.items():
+            yield Check(name, value <= limited[name], value, limited[name], _says(name, m, value, limited[name]))
+    why = results.reasons.get("metric") or (m and (m.get("reason") or f"{m['name']} has no such number"))
+    for name in limited if not verified else ():
+        yield Check(name, None, None, limited[name], f"{name} is not judged: {why}")
 
 
-def _says(name: str, m: Facts, value: float, limit: float) -> str:
+def _metric_values(m: metrics.Comparison) -> dict[str, float | None]:
+    """The number that each limit on the metric is compared with; None where this metric has none."""
+    drop = None if m["before"] is None or m["after"] is None else m["before"] - m["after"]
+    return {"items_lost": m.get("net_lost"), "metric_ratio": m.get("ratio"), "metric_drop": drop}
+
+
+def _says(name: str, m: metrics.Comparison, value: float, limit: float) -> str:
     if name == "items_lost":
         both = f"{m['items_lost']} lost, {m['items_gained']} gained"
         return f"net {value} of {m['n']} items lost ({both}), limit {limit:g}"
@@ -251,7 +281,7 @@ def _says(name: str, m: Facts, value: float, limit: float) -> str:
     return f"{change}: {word} {value:.4g}, limit {limit:g}"
 
 
-def _at_least(name: str, unit: str, limit: float, output: Facts) -> Check:
+def _at_least(name: Literal["sqnr_db", "cosine"], unit: str, limit: float, output: OutputFacts) -> Check:
     """A limit on one output; identical outputs keep any, outputs without a number keep none."""
     value, reason = output[name], output["reason"]
     says = f"output '{output['name']}': {name} " + (f"{value:.4g}{unit}" if value is not None else f"({reason})")
@@ -259,24 +289,25 @@ def _at_least(name: str, unit: str, limit: float, output: Facts) -> Check:
     return Check(name, ok, value, limit, f"{says}, limit {limit:g}{unit}")
 
 
-def _ops_check(found: Found, limit: int) -> Check:
-    if found.fallback is None:
-        return _not_judged("fallback_ops", found, limit)
-    count = len(found.fallback)
-    named = f" ({', '.join(op['name'] for op in found.fallback[:5])})" if found.fallback else ""
+def _ops_check(results: Results, limit: int) -> Check:
+    if results.fallback is None:
+        return _not_verified("fallback_ops", results, limit)
+    count = len(results.fallback)
+    named = f" ({', '.join(op['name'] for op in results.fallback[:5])})" if results.fallback else ""
     return Check("fallback_ops", count <= limit, count, limit, f"{count} operators fell back{named}, limit {limit}")
 
 
-def _share_check(found: Found, limit: float) -> Check:
+def _share_check(results: Results, limit: float) -> Check:
     """Operators without a time have a share that nobody knows, unless there are none."""
-    shares = [op["share"] for op in found.fallback or ()]
-    if found.fallback is None or None in shares:
-        return _not_judged("fallback_share", found, limit)
-    share = sum(shares)
+    shares = [op["share"] for op in results.fallback or ()]
+    known = [share for share in shares if share is not None]
+    if results.fallback is None or len(known) < len(shares):
+        return _not_verified("fallback_share", results, limit)
+    share = sum(known)
     says = f"operators that fell back take {100 * share:.3g} % of the operators' time, limit {100 * limit:g} %"
     return Check("fallback_share", share <= limit, share, limit, says)
 
 
-def _not_judged(name: str, found: Found, limit: float) -> Check:
-    why = found.reasons.get("fallback") or "the runtime gives them no time"
+def _not_verified(name: str, results: Results, limit: float) -> Check:
+    why = results.reasons.get("fallback") or "the runtime gives them no time"
     return Check(name, None, None, limit, f"{name} is not judged: {why}")

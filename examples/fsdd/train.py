@@ -11,8 +11,8 @@ from net import WEIGHTS, Net, build, data
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from edgecompress import config, settings
-from edgecompress.stages import preprocess
+from edgecompress.core import config, settings
+from edgecompress.data import preprocess
 
 SEED = 0
 EPOCHS, BATCH, RATE = 30, 64, 0.01

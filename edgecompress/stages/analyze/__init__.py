@@ -1,19 +1,17 @@
-"""Looks at a model without changing it: what its layers cost, which weights are zero, which layers mind compression."""
+"""Analyses a model: what its layers cost, which weights are zero, which layers are sensitive to compression."""
 
 from __future__ import annotations
 
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request
 from edgecompress.stages import golden
 from edgecompress.stages.analyze import layers, page, sensitivity, sparsity, weights
-
-KINDS = (*golden.TORCH, "onnx", "tflite")
 
 
 def run(request: Request) -> Artifact:
     """The stage: {"model"; "samples" where it is a torch net} -> "analysis": costs and zeros in the facts."""
     model = request.model
-    if model.kind not in KINDS:
+    if not weights.readable(model.kind):
         raise InputError(f"analyze reads torch nets, .onnx and .tflite files, not kind '{model.kind}'; export it first")
     batch = _batch(model, request.context.batch)
     if model.kind in golden.TORCH:
@@ -31,10 +29,10 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "analysis", facts=facts).write()
 
 
-def _batch(model: Artifact, asked: int) -> int:
-    """The items of a run: as asked, as far as the model takes so many."""
+def _batch(model: Artifact, batch: int) -> int:
+    """The items of a run: `batch`, as far as the model takes so many."""
     first = model.inputs[0].shape[0] if model.inputs[0].shape else 1
-    return first if isinstance(first, int) else max(first.min, min(first.max, asked))
+    return first if isinstance(first, int) else max(first.min, min(first.max, batch))
 
 
 def sense(request: Request) -> Artifact:
@@ -44,7 +42,7 @@ def sense(request: Request) -> Artifact:
 
 def draw(request: Request) -> Artifact:
     """The stage: {"analysis"; "sensitivity"; "storage"} -> "page": analysis.html. options: "title", "devices"."""
-    told = {role: dict(artifact.facts) for role, artifact in request.inputs.items()}
-    text = page.page(told["analysis"], told.get("sensitivity"), request.options, told.get("storage"))
+    facts = {role: dict(artifact.facts) for role, artifact in request.inputs.items()}
+    text = page.page(facts["analysis"], facts.get("sensitivity"), request.options, facts.get("storage"))
     (request.out / page.FILE).write_text(text, encoding="utf-8")
     return Artifact(request.out, "page").write()

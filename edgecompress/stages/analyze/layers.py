@@ -2,7 +2,7 @@
 
 A torch net is run once while each of its operators is seen: MACs by torch's own formulas (torch.utils.flop_counter),
 bytes by the tensors that it reads and writes. It belongs to the innermost module that is running: what a forward does
-itself is that module's own row. Views move nothing. In a file operators are counted by edgecompress.costs, where what
+itself is that module's own row. Views move nothing. In a file operators are counted by formats.op_counts, where what
 follows an operator and changes value by value is part of it; torch runs such steps one by one.
 """
 
@@ -12,33 +12,60 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from edgecompress import costs, torch_net
-from edgecompress.model import Artifact
+from edgecompress.core.model import Artifact
+from edgecompress.formats import op_counts, torch_module
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
 MAC = 2  # operations
 NO_PRODUCTS = ("aten", "prim", "prims", "quantized_decomposed")  # but for what has a formula
 
 
+class Costs(TypedDict):
+    """Of a layer or of all; `macs` is None where they are not known, `flops_per_byte` also where there are none."""
+
+    parameters: int
+    macs: int | None
+    activation_bytes: int
+    bytes: int
+    flops_per_byte: float | None
+
+
+class Row(Costs):
+    """One layer."""
+
+    name: str
+    type: str
+
+
+class Total(Costs):
+    """All layers, and those whose MACs are not known."""
+
+    unknown: list[str]
+
+
 def of_file(model: Artifact, batch: int) -> tuple[list[Row], int]:
     """The operators of a graph file, and the number of its parameters. Raises StageFailed where they are not known."""
-    graph = costs.graph(model, batch)
+    graph = op_counts.graph(model, batch)
     whole = {tensor.name: math.prod(tensor.shape) for tensor in graph.weights}
     return [_file_row(op, whole) for op in graph.ops], sum(whole.values())
 
 
-def _file_row(op: costs.Op, whole: Mapping[str, int]) -> Row:
+def _file_row(op: op_counts.Op, whole: Mapping[str, int]) -> Row:
     parameters = sum({t.name: whole.get(t.name.removeprefix("rows of "), 0) for t in op.reads}.values())
-    return _row((op.name, op.type), parameters, op.macs, sum(t.bytes for t in op.writes), op.bytes)
+    return _row((op.name, op.type), _costs(parameters, op.macs, sum(t.bytes for t in op.writes), op.bytes))
 
 
-def _row(named: tuple[str, str], parameters: int, macs: int | None, written: int, moved: int) -> Row:
-    """One layer; `flops_per_byte` is None where it multiplies nothing, or nobody knows how much."""
+def _row(named: tuple[str, str], costs: Costs) -> Row:
+    return {"name": named[0], "type": named[1], **costs}
+
+
+def _costs(parameters: int, macs: int | None, written: int, moved: int) -> Costs:
     return {
-        "name": named[0],
-        "type": named[1],
         "parameters": parameters,
         "macs": macs,
         "activation_bytes": written,
@@ -47,13 +74,12 @@ def _row(named: tuple[str, str], parameters: int, macs: int | None, written: int
     }
 
 
-def total(rows: Sequence[Row], parameters: int) -> Row:
+def total(rows: Sequence[Row], parameters: int) -> Total:
     """The sums; `macs` is None where those of a layer are not known, with the layers in `unknown`."""
     unknown = [row["name"] or row["type"] for row in rows if row["macs"] is None]
-    macs = None if unknown else sum(row["macs"] for row in rows)
-    written, moved = (sum(row[key] for row in rows) for key in ("activation_bytes", "bytes"))
-    whole = _row(("", ""), parameters, macs, written, moved)
-    return {key: value for key, value in whole.items() if key not in ("name", "type")} | {"unknown": unknown}
+    macs = None if unknown else sum(row["macs"] or 0 for row in rows)
+    written, moved = sum(row["activation_bytes"] for row in rows), sum(row["bytes"] for row in rows)
+    return {**_costs(parameters, macs, written, moved), "unknown": unknown}
 
 
 # --------------------------------------------------------------------------- torch
@@ -77,7 +103,7 @@ class _Ledger:
         self.parameters, self.running = parameters, [whole]
         self.layers: dict[str, _Layer] = {}
 
-    def note(self, macs: int | None, reads: Iterable[Any], writes: Iterable[Any]) -> None:
+    def note(self, macs: int | None, reads: Iterable[torch.Tensor], writes: Iterable[torch.Tensor]) -> None:
         """One operator of the layer that is running."""
         name, kind = self.running[-1]
         layer = self.layers.setdefault(name, _Layer(kind))
@@ -92,26 +118,26 @@ class _Ledger:
     def rows(self) -> list[Row]:
         """In the order in which they first ran."""
         return [
-            _row((name, it.type), sum(it.weights.values()), it.macs, it.written, it.read + it.written)
+            _row((name, it.type), _costs(sum(it.weights.values()), it.macs, it.written, it.read + it.written))
             for name, it in self.layers.items()
         ]
 
 
-def _place(tensor: Any) -> int:
+def _place(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
 def of_torch(model: Artifact, samples: Artifact, batch: int) -> tuple[list[Row], int]:
     """The layers of a "module" or "program" run on items of the data, and the number of its parameters, each once."""
-    net = torch_net.rebuild(model)
-    named = torch_net.example(model, samples, batch)
+    net = torch_module.rebuild(model)
+    named = torch_module.example(model, samples, batch)
     own = {_place(p): p.numel() for p in net.parameters()}
     ledger = _Ledger(own, ("", type(net).__name__))
     with _plain_kernels(), _watched(net, ledger), _counter(ledger):
         if model.kind == "program":
             _interpreted(net, ledger, [named[spec.name] for spec in model.inputs])
         else:
-            torch_net.outputs(net, model, named)
+            torch_module.outputs(net, model, named)
     return ledger.rows(), sum(own.values())
 
 
@@ -130,13 +156,13 @@ def _plain_kernels() -> Iterator[None]:
 
 
 @contextmanager
-def _watched(net: Any, ledger: _Ledger) -> Iterator[None]:
+def _watched(net: torch.nn.Module, ledger: _Ledger) -> Iterator[None]:
     """Hooks that tell the ledger which module is running."""
 
     def begin(name: str) -> Callable[..., None]:
         return lambda module, inputs: ledger.running.append((name, type(module).__name__))
 
-    def end(*_: Any) -> None:
+    def end(*_: object) -> None:
         ledger.running.pop()
 
     with ExitStack() as stack:
@@ -147,12 +173,12 @@ def _watched(net: Any, ledger: _Ledger) -> Iterator[None]:
         yield
 
 
-def _interpreted(net: Any, ledger: _Ledger, leaves: list[Any]) -> None:
+def _interpreted(net: torch.fx.GraphModule, ledger: _Ledger, leaves: list[torch.Tensor]) -> None:
     """Runs a program node by node, each as the module that it came from."""
     import torch
 
     class Walk(torch.fx.Interpreter):  # type: ignore[misc]
-        def run_node(self, n: Any) -> Any:
+        def run_node(self, n: torch.fx.Node) -> torch.Tensor | tuple[torch.Tensor, ...]:
             ledger.running.append(_origin(n))
             try:
                 return super().run_node(n)
@@ -163,7 +189,7 @@ def _interpreted(net: Any, ledger: _Ledger, leaves: list[Any]) -> None:
         Walk(net).run(*leaves, enable_io_processing=False)
 
 
-def _origin(node: Any) -> tuple[str, str]:
+def _origin(node: torch.fx.Node) -> tuple[str, str]:
     """The module that a node was traced in, where the program still knows; else the node itself."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
@@ -172,18 +198,19 @@ def _origin(node: Any) -> tuple[str, str]:
     return path, str(kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
 
 
-def _counter(ledger: _Ledger) -> Any:
-    """A mode in which the ledger is told of each operator of torch that computes something."""
+def _counter(ledger: _Ledger) -> TorchDispatchMode:
+    """A mode in which the ledger notes each operator of torch that computes something."""
+    import torch
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    def seen(tree: Any) -> list[Any]:
-        import torch
-
+    def seen(tree: object) -> list[torch.Tensor]:
         return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
     class Counter(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: torch._ops.OpOverload, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             kwargs = kwargs or {}
             formula = formulas.get(func._overloadpacket)
             if not formula and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
@@ -197,7 +224,7 @@ def _counter(ledger: _Ledger) -> Any:
                 ledger.note(None if flops is None else flops // MAC, reads, writes)
             return out
 
-        def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        def _decomposed(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
             with self:
                 return func.decompose(*args, **kwargs)
 
@@ -205,23 +232,27 @@ def _counter(ledger: _Ledger) -> Any:
     return Counter()
 
 
-def _formulas() -> Mapping[Any, Callable[..., int]]:
+def _formulas() -> Mapping[torch._ops.OpOverloadPacket, Callable[..., int]]:
     """torch's own formulas of operations, and those of the few products that it has none of."""
     import torch
     from torch.utils import flop_counter
 
     aten = torch.ops.aten
 
-    def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object) -> int:
         return int(flop_counter.sdpa_flop_count(query.shape, key.shape, value.shape))
 
-    def vector(matrix: Any, *_: Any, **__: Any) -> int:
+    def vector(matrix: torch.Tensor, *_: object, **__: object) -> int:
         return MAC * int(matrix.numel())
 
-    more = {aten.mv: vector, aten.dot: vector, aten.addmv: lambda added, *rest, **_: vector(*rest)}
+    more: dict[torch._ops.OpOverloadPacket, Callable[..., int]] = {
+        aten.mv: vector,
+        aten.dot: vector,
+        aten.addmv: lambda added, *rest, **_: vector(*rest),
+    }
     return {**flop_counter.flop_registry, **more, aten._scaled_dot_product_flash_attention_for_cpu: attention}
 
 
-def _unseen(func: Any) -> int | None:
+def _unseen(func: torch._ops.OpOverload) -> int | None:
     """The products in an operator without a formula: none in torch's own, and nobody knows in another library's."""
     return 0 if func.namespace in NO_PRODUCTS else None

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from edgecompress import registry, torch_net
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact
+from edgecompress.core import registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact
+from edgecompress.core.protocols import Session
+from edgecompress.formats import torch_module
 from edgecompress.stages import golden
 from edgecompress.stages.analyze import weights
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, np.dtype[Any]]
-
-Arrays = Mapping[str, Any]
-Change = Callable[["Array"], "Array"]  # of a weight as [filters, channels, *kernel] or [rows, columns]
+Arrays: TypeAlias = "Mapping[str, np.ndarray]"
+Change = Callable[["np.ndarray"], "np.ndarray"]  # of a weight as [filters, channels, *kernel] or [rows, columns]
 
 
-class Net(Protocol):
+class ChangeableNet(Protocol):
     """A net whose weights have the names of their layers: "conv1" for conv1.weight, the whole name for any other."""
 
     @property
@@ -33,11 +33,11 @@ class Net(Protocol):
     def run(self, inputs: Arrays) -> Arrays:
         """One inference with the weights as they are now."""
 
-    def changed(self, layer: str, change: Change) -> Any:
+    def changed(self, layer: str, change: Change) -> AbstractContextManager[None]:
         """A context within which the weight of a layer is what `change` makes of it."""
 
 
-def opened(model: Artifact, threads: int) -> Net:
+def opened(model: Artifact, threads: int) -> ChangeableNet:
     """The net of a model; raises InputError for a kind whose weights cannot be changed here."""
     if model.kind in golden.TORCH:
         return _Torch(model, threads)
@@ -53,9 +53,9 @@ class _Torch:
         import torch
 
         torch.set_num_threads(threads)
-        self.model, self.net = model, torch_net.rebuild(model)
-        found = {n: p for n, p in self.net.named_parameters() if p.ndim > 1 and p.is_floating_point()}
-        self.weights = {name.removesuffix(".weight"): parameter for name, parameter in found.items()}
+        self.model, self.net = model, torch_module.rebuild(model)
+        matrices = {n: p for n, p in self.net.named_parameters() if p.ndim > 1 and p.is_floating_point()}
+        self.weights = {name.removesuffix(".weight"): parameter for name, parameter in matrices.items()}
 
     @property
     def layers(self) -> Sequence[str]:
@@ -64,10 +64,10 @@ class _Torch:
     def run(self, inputs: Arrays) -> Arrays:
         import torch
 
-        found = torch_net.outputs(
+        outputs = torch_module.outputs(
             self.net, self.model, {name: torch.from_numpy(array) for name, array in inputs.items()}
         )
-        return {name: tensor.numpy() for name, tensor in found.items()}
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     @contextmanager
     def changed(self, layer: str, change: Change) -> Iterator[None]:
@@ -90,9 +90,9 @@ class _Onnx:
         self.model, self.threads = model, threads
         self.proto = onnx.load(model.file(".onnx"))
         readers = weights.readers(self.proto.graph)
-        found = {w.name: w for w in weights.factors(self.proto.graph) if w.data_type == onnx.TensorProto.FLOAT}
-        self.turned = {name: weights.turned(readers, name) for name in found}
-        self.weights = {name.removesuffix(".weight"): weight for name, weight in found.items()}
+        matrices = {w.name: w for w in weights.factors(self.proto.graph) if w.data_type == onnx.TensorProto.FLOAT}
+        self.turned = {name: weights.turned(readers, name) for name in matrices}
+        self.weights = {name.removesuffix(".weight"): weight for name, weight in matrices.items()}
         self.session = self._session(model)
 
     @property
@@ -100,10 +100,11 @@ class _Onnx:
         return list(self.weights)
 
     def run(self, inputs: Arrays) -> Arrays:
-        return self.session.run(inputs)  # type: ignore[no-any-return]
+        return self.session.run(inputs)
 
-    def _session(self, model: Artifact) -> Any:
-        return registry.load("runtimes", "onnx").open(model, self.threads)
+    def _session(self, model: Artifact) -> Session:
+        session: Session = registry.load("runtimes", "onnx").open(model, self.threads)
+        return session
 
     @contextmanager
     def changed(self, layer: str, change: Change) -> Iterator[None]:
@@ -113,8 +114,8 @@ class _Onnx:
         kept = onnx.TensorProto()
         kept.CopyFrom(weight)
         array = onnx.numpy_helper.to_array(kept)
-        found = change(array.T).T if self.turned[weight.name] else change(array)
-        weight.CopyFrom(onnx.numpy_helper.from_array(found.astype(array.dtype), weight.name))
+        changed = change(array.T).T if self.turned[weight.name] else change(array)
+        weight.CopyFrom(onnx.numpy_helper.from_array(changed.astype(array.dtype), weight.name))
         with tempfile.TemporaryDirectory() as folder:
             onnx.save(self.proto, Path(folder) / "model.onnx")
             self.session = self._session(Artifact(Path(folder), "onnx", self.model.inputs, self.model.outputs))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgecompress.reporting import html, vega
+from edgecompress.reporting.figure_style import Values, axis, labels, paint, quantity
+from edgecompress.reporting.formatting import DASH, plain, plural, significant
+from edgecompress.reporting.html_tags import Raw, bdi, tag
+from edgecompress.reporting.tables import Table
 from edgecompress.stages.analyze import sparsity
-from edgecompress.stages.report import html, vega
-from edgecompress.stages.report.marks import Values, axis, labels, paint, quantity
-from edgecompress.stages.report.numbers import DASH, plain, plural, significant
-from edgecompress.stages.report.tables import Table
-from edgecompress.stages.report.tags import Raw, bdi, tag
 
 FILE = "analysis.html"
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
@@ -27,10 +27,10 @@ _CAPTION = (
 
 def sentence(analysis: Facts) -> str:
     """The totals in one line."""
-    found = analysis["total"]
-    macs = f"{found['macs']:,} MACs" if found["macs"] is not None else f"MACs not known ({', '.join(found['unknown'])})"
-    sizes = f"{plain(found['activation_bytes'], 'bytes')} of activations, {plain(found['bytes'], 'bytes')} moved"
-    counts = f"{found['parameters']:,} parameters, {macs}, {sizes}, {_intensity(found)} FLOP/byte"
+    total = analysis["total"]
+    macs = f"{total['macs']:,} MACs" if total["macs"] is not None else f"MACs not known ({', '.join(total['unknown'])})"
+    sizes = f"{plain(total['activation_bytes'], 'bytes')} of activations, {plain(total['bytes'], 'bytes')} moved"
+    counts = f"{total['parameters']:,} parameters, {macs}, {sizes}, {_intensity(total)} FLOP/byte"
     return f"{counts} (batch {analysis['batch']})"
 
 
@@ -50,10 +50,10 @@ def _cost(row: Facts) -> tuple[str, ...]:
     return row["name"] or "(the net itself)", row["type"], f"{row['parameters']:,}", macs, *sizes, _intensity(row)
 
 
-def devices(found: Sequence[Facts]) -> Table:
+def devices(facts: Sequence[Facts]) -> Table:
     """Which layers wait for memory, on each device."""
     head = ("device", "memory-bound below", "layers", "of the MACs", "which")
-    return Table("Memory-bound layers", head, tuple(_device(device) for device in found))
+    return Table("Memory-bound layers", head, tuple(_device(device) for device in facts))
 
 
 def _device(device: Facts) -> tuple[str, ...]:
@@ -85,14 +85,14 @@ def _number(value: float | None) -> str:
     return DASH if value is None else f"{value:.5f}"
 
 
-def stored(found: Facts) -> Table:
+def stored(storage: Facts) -> Table:
     """What each weight takes in each form, then all of them, then the files."""
     head = ("weight", "elements", "zeros", *FORMS.values(), "best")
-    whole = found["total"]
-    rows = [_stored(r["name"], r, (FORMS[r["best"]], r["bytes"][r["best"]])) for r in found["rows"]]
-    packed = [(name, DASH, DASH, *[DASH] * len(FORMS), "is packed already") for name in found["packed"]]
+    whole = storage["total"]
+    rows = [_stored(r["name"], r, (FORMS[r["best"]], r["bytes"][r["best"]])) for r in storage["rows"]]
+    packed = [(name, DASH, DASH, *[DASH] * len(FORMS), "is packed already") for name in storage["packed"]]
     last = _stored("All weights", whole, (plain(whole["best_bytes"], "bytes"), whole["best_bytes"]))
-    files = {"dense": found["files"]["bytes"], "zstd": found["files"]["zstd"]}
+    files = {"dense": storage["files"]["bytes"], "zstd": storage["files"]["zstd"]}
     rest = ("The files", "", "", *(plain(files.get(form), "bytes") for form in FORMS), "")
     return Table("Storage", head, (*rows, *packed, last, rest))
 
@@ -105,78 +105,78 @@ def _stored(name: str, row: Facts, best: tuple[str, int]) -> tuple[str, ...]:
     return name, f"{row['elements']:,}", zeros, *(plain(row["bytes"][f], "bytes") for f in FORMS), f"{called}{share}"
 
 
-def sensitivity(found: Facts) -> Table:
+def sensitivity(facts: Facts) -> Table:
     """The layers, the most sensitive first, with what is left at each level."""
-    title = f"Sensitivity to {_what(found)}, the most sensitive layer first"
-    first = next(iter(found["layers"].values()))
-    head = ("layer", *(level(found, point) for point in first))
-    rows = tuple((name, *(_left(found, p) for p in found["layers"][name])) for name in found["order"])
+    title = f"Sensitivity to {_what(facts)}, the most sensitive layer first"
+    first = next(iter(facts["layers"].values()))
+    head = ("layer", *(level(facts, point) for point in first))
+    rows = tuple((name, *(_left(facts, p) for p in facts["layers"][name])) for name in facts["order"])
     return Table(title, head, rows)
 
 
-def _what(found: Facts) -> str:
+def _what(facts: Facts) -> str:
     """What was done to the layers, in words."""
     pruned = {
         "element": "weights pruned by magnitude",
         "filter": "filters pruned by L1",
         "channel": "channels pruned by L1",
     }
-    return "weights in fewer bits" if found["by"] == "bits" else pruned[found["structure"]]
+    return "weights in fewer bits" if facts["by"] == "bits" else pruned[facts["structure"]]
 
 
-def level(found: Facts, point: Facts) -> str:
+def level(facts: Facts, point: Facts) -> str:
     """`4 bits`, `75 %`."""
-    return f"{point['level']:g} bits" if found["by"] == "bits" else f"{100 * point['level']:g} %"
+    return f"{point['level']:g} bits" if facts["by"] == "bits" else f"{100 * point['level']:g} %"
 
 
-def _left(found: Facts, point: Facts) -> str:
+def _left(facts: Facts, point: Facts) -> str:
     noise = "identical" if point["reason"] == "identical" else "no number"
     noise = noise if point["sqnr_db"] is None else f"{point['sqnr_db']:.1f} dB".replace("-", "−")
-    return noise if found["metric"] is None else f"{_metric(found, point['metric'])} ({noise})"
+    return noise if facts["metric"] is None else f"{_metric(facts, point['metric'])} ({noise})"
 
 
-def _metric(found: Facts, value: float | None) -> str:
+def _metric(facts: Facts, value: float | None) -> str:
     if value is None:
         return "infinite"
-    return f"{100 * value:.1f} %" if found["unit"] == "fraction" else significant(value, 4)
+    return f"{100 * value:.1f} %" if facts["unit"] == "fraction" else significant(value, 4)
 
 
-def judged(found: Facts) -> str:
+def scored_on(facts: Facts) -> str:
     """On what the sensitivity was measured, and where the net is without any change."""
-    where = f"{plural(found['items'], 'item')} of split '{found['split']}'"
-    if found["metric"] is None:
+    where = f"{plural(facts['items'], 'item')} of split '{facts['split']}'"
+    if facts["metric"] is None:
         return f"SQNR of the outputs on {where}; no labels or no metric: nothing is said of accuracy"
     return (
-        f"{found['metric']} on {where}: {_metric(found, found['baseline'])} with nothing changed; SQNR of the outputs"
+        f"{facts['metric']} on {where}: {_metric(facts, facts['baseline'])} with nothing changed; SQNR of the outputs"
     )
 
 
 # --------------------------------------------------------------------------- picture
 
 
-def picture(found: Facts) -> str:
+def picture(facts: Facts) -> str:
     """A dot for each layer and level, as SVG."""
-    key = "metric" if found["metric"] is not None else "sqnr_db"
-    dots = _dots(found, key)
-    values = [dot["x"] for dot in dots] + ([found["baseline"]] if key == "metric" else [])
+    key = "metric" if facts["metric"] is not None else "sqnr_db"
+    dots = _dots(facts, key)
+    values = [dot["x"] for dot in dots] + ([facts["baseline"]] if key == "metric" else [])
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = (high - low or 1.0) * 0.04
-    title = "SQNR, dB" if key == "sqnr_db" else found["metric"]
+    title = "SQNR, dB" if key == "sqnr_db" else facts["metric"]
     drawn = (
         axis(title, grid=True, format="%")
-        if found["unit"] == "fraction" and key == "metric"
+        if facts["unit"] == "fraction" and key == "metric"
         else axis(title, grid=True)
     )
     x = quantity("x", drawn, domain=[low - room, high + room])
     rule = (
-        [vega.layer([{"x": found["baseline"]}], {"type": "rule", "color": "var(--ink)"}, x=x)]
+        [vega.layer([{"x": facts["baseline"]}], {"type": "rule", "color": "var(--ink)"}, x=x)]
         if key == "metric"
         else []
     )
     marks = vega.told(
         dots, {"type": "point", "size": 46, "strokeWidth": 1.2}, "layer at a level", x=x, y=_names(), **paint()
     )
-    return vega.svg(vega.unit(AXIS + ROW * len(found["order"]), [*rule, marks]), "sensitivity")
+    return vega.svg(vega.unit(AXIS + ROW * len(facts["order"]), [*rule, marks]), "sensitivity")
 
 
 def _names() -> dict[str, Any]:
@@ -185,16 +185,16 @@ def _names() -> dict[str, Any]:
     return {**drawn, "axis": {**drawn["axis"], "labelOverlap": False, "grid": True}}
 
 
-def _dots(found: Facts, key: str) -> Values:
+def _dots(facts: Facts, key: str) -> Values:
     """The stronger a level, the darker: they come from the weakest. What is no number has no dot."""
-    layers = [(name, found["layers"][name]) for name in found["order"]]
+    layers = [(name, facts["layers"][name]) for name in facts["order"]]
     return [
         {
             "label": name,
             "x": point[key],
             "fill": "var(--c1)",
             "opacity": (1 + place) / (len(points) + 1),
-            "says": f"{name} at {level(found, point)}: {_left(found, point)}",
+            "says": f"{name} at {level(facts, point)}: {_left(facts, point)}",
         }
         for name, points in layers
         for place, point in enumerate(points)
@@ -205,22 +205,22 @@ def _dots(found: Facts, key: str) -> Values:
 # --------------------------------------------------------------------------- page
 
 
-def page(analysis: Facts, found: Facts | None, said: Facts, takes: Facts | None = None) -> str:
-    """The whole of analysis.html; `found` is the sensitivity, `takes` the storage."""
-    kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(said["title"]))
+def page(analysis: Facts, sensitivities: Facts | None, options: Facts, storage: Facts | None = None) -> str:
+    """The whole of analysis.html; `options` has the title and the devices."""
+    kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(options["title"]))
     top = tag("header", kicker, title, tag("p", bdi(sentence(analysis))))
-    parts = [_section(costs(analysis)), _section(devices(said["devices"])), _section(zeros(analysis))]
-    parts += [_section(stored(takes))] if takes else []
-    body = tag("main", top, *([_minded(found)] if found else []), *parts)
-    return html.document(said["title"], body)
+    parts = [_section(costs(analysis)), _section(devices(options["devices"])), _section(zeros(analysis))]
+    parts += [_section(stored(storage))] if storage else []
+    body = tag("main", top, *([_sensitive(sensitivities)] if sensitivities else []), *parts)
+    return html.document(options["title"], body)
 
 
-def _minded(found: Facts) -> Raw:
+def _sensitive(facts: Facts) -> Raw:
     figure = tag(
-        "figure", Raw(picture(found)), tag("figcaption", _CAPTION), class_="figure plain", id="figure-sensitivity"
+        "figure", Raw(picture(facts)), tag("figcaption", _CAPTION), class_="figure plain", id="figure-sensitivity"
     )
-    table = sensitivity(found)
-    return tag("section", tag("h2", table.title), tag("p", bdi(judged(found))), figure, _rows(table))
+    table = sensitivity(facts)
+    return tag("section", tag("h2", table.title), tag("p", bdi(scored_on(facts))), figure, _rows(table))
 
 
 def _section(table: Table) -> Raw:

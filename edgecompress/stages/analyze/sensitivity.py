@@ -1,56 +1,106 @@
-"""How much each layer minds: the net's answers with one weight at a time pruned, or in fewer bits."""
+"""How sensitive each layer is: the net's outputs with one weight at a time pruned, or in fewer bits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
-from edgecompress import tensors
-from edgecompress.errors import InputError, did_you_mean
-from edgecompress.model import Artifact, Request
-from edgecompress.stages import golden, metrics, outputs
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.model import Artifact, Request
+from edgecompress.core.quantities import LOWER_IS_BETTER
+from edgecompress.data import metrics, output_error, tensors
+from edgecompress.stages import golden
 from edgecompress.stages.analyze import nets, sparsity
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, np.dtype[Any]]
-
-SPLIT = "select"  # what chooses layers is not what judges the artifact
-LOWER = ("perplexity", "mse")
+SPLIT = "select"  # what chooses layers is not what verifies the artifact
 IDENTICAL_DB = 300.0  # beyond what doubles can tell apart
-Point = dict[str, Any]
-Answers = Mapping[str, "Array"]
+Outputs: TypeAlias = "Mapping[str, np.ndarray]"
 
 
-def points(request: Request) -> dict[str, Any]:
+class Score(TypedDict):
+    """The metric of a net's outputs, and their worst SQNR; None with a reason where it is no number."""
+
+    metric: float | None
+    sqnr_db: float | None
+    reason: str
+
+
+class Point(Score):
+    """One layer at one level."""
+
+    level: float
+
+
+class BenchFacts(TypedDict):
+    """What the outputs are scored on."""
+
+    metric: str | None
+    unit: str
+    split: str
+    items: int
+
+
+class Options(TypedDict):
+    """What is changed, and how."""
+
+    by: Literal["ratio", "bits"]
+    structure: str
+    layers: Sequence[str]
+    levels: Sequence[float]
+    items: int
+    metric: str
+
+
+class Sensitivity(BenchFacts):
+    """The facts of a "sensitivity"."""
+
+    baseline: float | None
+    lower_is_better: bool
+    by: Literal["ratio", "bits"]
+    structure: str
+    layers: dict[str, list[Point]]
+    order: list[str]
+
+
+def points(request: Request) -> Sensitivity:
     """{"baseline", "metric", "unit", "split", "items", "layers": {layer: [{"level", "metric", "sqnr_db", "reason"}]},
     "order"} of the Request's model on its samples.
 
     options: "by" ("ratio", "bits"), "structure", "layers" (patterns), "levels", "items", "metric".
     """
-    asked, bench = request.options, _Bench(request)
-    chosen = _chosen(bench.net.layers, asked["layers"])
-    dense = bench.answers()
-    found: dict[str, list[Point]] = {layer: [] for layer in chosen}
-    for done, (layer, level) in enumerate((layer, level) for layer in chosen for level in asked["levels"]):
-        request.progress(done / (len(chosen) * len(asked["levels"])), f"{layer} at {_said(asked['by'], level)}")
-        with bench.net.changed(layer, partial(_change, asked, level)):
-            found[layer].append({"level": level, **bench.judged(dense, bench.answers())})
-    lower = bench.metric is not None and bench.metric.kind in LOWER
-    told = {"baseline": bench.value(dense), "lower_is_better": lower, **bench.facts()}
-    return {**told, "by": asked["by"], "structure": asked["structure"], "layers": found, "order": order(found)}
+    bench = _Bench(request)
+    options: Options = request.options
+    chosen = _chosen(bench.net.layers, options["layers"])
+    dense = bench.outputs()
+    scores: dict[str, list[Point]] = {layer: [] for layer in chosen}
+    for done, (layer, level) in enumerate((layer, level) for layer in chosen for level in options["levels"]):
+        request.progress(done / (len(chosen) * len(options["levels"])), f"{layer} at {_in_words(options['by'], level)}")
+        with bench.net.changed(layer, partial(_change, options, level)):
+            scores[layer].append({"level": level, **bench.score(dense, bench.outputs())})
+    lower = bench.metric is not None and bench.metric.kind in LOWER_IS_BETTER
+    return {
+        "baseline": bench.value(dense),
+        "lower_is_better": lower,
+        **bench.facts(),
+        "by": options["by"],
+        "structure": options["structure"],
+        "layers": scores,
+        "order": order(scores),
+    }
 
 
-def _change(asked: Mapping[str, Any], level: float, weight: Array) -> Array:
-    if asked["by"] == "bits":
+def _change(options: Options, level: float, weight: np.ndarray) -> np.ndarray:
+    if options["by"] == "bits":
         return sparsity.quantized(weight, int(level))
-    return sparsity.pruned(weight, level, asked["structure"])
+    return sparsity.pruned(weight, level, options["structure"])
 
 
-def _said(by: str, level: float) -> str:
+def _in_words(by: str, level: float) -> str:
     return f"{level:g} bits" if by == "bits" else f"{level:.0%}"
 
 
@@ -64,26 +114,26 @@ def _chosen(weights: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return [layer for layer in weights if not patterns or any(fnmatch(layer, pattern) for pattern in patterns)]
 
 
-def order(found: Mapping[str, Sequence[Point]]) -> list[str]:
+def order(layers: Mapping[str, Sequence[Point]]) -> list[str]:
     """The layers, the most sensitive first: by noise over signal, in power, the mean over the levels.
 
     With few items the metric moves in steps and tells layers apart less well: benchmarks/sensitivity.py.
     """
-    return sorted(found, key=lambda layer: -_noise(found[layer]))
+    return sorted(layers, key=lambda layer: -_noise(layers[layer]))
 
 
 def _noise(points: Sequence[Point]) -> float:
     return sum(10 ** (-_decibels(point) / 10) for point in points) / len(points)
 
 
-def _decibels(point: Point) -> float:
+def _decibels(point: Point | output_error.ErrorFacts) -> float:
     if point["sqnr_db"] is not None:
         return float(point["sqnr_db"])
     return IDENTICAL_DB if point["reason"] == "identical" else -IDENTICAL_DB
 
 
 class _Bench:
-    """The net, the items it is tried on, and how its answers are judged."""
+    """The net, the items it is tried on, and how its outputs are scored."""
 
     def __init__(self, request: Request) -> None:
         self.model, samples = request.model, request.inputs["samples"]
@@ -94,33 +144,33 @@ class _Bench:
         self.labels = None if labels is None else labels[: self.items]
         self.metric = None if labels is None else metrics.find(request.options["metric"])
 
-    def answers(self) -> Answers:
+    def outputs(self) -> Outputs:
         """The outputs for the items, by name."""
         import numpy as np
 
-        found = [self.net.run(batch) for batch in self.batches]
+        batches = [self.net.run(batch) for batch in self.batches]
         names = [spec.name for spec in self.model.outputs if not spec.feeds]
-        return {name: np.concatenate([f[name] for f in found])[: self.items] for name in names}
+        return {name: np.concatenate([batch[name] for batch in batches])[: self.items] for name in names}
 
-    def value(self, found: Answers) -> float | None:
-        """The metric of the answers; None without labels or for "none"."""
+    def value(self, outputs: Outputs) -> float | None:
+        """The metric of the outputs; None without labels or for "none"."""
         if self.metric is None or self.labels is None:
             return None
-        return metrics.summary(self.metric, metrics.scores(self.metric, dict(found), self.labels))
+        return metrics.summary(self.metric, metrics.scores(self.metric, dict(outputs), self.labels))
 
-    def judged(self, dense: Answers, found: Answers) -> Point:
-        """The metric of the answers, and the worst SQNR of an output against the dense net's."""
-        each = [outputs.compare(dense[name], found[name], name).facts() for name in dense]
+    def score(self, dense: Outputs, outputs: Outputs) -> Score:
+        """The metric of the outputs, and the worst SQNR of one compared with the dense net's."""
+        each = [output_error.compare(dense[name], outputs[name], name).facts() for name in dense]
         worst = min(each, key=_decibels)
-        return {"metric": self.value(found), "sqnr_db": worst["sqnr_db"], "reason": worst["reason"]}
+        return {"metric": self.value(outputs), "sqnr_db": worst["sqnr_db"], "reason": worst["reason"]}
 
-    def facts(self) -> dict[str, Any]:
-        """What it was judged on."""
+    def facts(self) -> BenchFacts:
+        """What the outputs are scored on."""
         metric = self.metric.name if self.metric else None
         return {"metric": metric, "unit": self.metric.unit if self.metric else "", "split": SPLIT, "items": self.items}
 
 
-def _batches(model: Artifact, samples: Artifact, items: int) -> Iterator[dict[str, Array]]:
+def _batches(model: Artifact, samples: Artifact, items: int) -> Iterator[dict[str, np.ndarray]]:
     """The items as the model takes them; state is zero."""
     import numpy as np
 

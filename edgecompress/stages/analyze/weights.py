@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
-from edgecompress import torch_net
-from edgecompress.model import Artifact
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact
+from edgecompress.formats import torch_module
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
+    import torch
+    from ai_edge_litert import schema_py_generated as schema
 
-    Array = np.ndarray[Any, np.dtype[Any]]
-
-Named = tuple[str, "Array"]
-Readers = dict[str, list[tuple[Any, int]]]
+Named = tuple[str, "np.ndarray"]
+Readers: TypeAlias = "dict[str, list[tuple[onnx.NodeProto, int]]]"
 MATRIX = 2
+KINDS = ("module", "program", "onnx", "tflite")  # read here; any other by its runtime's `weights`
 
 
 def of(model: Artifact) -> Iterator[Named]:
-    """Each weight of two or more axes of a torch net, an .onnx or a .tflite file."""
-    yield from {"onnx": _onnx, "tflite": _tflite}.get(model.kind, _torch)(model)
+    """Each weight of two or more axes of a torch net, an .onnx or .tflite file, or of a format whose runtime tells."""
+    if own := registry.weights_of(model.kind):
+        yield from ((name, array) for name, array in own(model) if array is not None)
+    else:
+        yield from {"onnx": _onnx, "tflite": _tflite}.get(model.kind, _torch)(model)
+
+
+def readable(kind: str) -> bool:
+    """Whether the weights of this kind of model can be read."""
+    return kind in KINDS or registry.weights_of(kind) is not None
 
 
 def _torch(model: Artifact) -> Iterator[Named]:
     """What the state calls weight or bias, as Distiller has it; a tied one under each of its names."""
-    for name, tensor in torch_net.rebuild(model).state_dict().items():
+    for name, tensor in torch_module.rebuild(model).state_dict().items():
         if is_weight(name, tensor):
             yield name, tensor.float().numpy()
 
 
-def is_weight(name: str, tensor: Any) -> bool:
+def is_weight(name: str, tensor: torch.Tensor) -> bool:
     """Whether a tensor of a torch net's state is one."""
     return tensor.ndim >= MATRIX and ("weight" in name or "bias" in name) and bool(tensor.is_floating_point())
 
@@ -49,7 +60,7 @@ def _onnx(model: Artifact) -> Iterator[Named]:
         yield weight.name, array.T if turned(read, weight.name) else array
 
 
-def factors(graph: Any) -> list[Any]:
+def factors(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
     """The initializers of two or more axes that are no whole numbers of 32 or 64 bits."""
     import onnx
 
@@ -59,13 +70,13 @@ def factors(graph: Any) -> list[Any]:
     ]
 
 
-def readers(graph: Any) -> Readers:
+def readers(graph: onnx.GraphProto) -> Readers:
     """Who reads each tensor of a graph, and as which input."""
-    found: Readers = {}
+    readers: Readers = {}
     for node in graph.node:
         for place, name in enumerate(node.input):
-            found.setdefault(name, []).append((node, place))
-    return found
+            readers.setdefault(name, []).append((node, place))
+    return readers
 
 
 def turned(read: Readers, name: str) -> bool:
@@ -84,26 +95,26 @@ def turned(read: Readers, name: str) -> bool:
 
 def _tflite(model: Artifact) -> Iterator[Named]:
     """Constants of convolutions and products, from [out, height, width, in] or, depthwise, [1, height, width, out]."""
-    found = lite(model)
-    for graph in found.subgraphs:
+    tables = lite(model)
+    for graph in tables.subgraphs:
         for op in graph.operators:
-            code = found.operatorCodes[op.opcodeIndex]
-            yield from _lite(found, graph, op, max(code.builtinCode, code.deprecatedBuiltinCode))
+            code = tables.operatorCodes[op.opcodeIndex]
+            yield from _lite(tables, graph, op, max(code.builtinCode, code.deprecatedBuiltinCode))
 
 
-def lite(model: Artifact) -> Any:
+def lite(model: Artifact) -> schema.ModelT:
     """The tables of a .tflite file, sound ones. Raises InputError."""
     from ai_edge_litert import schema_py_generated as schema
 
-    from edgecompress import tflite_file
+    from edgecompress.formats import tflite
 
     file = model.file(".tflite")
     data = file.read_bytes()
-    tflite_file.check(data, file.name)
+    tflite.check(data, file.name)
     return schema.ModelT.InitFromPackedBuf(data, 0)
 
 
-def _lite(model: Any, graph: Any, op: Any, code: int) -> Iterator[Named]:
+def _lite(model: schema.ModelT, graph: schema.SubGraphT, op: schema.OperatorT, code: int) -> Iterator[Named]:
     from ai_edge_litert.schema_py_generated import BuiltinOperator as Code
 
     if code not in (Code.CONV_2D, Code.DEPTHWISE_CONV_2D, Code.TRANSPOSE_CONV, Code.FULLY_CONNECTED):
@@ -117,11 +128,11 @@ def _lite(model: Any, graph: Any, op: Any, code: int) -> Iterator[Named]:
     yield (tensor.name or b"").decode(errors="replace"), array
 
 
-def _lite_array(tensor: Any, buffer: Any) -> Array | None:
+def _lite_array(tensor: schema.TensorT, buffer: schema.BufferT) -> np.ndarray | None:
     """A constant as whole or real numbers, zero where it means zero; None for what is no constant, or is packed."""
     import numpy as np
 
-    from edgecompress.costs import LITE_DTYPES
+    from edgecompress.formats.op_counts import LITE_DTYPES
 
     dtype = LITE_DTYPES[tensor.type]
     if buffer.data is None or dtype not in ("float32", "float16", "int8", "uint8"):

@@ -1,27 +1,47 @@
-"""Finds which layer of an artifact answers something else than its source: in its own runtime, on real data."""
+"""Finds the layer whose outputs differ from the source's: the artifact runs in its own runtime, on real data."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request
-from edgecompress.stages.diagnose import closer, files, passes, rows, taps, words
-from edgecompress.stages.diagnose.noise import relative_rms
-from edgecompress.stages.diagnose.passes import Passed
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request
+from edgecompress.stages.diagnose import advice, channel_detail, files, layer_outputs, noise_passes, rows
+from edgecompress.stages.diagnose.noise import Power, relative_rms
+from edgecompress.stages.diagnose.noise_passes import Measurements
 
 KIND = "diagnosis"
 
 
-def run(request: Request) -> Artifact:
-    """The stage: {"model": the artifact, "tapped": its tapped twin, "source", "samples"} -> "diagnosis", in the facts.
+class Output(TypedDict):
+    """How near an output is to the source's; None: identical."""
 
-    "source" is a program (a torch source), or the tapped float file of one that is not. options: "runtime",
-    "source_runtime" (of a file, else ""), "split", "items". Raises StageFailed when a runtime does not run what it is
-    given, InputError for a source of another kind.
+    name: str
+    sqnr_db: float | None
+
+
+class Facts(TypedDict):
+    """What the diagnosis says of an artifact."""
+
+    outputs: list[Output]
+    layers: list[rows.Row]
+    closer: list[channel_detail.Detail]
+    unmatched: list[str]
+    first: str | None
+    culprits: list[str]
+    says: str
+    advice: str
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {"model": the artifact, "tapped": with its layers as outputs, "source", "samples"} -> "diagnosis".
+
+    "source" is a program (a torch source), or else a float file with its layers as outputs. options: "runtime",
+    "source_runtime" (of a file, else ""), "split", "items". Raises StageFailed when a runtime does not run an
+    artifact, InputError for a source of another kind.
     """
     options, source = request.options, request.inputs["source"]
     if source.kind != "program" and not options["source_runtime"]:
@@ -30,26 +50,26 @@ def run(request: Request) -> Artifact:
         )
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {options['runtime']}")
-        twin, plain = taps.ask(request, ("tapped", "model"), options["runtime"], Path(scratch) / "artifact")
+        twin, plain = layer_outputs.ask(request, ("tapped", "model"), options["runtime"], Path(scratch) / "artifact")
         same = relative_rms(plain.outputs.values(), twin.outputs.values())
         request.progress(0.2, "comparing")
         if reader := options["source_runtime"]:
-            (ours,) = taps.ask(request, ("source",), reader, Path(scratch) / "source")
-        found = files.against(ours, twin) if reader else passes.over(request, twin)
-    told = {key: options[key] for key in ("runtime", "items", "split")}
-    return Artifact(request.out, KIND, facts={**told, "same": same, **facts(found)}).write()
+            (ours,) = layer_outputs.ask(request, ("source",), reader, Path(scratch) / "source")
+        result = files.against(ours, twin) if reader else noise_passes.over(request, twin)
+    settings = {key: options[key] for key in ("runtime", "items", "split")}
+    return Artifact(request.out, KIND, facts={**settings, "same": same, **facts(result)}).write()
 
 
-def facts(found: Passed) -> dict[str, Any]:
-    """The outputs, the rows and the verdict of what was passed over."""
-    table = [rows.row(layer, found.layers) for layer in found.layers]
-    clues = [clue for layer in found.layers if (clue := rows.clue(layer, found.layers))]
-    verdict = words.judged(clues, _least(found.outputs.values()))
+def facts(result: Measurements) -> Facts:
+    """The outputs, the rows and the verdict of what was measured."""
+    table = [rows.row(layer, result.layers) for layer in result.layers]
+    clues = [clue for layer in result.layers if (clue := rows.clue(layer, result.layers))]
+    verdict = advice.verdict(clues, _least(result.outputs.values()))
     return {
-        "outputs": [{"name": name, "sqnr_db": power.sqnr_db} for name, power in found.outputs.items()],
+        "outputs": [{"name": name, "sqnr_db": power.sqnr_db} for name, power in result.outputs.items()],
         "layers": table,
-        "closer": closer.rows(found.layers, verdict.culprits),
-        "unmatched": found.unmatched,
+        "closer": channel_detail.rows(result.layers, verdict.culprits),
+        "unmatched": result.unmatched,
         "first": verdict.first,
         "culprits": list(verdict.culprits),
         "says": verdict.says,
@@ -57,7 +77,7 @@ def facts(found: Passed) -> dict[str, Any]:
     }
 
 
-def _least(outputs: Any) -> float | None:
+def _least(outputs: Iterable[Power]) -> float | None:
     """The SQNR of the output that is farthest from the source's; None where all are identical."""
-    known: Sequence[float] = [power.sqnr_db for power in outputs if power.sqnr_db is not None]
+    known = [power.sqnr_db for power in outputs if power.sqnr_db is not None]
     return min(known) if known else None

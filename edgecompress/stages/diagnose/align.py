@@ -1,7 +1,7 @@
-"""Which tap of an artifact is which value of its source: both in the order of computing, matched by what they hold.
+"""Which layer output of an artifact is which value of its source: both in the order of computing, matched by values.
 
 The match is Needleman and Wunsch's (1970, doi:10.1016/0022-2836(70)90057-4) with gaps that cost nothing: of all ways to
-pair taps with values that keep both orders, the one with the largest sum of scores.
+pair outputs with values that keep both orders, the one with the largest sum of scores.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 POINTS = 4096  # of each value that are compared
 NHWC = (0, 3, 1, 2)  # the axes of such a tensor in the order NCHW
@@ -24,47 +22,47 @@ NEAREST = 1e-6  # 1 - cosine, from which on two values count as the same
 SAME_MODULE = 0.5  # what it adds to a score that both are known to be of one module
 SURE, BETTER = 0.9, 0.1  # other axes are believed where the cosine is so large, and so much larger
 
-Axes = tuple[int, ...] | None  # the order in which a tap's axes are the source's; None: as they are
+Axes = tuple[int, ...] | None  # the order in which an output's axes are the source's; None: as they are
 
 
 @dataclass(frozen=True)
 class Value:
     """Something to match: the values of a few runs, [runs, *shape]; its layout and its torch module, where known."""
 
-    values: Array
+    values: np.ndarray
     layout: str = ""
     module: str = ""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A tap that is the source's value `source`, once its axes are in the order `axes`."""
+    """A layer output that is the source's value `source`, once its axes are in the order `axes`."""
 
     source: int
     axes: Axes
     cosine: float
 
 
-def align(taps: Sequence[Value], sources: Sequence[Value]) -> list[Match | None]:
-    """The match of each tap, None where it has none; candidates hold equally many elements.
+def align(outputs: Sequence[Value], sources: Sequence[Value]) -> list[Match | None]:
+    """The match of each layer output, None where it has none; candidates hold equally many elements.
 
-    A pair scores PLACE to 1, by the logarithm of 1 - the cosine of what both hold at up to POINTS places: a tap full of
-    errors is still matched by its place between others, and a likeness never outweighs the value itself.
+    A pair scores PLACE to 1, by the logarithm of 1 - the cosine of what both hold at up to POINTS places: an output
+    full of errors is still matched by its place between others, and a likeness never outweighs the value itself.
     """
     import numpy as np
 
-    scores = np.full((len(taps), len(sources)), -np.inf)
-    found: dict[tuple[int, int], Match] = {}
+    scores = np.full((len(outputs), len(sources)), -np.inf)
+    matches: dict[tuple[int, int], Match] = {}
     for j, source in enumerate(sources):
-        for i, tap in enumerate(taps):
-            if tap.values.size == source.values.size:
-                match = found[i, j] = _match(tap, source, j)
-                known = bool(tap.module) and tap.module == source.module
+        for i, output in enumerate(outputs):
+            if output.values.size == source.values.size:
+                match = matches[i, j] = _match(output, source, j)
+                known = bool(output.module) and output.module == source.module
                 scores[i, j] = nearness(match.cosine) + (SAME_MODULE if known else 0)
-    return [None if j is None else found[i, j] for i, j in enumerate(paired(scores))]
+    return [None if j is None else matches[i, j] for i, j in enumerate(paired(scores))]
 
 
-def paired(scores: Array) -> list[int | None]:
+def paired(scores: np.ndarray) -> list[int | None]:
     """For each row its column, or None: both rise together, and the sum of scores is the largest there is.
 
     scores: [rows, columns]; -inf: no pair. Among equals the last column is taken.
@@ -76,17 +74,17 @@ def paired(scores: Array) -> list[int | None]:
     for i in range(rows):
         best[i + 1, 1:] = np.maximum(best[i, 1:], best[i, :-1] + scores[i])
         best[i + 1] = np.maximum.accumulate(best[i + 1])
-    found: list[int | None] = [None] * rows
+    pairs: list[int | None] = [None] * rows
     i, j = rows, columns
     while i and j:
         if best[i, j] == best[i - 1, j - 1] + scores[i - 1, j - 1]:
             i, j = i - 1, j - 1
-            found[i] = j
+            pairs[i] = j
         elif best[i, j] == best[i, j - 1]:
             j -= 1
         else:
             i -= 1
-    return found
+    return pairs
 
 
 def nearness(cosine: float) -> float:
@@ -95,47 +93,47 @@ def nearness(cosine: float) -> float:
     return PLACE + (1 - PLACE) * math.log10(far) / math.log10(NEAREST)
 
 
-def _match(tap: Value, source: Value, index: int) -> Match:
+def _match(output: Value, source: Value, index: int) -> Match:
     """The pair with the axes under which it is most alike; other axes than the layout's only where that is sure."""
     places = _places(source.values[0].size)
-    wanted = _taken(source.values, None, source.values.shape[1:], places)
-    orders = _orders(tap, source.values.shape[1:])
-    cosines = [cosine(wanted, _taken(tap.values, axes, source.values.shape[1:], places)) for axes in orders]
+    reference = _taken(source.values, None, source.values.shape[1:], places)
+    orders = _orders(output, source.values.shape[1:])
+    cosines = [cosine(reference, _taken(output.values, axes, source.values.shape[1:], places)) for axes in orders]
     best = max(range(len(orders)), key=cosines.__getitem__)
     if cosines[best] < SURE or cosines[best] < cosines[0] + BETTER:
         best = 0
     return Match(index, orders[best], cosines[best])
 
 
-def _orders(tap: Value, shape: tuple[int, ...]) -> list[Axes]:
+def _orders(output: Value, shape: tuple[int, ...]) -> list[Axes]:
     """The layout's own order of axes first, then every one that gives the source's shape."""
-    own = tap.values.shape[1:]
-    first: Axes = NHWC if tap.layout == "NHWC" and len(own) == 4 else None
+    own = output.values.shape[1:]
+    first: Axes = NHWC if output.layout == "NHWC" and len(own) == 4 else None
     if len(own) != len(shape) or len(own) > 4:
         return [first]
     others = [axes for axes in permutations(range(len(own))) if tuple(own[a] for a in axes) == shape]
     return [first, *(axes for axes in others if axes != first)]
 
 
-def reordered(run: Array, axes: Axes, shape: tuple[int, ...]) -> Array:
-    """One run of a tap as the source has it, of `shape`."""
+def reordered(run: np.ndarray, axes: Axes, shape: tuple[int, ...]) -> np.ndarray:
+    """One run of a layer output as the source has it, of `shape`."""
     return (run if axes is None else run.transpose(axes)).reshape(shape)
 
 
-def _taken(values: Array, axes: Axes, shape: tuple[int, ...], places: Array) -> Array:
+def _taken(values: np.ndarray, axes: Axes, shape: tuple[int, ...], places: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return np.stack([reordered(run, axes, shape).reshape(-1)[places] for run in values])
 
 
-def _places(size: int) -> Array:
+def _places(size: int) -> np.ndarray:
     """Up to POINTS places in a tensor, the same ones each time."""
     import numpy as np
 
     return np.arange(size) if size <= POINTS else np.random.default_rng(0).integers(0, size, POINTS)
 
 
-def cosine(a: Array, b: Array) -> float:
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
     """Of the angle between what is finite in both; 0 where that is nothing."""
     import numpy as np
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgecompress.stages.diagnose import words
-from edgecompress.stages.report.marks import Figure, Panel, Values, also, axis, labels, paint, quantity
-from edgecompress.stages.report.numbers import DASH, plural
-from edgecompress.stages.report.vega import CONFIG, Spec, layer, told, unit
+from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity
+from edgecompress.reporting.formatting import DASH, plural
+from edgecompress.reporting.vega import CONFIG, Spec, layer, told, unit
+from edgecompress.stages.diagnose import advice
 
 Facts = Mapping[str, Any]
 TOP = 15  # layers in the picture of effects
@@ -31,7 +31,7 @@ _SQNR = (
 )
 _EFFECTS = (
     "What the own error of one layer does to the net's output, all others exact: noise over signal there, on a log "
-    f"axis, the largest first. From the line on the output is less than {words.FINE_DB:.0f} dB from the source's."
+    f"axis, the largest first. From the line on the output is less than {advice.FINE_DB:.0f} dB from the source's."
 )
 _RANGES = (
     "First: all values of a layer, as a share of the source's largest magnitude: grey what the source computes, the "
@@ -95,17 +95,17 @@ def _lines(facts: Facts, rows: Sequence[Facts]) -> Values:
     return [_line(row, place[id(row)], row["name"] in facts["culprits"]) for row in rows]
 
 
-def _line(row: Facts, place: int, guilty: bool) -> dict[str, Any]:
-    label = f"{'→ ' if guilty else ''}{place} {words.short(str(row['name']), NAME)}"
+def _line(row: Facts, place: int, guilty: bool) -> dict[str, str | float]:
+    label = f"{'→ ' if guilty else ''}{place} {advice.short(str(row['name']), NAME)}"
     return {"label": label, "fill": CULPRIT if guilty else ARTIFACT, "opacity": 0.85}
 
 
-def _names() -> dict[str, Any]:
+def _names() -> Spec:
     drawn = labels()
     return {**drawn, "axis": {**drawn["axis"], "grid": False}}
 
 
-def _bars(count: int) -> dict[str, Any]:
+def _bars(count: int) -> dict[str, str | int]:
     return {"type": "bar", "height": max(3, round(0.6 * (drawn_height(count) - AXIS) / max(count, 1)))}
 
 
@@ -144,17 +144,17 @@ def _placed(lines: Values) -> Spec:
     return layer(lines, {"type": "rule", "opacity": 0}, y=_names())
 
 
-def _noise(row: Facts, farthest: float) -> dict[str, Any]:
+def _noise(row: Facts, farthest: float) -> dict[str, str | float]:
     """What is exact goes to the end of the axis, and is hollow."""
     exact = is_exact(row, "own_sqnr_db")
-    found: dict[str, Any] = {
+    line: dict[str, str | float] = {
         "zero": 0.0,
         "own": farthest if exact else row["own_sqnr_db"],
         "whole": farthest if is_exact(row, "sqnr_db") else row["sqnr_db"],
         "says": f"{row['name']}: own {near(row, 'own_sqnr_db')}",
         "sums": f"{row['name']}: so far {near(row, 'sqnr_db')}",
     }
-    return {**found, "opacity": 0.0} if exact else found
+    return {**line, "opacity": 0.0} if exact else line
 
 
 def effects(facts: Facts) -> Figure:
@@ -178,10 +178,10 @@ def _effects_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     drawn = axis("noise over signal at the output", values=powers, grid=True, format="~e")
     x = quantity("low", drawn, type="log", domain=[low, 10.0**most])
     bars = told(lines, _bars(len(rows)), "effect", x=x, x2={"field": "effect"}, y=_names(), **paint())
-    return unit(drawn_height(len(rows)), [bars, *_limit(10 ** (-words.FINE_DB / 10), x)], **MARGIN)
+    return unit(drawn_height(len(rows)), [bars, *_limit(10 ** (-advice.FINE_DB / 10), x)], **MARGIN)
 
 
-def _limit(at: float, x: Mapping[str, Any]) -> list[Spec]:
+def _limit(at: float, x: Spec) -> list[Spec]:
     """A line at a limit, where the axis shows it."""
     low, high = x["scale"]["domain"]
     rule = {"type": "rule", "color": "var(--ink)", "strokeDash": [3, 2]}
@@ -237,16 +237,16 @@ def _span(row: Facts) -> dict[str, Any]:
 def _unlike_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     lines = [{**n, "one": 1.0, **_unlike(row)} for row, n in zip(rows, _lines(facts, rows), strict=True)]
     known = [line for line in lines if line["outlier"]]
-    most = max(2 * words.UNLIKE, *(line["outlier"] for line in known))
+    most = max(2 * advice.UNLIKE, *(line["outlier"] for line in known))
     powers = [10.0**power for power in range(math.ceil(math.log10(most)) + 1)]
     drawn = axis("times, log scale", values=powers, grid=True, format="~s")
     x = quantity("one", drawn, type="log", domain=[1, 1.6 * most])
     bars = told(known, _bars(len(rows)), "outlier", x=x, x2={"field": "outlier"}, y=_names(), **paint())
-    beyond = [line for line in known if line["outlier"] >= words.UNLIKE and len(rows) <= DENSE[-1]]
+    beyond = [line for line in known if line["outlier"] >= advice.UNLIKE and len(rows) <= DENSE[-1]]
     mark = {"type": "text", "align": "left", "dx": 3, "fontSize": 10, "color": "var(--ink)"}
     which = {"field": "which", "type": "nominal"}
     text = layer(beyond, mark, x=also(x, "outlier"), y=_names(), text=which)
-    return unit(drawn_height(len(rows)), [_placed(lines), bars, *_limit(words.UNLIKE, x), text], **MARGIN)
+    return unit(drawn_height(len(rows)), [_placed(lines), bars, *_limit(advice.UNLIKE, x), text], **MARGIN)
 
 
 def _unlike(row: Facts) -> dict[str, Any]:
@@ -274,13 +274,13 @@ def channels(facts: Facts) -> Figure:
 
 def step(row: Facts) -> float | None:
     """One step of eight bits over the artifact's range; None where it holds no integers."""
-    found = row["found"]
-    return (found[1] - found[0]) / STEPS or None if row["dtype"] in INTEGERS and found else None
+    extremes = row["found"]
+    return (extremes[1] - extremes[0]) / STEPS or None if row["dtype"] in INTEGERS and extremes else None
 
 
 def _unlike_heading(row: Facts) -> str:
     unlike = "" if row["outlier"] is None else f": channel {row['channel']}, {row['outlier']:.3g}×"
-    return f"{words.short(str(row['name']), NAME)}{unlike}"
+    return f"{advice.short(str(row['name']), NAME)}{unlike}"
 
 
 def _channels_spec(row: Facts, sizes: Sequence[float]) -> Spec:
@@ -303,15 +303,15 @@ def _channels_spec(row: Facts, sizes: Sequence[float]) -> Spec:
 def _decades(low: float, high: float) -> list[float]:
     """Powers of ten between two ends, and where they are few also 2 and 5 times those."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [times * 10.0**power for power in powers for times in ((1, 2, 5) if len(powers) < 4 else (1,))]
-    return [at for at in found if low <= at <= high]
+    ticks = [times * 10.0**power for power in powers for times in ((1, 2, 5) if len(powers) < 4 else (1,))]
+    return [at for at in ticks if low <= at <= high]
 
 
 def values(facts: Facts) -> Figure:
     """How the values are spread, beside the artifact's extremes."""
     shown = [(row, f["histogram"]) for row, f in _closer(facts, "histogram") if f["histogram"]["counts"]]
     panels = tuple(
-        Panel(f"{words.short(str(row['name']), NAME)}: {span(row['found'])}", _values_spec(row, h)) for row, h in shown
+        Panel(f"{advice.short(str(row['name']), NAME)}: {span(row['found'])}", _values_spec(row, h)) for row, h in shown
     )
     return Figure("values", "Values of the layers that harm most", _VALUES if panels else "", panels)
 

@@ -1,47 +1,49 @@
-"""A source that is a file: its own taps are the layers. What a layer alone adds is not known there."""
+"""A source that is a file: its own layer outputs are the layers. What a layer alone adds is not known there."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from edgecompress.stages.diagnose import align
+from edgecompress.stages.diagnose.layer_outputs import LayerValues, NetOutputs
 from edgecompress.stages.diagnose.noise import Power, Tally
-from edgecompress.stages.diagnose.passes import ALIGNED, Passed
-from edgecompress.stages.diagnose.rows import Found, Place
-from edgecompress.stages.diagnose.taps import Answers, Tap
+from edgecompress.stages.diagnose.noise_passes import ALIGNED, Measurements
+from edgecompress.stages.diagnose.rows import LayerRecord, Place
 
 UNKNOWN = "own error and effect need a torch source: a file cannot be computed layer by layer"
 
 
-def against(source: Answers, artifact: Answers) -> Passed:
-    """The layers of a file against those of an artifact, both tapped."""
-    wanted, given = ([_value(tap) for tap in side.taps] for side in (source, artifact))
-    matches = align.align(given, wanted)
-    found = {m.source: (tap, m) for tap, m in zip(artifact.taps, matches, strict=True) if m}
-    layers = [_found(tap, found.get(index)) for index, tap in enumerate(source.taps)]
-    known = [index for index, layer in enumerate(layers) if layer.tap]
-    for before, after in pairwise(known):
-        layers[after].place.before = (before,)
+def against(source: NetOutputs, artifact: NetOutputs) -> Measurements:
+    """The layers of a file against those of an artifact, both with their layers as outputs."""
+    ours, theirs = ([_value(output) for output in side.layers] for side in (source, artifact))
+    matches = align.align(theirs, ours)
+    matched = {m.source: (output, m) for output, m in zip(artifact.layers, matches, strict=True) if m}
+    layers = [_record(output, matched.get(index)) for index, output in enumerate(source.layers)]
+    known = [index for index, layer in enumerate(layers) if layer.output]
+    for previous, index in pairwise(known):
+        layers[index].place.before = (previous,)
     outputs = {name: Power() for name in source.outputs}
-    for power, ours, theirs in zip(outputs.values(), source.outputs.values(), artifact.outputs.values(), strict=True):
-        if ours.dtype.kind == "f":
-            power.add(ours, theirs.reshape(ours.shape))
-    unmatched = [str(tap.row["operator"]) for tap, match in zip(artifact.taps, matches, strict=True) if match is None]
-    return Passed(layers, {name: power for name, power in outputs.items() if power.signal}, unmatched)
+    for power, before, after in zip(outputs.values(), source.outputs.values(), artifact.outputs.values(), strict=True):
+        if before.dtype.kind == "f":
+            power.add(before, after.reshape(before.shape))
+    unmatched = [
+        str(output.row["operator"]) for output, match in zip(artifact.layers, matches, strict=True) if match is None
+    ]
+    return Measurements(layers, {name: power for name, power in outputs.items() if power.signal}, unmatched)
 
 
-def _value(tap: Tap) -> align.Value:
-    return align.Value(tap.values[:ALIGNED], tap.row.get("layout", ""), tap.row.get("module", ""))
+def _value(output: LayerValues) -> align.Value:
+    return align.Value(output.values[:ALIGNED], output.row.get("layout", ""), output.row.get("module", ""))
 
 
-def _found(tap: Tap, matched: tuple[Tap, align.Match] | None) -> Found:
-    operator, kind = str(tap.row["operator"]), str(tap.row["type"])
-    shape = tap.values.shape[1:]
-    place = Place(operator, operator, kind.lower(), tap.row.get("module", ""), tuple(shape))
+def _record(output: LayerValues, matched: tuple[LayerValues, align.Match] | None) -> LayerRecord:
+    operator, kind = str(output.row["operator"]), str(output.row["type"])
+    shape = output.values.shape[1:]
+    place = Place(operator, operator, kind.lower(), output.row.get("module", ""), tuple(shape))
     if matched is None:
-        return Found(place)
+        return LayerRecord(place)
     theirs, match = matched
-    tally = Tally(*theirs.extremes, axis=-1 if tap.row.get("layout") == "NHWC" or len(shape) < 4 else 1)
-    for ours, other in zip(tap.values, theirs.values, strict=True):
+    tally = Tally(*theirs.extremes, axis=-1 if output.row.get("layout") == "NHWC" or len(shape) < 4 else 1)
+    for ours, other in zip(output.values, theirs.values, strict=True):
         tally.add(ours, align.reordered(other, match.axes, shape))
-    return Found(place, theirs.row, tally, reasons=[UNKNOWN])
+    return LayerRecord(place, theirs.row, tally, reasons=[UNKNOWN])

@@ -7,12 +7,16 @@ what runtimes fuse. Any of its values may stand for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
-from edgecompress.model import Artifact
+from edgecompress.core.model import Artifact
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import GraphModule, Interpreter, Node
 
 WRAPPER = "net."  # what a traced program calls the user's own module
 VIEWS = {  # the same numbers, or some of them
@@ -45,8 +49,8 @@ WHOLE = 255  # steps of eight bits
 class Layer:
     """Nodes of the source's graph: the operator, then what follows it."""
 
-    head: Any
-    nodes: list[Any]
+    head: Node
+    nodes: list[Node]
     name: str = ""
     module: str = ""
 
@@ -56,71 +60,73 @@ class Layer:
         return operator(self.head)
 
 
-def operator(node: Any) -> str:
+def operator(node: Node) -> str:
     """torch's name of what a node computes, without its overload and the mark of one that works in place."""
     name = str(getattr(node.target, "_opname", "") or getattr(node.target, "__name__", node.target))
     return name if name.startswith("_") else name.rstrip("_")
 
 
-def module_of(node: Any) -> str:
+def module_of(node: Node) -> str:
     """The innermost torch module that a node was traced in, by the name that the user's code gives it."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [str(path).removeprefix(WRAPPER) for path, _ in stack.values()]
     return paths[-1] if paths and f"{paths[-1]}." != WRAPPER else ""
 
 
-Values = dict[Any, Any]  # node -> what it computes
+Values: TypeAlias = "dict[Node, torch.Tensor]"  # what each node computes
 
 
 @dataclass
 class Source:
     """A traced program, run node by node."""
 
-    net: Any
-    nodes: list[Any]
+    net: GraphModule
+    nodes: list[Node]
     layers: list[Layer] = field(default_factory=list)
 
     # ------------------------------------------------------------------ runs
 
-    def values(self, leaves: Sequence[Any]) -> Values:
+    def values(self, leaves: Sequence[torch.Tensor]) -> Values:
         """What every node computes for one run's inputs."""
         return self._run({}, self.nodes, leaves)
 
-    def fed(self, leaves: Sequence[Any], found: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """(node, what it computes) when those before it answered what `found` says, as far as that is finite."""
+    def fed(
+        self, leaves: Sequence[torch.Tensor], outputs: Mapping[Node, torch.Tensor]
+    ) -> Iterator[tuple[Node, torch.Tensor]]:
+        """(node, what it computes) when those before it computed what `outputs` says, as far as that is finite."""
         import torch
 
         runner = self._runner({}, leaves)
         for node in self.nodes:
             computed = runner.env[node] = runner.run_node(node)
             yield node, computed
-            if node in found:
-                runner.env[node] = torch.where(torch.isfinite(found[node]), found[node], computed)
+            if node in outputs:
+                runner.env[node] = torch.where(torch.isfinite(outputs[node]), outputs[node], computed)
 
-    def outputs(self, values: Values, node: Any, changed: Any) -> list[Any]:
-        """What the net answers when `node` alone is `changed`: only what follows from it is computed."""
+    def outputs(self, values: Values, node: Node, changed: torch.Tensor) -> list[torch.Tensor]:
+        """The net's outputs when `node` alone is `changed`: only what follows from it is computed."""
         after = self._run({**values, node: changed}, self._after[node], ())
-        return self.answers(after)
+        return self.float_outputs(after)
 
-    def answers(self, values: Values) -> list[Any]:
+    def float_outputs(self, values: Values) -> list[torch.Tensor]:
         """The net's outputs that are floats."""
         from torch.utils import _pytree as pytree
 
         return [leaf for leaf in pytree.tree_leaves(values[self.nodes[-1]]) if _is_float(leaf)]
 
-    def coarse(self, values: Values, layer: Layer, end: Any) -> Any:
-        """What a layer computes up to `end`, were all that it reads and answers in eight bits, a range per tensor."""
+    def coarse(self, values: Values, layer: Layer, end: Node) -> torch.Tensor:
+        """What a layer computes up to `end`, were all that it reads and computes in eight bits, a range per tensor."""
         path = layer.nodes[: layer.nodes.index(end) + 1]
         rough = {n: _rounded(values[n]) for n in layer.head.all_input_nodes if _is_rounded(n, values[n])}
         return _rounded(self._run({**values, **rough}, path, ())[end])
 
-    def _run(self, env: Values, nodes: Sequence[Any], leaves: Sequence[Any]) -> Values:
+    def _run(self, env: Values, nodes: Sequence[Node], leaves: Sequence[torch.Tensor]) -> Values:
         runner = self._runner(env, leaves)
         for node in nodes:
             runner.env[node] = runner.run_node(node)
         return dict(runner.env)
 
-    def _runner(self, env: Values, leaves: Sequence[Any]) -> Any:
+    def _runner(self, env: Values, leaves: Sequence[torch.Tensor]) -> Interpreter:
         import torch
 
         runner = torch.fx.Interpreter(self.net, garbage_collect_values=False)
@@ -128,17 +134,17 @@ class Source:
         return runner
 
     @cached_property
-    def _after(self) -> dict[Any, list[Any]]:
+    def _after(self) -> dict[Node, list[Node]]:
         """The nodes that follow from each, in the order of computing."""
-        found: dict[Any, set[Any]] = {}
+        after: dict[Node, set[Node]] = {}
         for node in reversed(self.nodes):
-            found[node] = set(node.users).union(*(found[user] for user in node.users))
-        return {node: [n for n in self.nodes if n in after] for node, after in found.items()}
+            after[node] = set(node.users).union(*(after[user] for user in node.users))
+        return {node: [n for n in self.nodes if n in following] for node, following in after.items()}
 
     # ------------------------------------------------------------------ layers
 
     @cached_property
-    def owner(self) -> dict[Any, Layer]:
+    def owner(self) -> dict[Node, Layer]:
         """The layer of each node that is in one."""
         return {node: layer for layer in self.layers for node in layer.nodes}
 
@@ -150,8 +156,8 @@ class Source:
         """The operators that read it, as they are or as a view."""
         return {other.type for other in self._reached(layer, self.layers, lambda node: list(node.users))}
 
-    def _reached(self, layer: Layer, known: Sequence[Layer], step: Any) -> list[Layer]:
-        wanted, seen, found = {id(k) for k in known}, set(layer.nodes), list[Layer]()
+    def _reached(self, layer: Layer, known: Sequence[Layer], step: Callable[[Node], list[Node]]) -> list[Layer]:
+        targets, seen, reached = {id(k) for k in known}, set(layer.nodes), list[Layer]()
         queue = [n for node in layer.nodes for n in step(node)]
         while queue:
             node = queue.pop()
@@ -159,25 +165,25 @@ class Source:
                 continue
             seen.add(node)
             other = self.owner.get(node)
-            if other is not None and id(other) in wanted:
-                found += [] if other in found else [other]
+            if other is not None and id(other) in targets:
+                reached += [] if other in reached else [other]
             else:
                 queue += step(node)
-        return found
+        return reached
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: torch.Tensor) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
 
 
-def _is_rounded(node: Any, value: Any) -> bool:
+def _is_rounded(node: Node, value: torch.Tensor) -> bool:
     """Whether eight bits are all it gets: weights and activations, and no bias."""
     return _is_float(value) and (node.op != "get_attr" or value.dim() > 1)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: torch.Tensor) -> torch.Tensor:
     """A tensor in 256 steps between its extremes, zero one of them."""
     low, high = min(float(value.min()), 0.0), max(float(value.max()), 0.0)
     step = (high - low) / WHOLE
@@ -200,14 +206,14 @@ def load(artifact: Artifact) -> Source:
     return source
 
 
-def _in_place(node: Any) -> bool:
+def _in_place(node: Node) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
-def _grouped(nodes: Sequence[Any]) -> list[Layer]:
+def _grouped(nodes: Sequence[Node]) -> list[Layer]:
     """The layers in the order of computing. Constants, and views of what several read, are in none."""
-    owner: dict[Any, Layer] = {}
-    live: set[Any] = set()
+    owner: dict[Node, Layer] = {}
+    live: set[Node] = set()
     for node in nodes:
         read = [n for n in node.all_input_nodes if n in live]
         if node.op == "placeholder" or read:
@@ -223,16 +229,16 @@ def _grouped(nodes: Sequence[Any]) -> list[Layer]:
     return list({id(layer): layer for layer in owner.values()}.values())
 
 
-def _computes_floats(node: Any) -> bool:
+def _computes_floats(node: Node) -> bool:
     value = node.meta.get("val")
     first = value[0] if isinstance(value, (tuple, list)) and value else value
     return bool(getattr(getattr(first, "dtype", None), "is_floating_point", False))
 
 
-def _follows(node: Any, before: Any) -> bool:
+def _follows(node: Node, before: Node) -> bool:
     """Whether a node is of the layer of the one node that it reads."""
     kind = operator(node)
-    if kind == "getitem":  # the first of several answers is the layer's
+    if kind == "getitem":  # the first of several results is the layer's
         return bool(node.args[1] == 0) and operator(before) not in VIEWS
     alone = len(before.users) == 1
     return alone and kind in {*VIEWS, *NORMS, *ACTIVATIONS, *WITH_CONSTANT}

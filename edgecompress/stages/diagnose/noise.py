@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+Values = TypeVar("Values", "np.ndarray", "torch.Tensor")
 
 STEPS = 255.0  # of eight bits
-POINTS = 4096  # of a value, that its usual size is told from
+POINTS = 4096  # of a value, from which its usual size is computed
 USUAL = 99.9  # percent of the values are at most so large
 
 
@@ -24,11 +25,11 @@ class Power:
     signal: float = 0.0
     noise: float = 0.0
 
-    def add(self, wanted: Array, found: Array) -> None:
+    def add(self, source: np.ndarray, output: np.ndarray) -> None:
         """One run."""
         import numpy as np
 
-        w, f = wanted.reshape(-1).astype(np.float64), found.reshape(-1).astype(np.float64)
+        w, f = source.reshape(-1).astype(np.float64), output.reshape(-1).astype(np.float64)
         fine = np.isfinite(w) & np.isfinite(f)
         w, f = (w, f) if fine.all() else (w[fine], f[fine])
         error = f - w
@@ -51,11 +52,11 @@ class Power:
         return "" if self.signal and self.noise else "identical" if not self.noise else "the source is zero"
 
 
-def beyond(wanted: Any, found: Any, ends: tuple[float, float]) -> Any:
-    """Where `found` is at one of its extremes and `wanted` a step of eight bits beyond; arrays, or torch's tensors."""
-    low, high = ends
+def beyond(source: Values, output: Values, extremes: tuple[float, float]) -> Values:
+    """Where `output` is at one of its extremes and `source` a step of eight bits beyond; arrays, or torch's tensors."""
+    low, high = extremes
     step = (high - low) / STEPS
-    return ((found >= high) & (wanted > high + step)) | ((found <= low) & (wanted < low - step))
+    return ((output >= high) & (source > high + step)) | ((output <= low) & (source < low - step))
 
 
 @dataclass
@@ -67,14 +68,14 @@ class Cut:
     noise: float = 0.0
     all_noise: float = 0.0
 
-    def add(self, wanted: Array, found: Array, ends: tuple[float, float]) -> None:
+    def add(self, source: np.ndarray, output: np.ndarray, extremes: tuple[float, float]) -> None:
         """One run."""
         import numpy as np
 
-        fine = np.isfinite(wanted) & np.isfinite(found)
-        squares = (found[fine].astype(np.float64) - wanted[fine]) ** 2
-        cut = beyond(wanted, found, ends)[fine]
-        self.values += wanted.size
+        fine = np.isfinite(source) & np.isfinite(output)
+        squares = (output[fine].astype(np.float64) - source[fine]) ** 2
+        cut = beyond(source, output, extremes)[fine]
+        self.values += source.size
         self.cut += int(cut.sum())
         self.noise += float(squares[cut].sum())
         self.all_noise += float(squares.sum())
@@ -108,17 +109,17 @@ class Tally:
     own_cut: Cut = field(default_factory=Cut)  # of what the artifact's own inputs give
     least: float = math.inf
     most: float = -math.inf
-    channels: Any = None  # the largest magnitude in each channel of the source
-    points: list[Any] = field(default_factory=list)  # values of the source at a few places
+    channels: np.ndarray | None = None  # the largest magnitude in each channel of the source
+    points: list[np.ndarray] = field(default_factory=list)  # values of the source at a few places
 
-    def add(self, source: Array, found: Array) -> None:
+    def add(self, source: np.ndarray, output: np.ndarray) -> None:
         """One run: the source's value and the artifact's, of one shape."""
         import numpy as np
 
         self.runs += 1
-        self.bad += int((~np.isfinite(found) & np.isfinite(source)).any())
-        self.whole.add(source, found)
-        self.cut.add(source, found, (self.low, self.high))
+        self.bad += int((~np.isfinite(output) & np.isfinite(source)).any())
+        self.whole.add(source, output)
+        self.cut.add(source, output, (self.low, self.high))
         fine = np.where(np.isfinite(source), source, 0.0)
         self.least, self.most = min(self.least, float(fine.min())), max(self.most, float(fine.max()))
         axes = tuple(a for a in range(fine.ndim) if a != self.axis % max(fine.ndim, 1))
@@ -127,10 +128,10 @@ class Tally:
         flat = fine.reshape(-1)
         self.points.append(flat[:: max(1, flat.size // POINTS)].copy())  # a view would keep all of it
 
-    def add_own(self, computed: Array, found: Array) -> None:
+    def add_own(self, computed: np.ndarray, output: np.ndarray) -> None:
         """One run: what the source computes from the artifact's inputs, and what the artifact did."""
-        self.own.add(computed, found)
-        self.own_cut.add(computed, found, (self.low, self.high))
+        self.own.add(computed, output)
+        self.own_cut.add(computed, output, (self.low, self.high))
 
     @property
     def rounding(self) -> float | None:
@@ -170,7 +171,7 @@ def decibels(ratio: float | None) -> float | None:
     return 10 * math.log10(ratio) if ratio else None
 
 
-def extremes(runs: Any) -> tuple[float, float]:
+def extremes(runs: Iterable[np.ndarray]) -> tuple[float, float]:
     """The lowest and highest finite value of [runs, ...]; zeros where there is none."""
     import numpy as np
 
@@ -182,9 +183,9 @@ def extremes(runs: Any) -> tuple[float, float]:
     return (low, high) if low <= high else (0.0, 0.0)
 
 
-def relative_rms(wanted: Any, found: Any) -> float | None:
+def relative_rms(reference: Iterable[np.ndarray], outputs: Iterable[np.ndarray]) -> float | None:
     """sqrt(sum of squared differences / sum of squares) of two lists of arrays; None where the first are zero."""
     power = Power()
-    for w, f in zip(wanted, found, strict=True):
+    for w, f in zip(reference, outputs, strict=True):
         power.add(w, f)
     return None if power.ratio is None else math.sqrt(power.ratio)

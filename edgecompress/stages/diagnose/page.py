@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from edgecompress.model import Artifact, Request
+from edgecompress.core.model import Artifact, Request
+from edgecompress.reporting import html, markdown
+from edgecompress.reporting.figure_style import Figure
+from edgecompress.reporting.formatting import DASH, cleaned, plural
+from edgecompress.reporting.html_tags import Raw, bdi, tag
+from edgecompress.reporting.tables import Table
 from edgecompress.stages.diagnose import figures
-from edgecompress.stages.diagnose.figures import GAP, decibels, near, span
-from edgecompress.stages.report import html, markdown
-from edgecompress.stages.report.marks import Figure
-from edgecompress.stages.report.numbers import DASH, cleaned, plural
-from edgecompress.stages.report.tables import Table
-from edgecompress.stages.report.tags import Raw, bdi, tag
+from edgecompress.stages.diagnose.figures import GAP, Facts, decibels, near, span
 
 FILES = ("diagnosis.md", "diagnosis.html")
-Facts = Mapping[str, Any]
 DO = {  # the word of the advice -> its title, how it is done here
     "": ("Nothing stands out", ""),
     "calibrate": ("Calibrate", "The option `calibrator` of its technique: percentile, entropy or mse."),
@@ -83,7 +79,7 @@ def outputs(facts: Facts) -> Table:
 def about(facts: Facts) -> Table:
     """What was run, and what was left out."""
     rest = len(facts["layers"]) - len(figures.measured(facts))
-    found = {
+    lines = {
         "target": facts.get("target"),
         "variant": facts.get("variant"),
         "runtime": facts["runtime"],
@@ -92,7 +88,7 @@ def about(facts: Facts) -> Table:
         "without an output of their own": plural(rest, "layer") if rest else "",
         "of no layer of the source": ", ".join(map(str, facts["unmatched"])),
     }
-    return Table("What was run", ("", ""), tuple((key, str(value)) for key, value in found.items() if value))
+    return Table("What was run", ("", ""), tuple((key, str(value)) for key, value in lines.items() if value))
 
 
 def advice(facts: Facts) -> tuple[str, str]:
@@ -137,9 +133,9 @@ def _verdict(facts: Facts) -> Raw:
     title, how = advice(facts)
     good = not facts["advice"]
     sign = tag("span", "✓" if good else "→", class_="sign", aria_hidden="true")
-    said = [tag("p", title, class_="kicker"), tag("p", bdi(facts["says"]), class_="sentence"), _marked(how)]
+    sentences = [tag("p", title, class_="kicker"), tag("p", bdi(facts["says"]), class_="sentence"), _marked(how)]
     section = {"class_": f"verdict {'ok' if good else 'bad'}", "aria_label": "Verdict"}
-    return tag("section", tag("div", sign, tag("div", said), class_="says"), **section)
+    return tag("section", tag("div", sign, tag("div", sentences), class_="says"), **section)
 
 
 def _marked(words: str) -> Raw:

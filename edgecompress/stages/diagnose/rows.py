@@ -4,14 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
+from edgecompress.stages.diagnose.advice import Clue
 from edgecompress.stages.diagnose.noise import Power, Tally, decibels, largest
-from edgecompress.stages.diagnose.words import Clue
 
-Row = dict[str, Any]
-NO_TAP = "no output of the file is this layer's: it is computed together with another"
+NO_OUTPUT = "no output of the file is this layer's: it is computed together with another"
 FIRST = "nothing is computed before it"
+
+
+class _Numbers(TypedDict):
+    """The numbers of a layer; None where they are not known."""
+
+    sqnr_db: float | None
+    own_sqnr_db: float | None
+    growth_db: float | None
+    effect: float | None
+    range: list[float] | None
+    found: list[float] | None
+    outlier: float | None
+    channel: int | None
+    not_finite: int | None
+    clipped: float | None
+
+
+class _Words(TypedDict):
+    """Where a layer stands, in the source and in the file."""
+
+    name: str
+    node: str
+    type: str
+    module: str
+    operator: str
+    output: str
+    dtype: str
+    shape: list[int]
+
+
+class Row(_Words, _Numbers):
+    """A row of facts["layers"]."""
+
+    reason: str
 
 
 @dataclass
@@ -28,11 +61,11 @@ class Place:
 
 
 @dataclass
-class Found:
-    """A layer and what was added up of it; `tap` is None where the file has no output of it."""
+class LayerRecord:
+    """A layer and what was added up of it; `output` is None where the file has no output of it."""
 
     place: Place
-    tap: Mapping[str, str] | None = None
+    output: Mapping[str, str] | None = None
     tally: Tally | None = None
     effects: Sequence[Power] = ()  # at each output of the net
     uncut: float | None = None  # the largest effect of what was not cut off
@@ -57,24 +90,20 @@ class Found:
         return max(0.0, 1 - (self.uncut or 0.0) / self.effect) if self.effect else 0.0
 
 
-def row(found: Found, every: Sequence[Found]) -> Row:
+def row(record: LayerRecord, every: Sequence[LayerRecord]) -> Row:
     """The row of facts["layers"]."""
-    place, tap, tally = found.place, found.tap, found.tally
-    words = {"name": place.name, "node": place.node, "type": place.type, "module": place.module}
-    shape = {"shape": list(place.shape)}
-    if tap is None or tally is None:
-        return {**words, "operator": "", "output": "", "dtype": "", **shape, **_nothing(), "reason": NO_TAP}
-    growth, why = _growth(found, every)
+    place, output, tally = record.place, record.output, record.tally
+    if output is None or tally is None:
+        return {**_words(place, {}), **_nothing(), "reason": NO_OUTPUT}
+    growth, why = _growth(record, every)
     outlier, channel = tally.outlier
-    reasons = [tally.whole.reason, *found.reasons, why]
+    reasons = [tally.whole.reason, *record.reasons, why]
     return {
-        **words,
-        **{key: str(tap[key]) for key in ("operator", "output", "dtype")},
-        **shape,
+        **_words(place, output),
         "sqnr_db": tally.whole.sqnr_db,
         "own_sqnr_db": tally.own.sqnr_db,
         "growth_db": growth,
-        "effect": found.effect,
+        "effect": record.effect,
         "range": [tally.least, tally.most],
         "found": [tally.low, tally.high],
         "outlier": outlier,
@@ -85,44 +114,67 @@ def row(found: Found, every: Sequence[Found]) -> Row:
     }
 
 
-def _nothing() -> Row:
-    numbers = ("sqnr_db", "own_sqnr_db", "growth_db", "effect", "range", "found", "outlier", "channel")
-    return {**dict.fromkeys(numbers), "not_finite": None, "clipped": None}
+def _words(place: Place, output: Mapping[str, str]) -> _Words:
+    return {
+        "name": place.name,
+        "node": place.node,
+        "type": place.type,
+        "module": place.module,
+        "operator": str(output.get("operator", "")),
+        "output": str(output.get("output", "")),
+        "dtype": str(output.get("dtype", "")),
+        "shape": list(place.shape),
+    }
 
 
-def _growth(found: Found, every: Sequence[Found]) -> tuple[float | None, str]:
+def _nothing() -> _Numbers:
+    return {
+        "sqnr_db": None,
+        "own_sqnr_db": None,
+        "growth_db": None,
+        "effect": None,
+        "range": None,
+        "found": None,
+        "outlier": None,
+        "channel": None,
+        "not_finite": None,
+        "clipped": None,
+    }
+
+
+def _growth(record: LayerRecord, every: Sequence[LayerRecord]) -> tuple[float | None, str]:
     """How many decibels the noise grew, from the noisiest layer that it reads; or None and why."""
-    before = [decibels(every[index].ratio) for index in found.place.before]
+    before = [decibels(every[index].ratio) for index in record.place.before]
     known = [noise for noise in before if noise is not None]
-    here = decibels(found.ratio)
+    here = decibels(record.ratio)
     if here is None:
         return None, ""
     return (here - max(known), "") if known else (None, "what it reads has no noise" if before else FIRST)
 
 
-def clue(found: Found, every: Sequence[Found]) -> Clue | None:
-    """What the advice goes by; None of a layer without a tap.
+def clue(record: LayerRecord, every: Sequence[LayerRecord]) -> Clue | None:
+    """What the advice goes by; None of a layer that the file has no output of.
 
     Where a layer's own error is not known, what its noise is above that of what it reads stands for it.
     """
-    place, tap, tally = found.place, found.tap, found.tally
-    if tap is None or tally is None:
+    place, output, tally = record.place, record.output, record.tally
+    if output is None or tally is None:
         return None
     outlier, channel = tally.outlier
     before = max((every[index].ratio or 0.0 for index in place.before), default=0.0)
-    added = max(0.0, (found.ratio or 0.0) - before)
+    added = max(0.0, (record.ratio or 0.0) - before)
     computed = bool(tally.own.signal)
     cut = tally.own_cut if computed else tally.cut
     return Clue(
         place.name,
         place.type,
-        str(tap["operator"]),
+        str(output["operator"]),
         own=tally.own.ratio if computed else added,
-        explained=found.explained if computed else tally.rounding,
-        effect=found.effect if computed else added,
+        explained=record.explained if computed else tally.rounding,
+        effect=record.effect if computed else added,
         clipped=cut.share,
         clipped_noise=cut.part,
-        clipped_effect=found.cut_off,
+        clipped_effect=record.cut_off,
         wide=tally.wide,
         outlier=outlier,
         channel=channel,

@@ -6,12 +6,17 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from edgecompress.errors import InputError
-from edgecompress.model import Artifact, Request, TensorSpec
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgecompress.formats import op_counts
 
 REQUIRES = ("numpy",)
 EXTRA = ""
@@ -50,6 +55,28 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> EchoSession
     return EchoSession(*_parse(artifact.file(".echo")))
 
 
+def count(artifact: Artifact, batch: int) -> op_counts.Graph:
+    """The operators of one run: one echo, which multiplies each value of each output once."""
+    from edgecompress.formats import op_counts
+
+    inputs, outputs, _ = _parse(artifact.file(".echo"))
+    reads, writes = (
+        tuple(op_counts.Tensor(s.name, s.concrete(batch), s.dtype) for s in side) for side in (inputs, outputs)
+    )
+    macs = sum(math.prod(tensor.shape) for tensor in writes)
+    return op_counts.Graph((op_counts.Op("echo", "Echo", macs, reads, writes),), (*reads, *writes))
+
+
+def weights(artifact: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
+    """The slope of each output, as a matrix of one row."""
+    import numpy as np
+
+    _, outputs, scale = _parse(artifact.file(".echo"))
+    for spec in outputs:
+        ramp = scale * np.arange(1, math.prod(spec.concrete()[1:]) + 1, dtype=np.float32)
+        yield f"{spec.name}.ramp", ramp.reshape(1, -1)
+
+
 class EchoSession:
     """Each output is scale * (the item's mean) * (1, 2, 3, ... along its elements)."""
 
@@ -62,14 +89,14 @@ class EchoSession:
             spec: scale * np.arange(1, math.prod(s) + 1, dtype=np.float64).reshape(s) for spec, s in shapes.items()
         }
 
-    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference: {input: array [batch, ...]} -> {output: array [batch, ...]}."""
         import numpy as np
 
         means = [float(np.mean(item, dtype=np.float64)) for item in inputs[self.input]]
         return {s.name: np.stack([m * ramp for m in means]).astype(s.dtype) for s, ramp in self.ramps.items()}
 
-    def ops(self, inputs: Mapping[str, Any], runs: int) -> Mapping[str, Any]:
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> Mapping[str, object]:
         """One operator: the echo."""
         begin = time.perf_counter()
         for _ in range(runs):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from edgecompress.model import Measured
+from edgecompress.core.json import Json
+from edgecompress.core.model import Measured
 
 REQUIRES: tuple[str, ...] = ()
 EXTRA = ""
@@ -17,7 +17,7 @@ STATUS = "estimated"
 SCOPE = "wall"
 
 
-def unavailable(device: Mapping[str, Any], root: Path) -> str:
+def unavailable(device: Mapping[str, Json], root: Path) -> str:
     """Why there is no power to go by, or ""."""
     watts = _options(device).get("watts")
     if isinstance(watts, (int, float)) and watts > 0:
@@ -25,13 +25,15 @@ def unavailable(device: Mapping[str, Any], root: Path) -> str:
     return "no power is given; add constant = { watts = ... } to the device's options"
 
 
-def open(device: Mapping[str, Any], root: Path) -> ConstantMeter:
+def open(device: Mapping[str, Json], root: Path) -> ConstantMeter:
     """A meter that always sees the same watts."""
     return ConstantMeter(float(_options(device)["watts"]), str(_options(device).get("scope", SCOPE)))
 
 
-def _options(device: Mapping[str, Any]) -> Mapping[str, Any]:
-    return dict((device.get("options") or {}).get("constant") or {})
+def _options(device: Mapping[str, Json]) -> Mapping[str, float | str]:
+    options = device.get("options")
+    own = options.get("constant") if isinstance(options, Mapping) else None
+    return {k: v for k, v in own.items() if isinstance(v, (int, float, str))} if isinstance(own, Mapping) else {}
 
 
 class ConstantMeter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from edgecompress.model import Artifact, Request
+from edgecompress.core.model import Artifact, Request
 
 REQUIRES: tuple[str, ...] = ()
 EXTRA = ""

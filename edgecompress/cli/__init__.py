@@ -1,0 +1,1 @@
+"""The command line: arguments, handlers, what the terminal shows."""

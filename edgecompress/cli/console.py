@@ -1,0 +1,288 @@
+"""What the command line looks like: the plan, progress with the time left, one line per stage, the result."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.commands.result import Result
+from edgecompress.core.model import Outcome, Stage, Substitute
+from edgecompress.core.text import aligned
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.plan import Plan
+from edgecompress.pipeline.runner import Event
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgecompress.reporting.compare import Comparison
+
+SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
+
+
+def open(args: argparse.Namespace) -> Console:
+    """The console of a command: stdout, or stderr where stdout is for JSON. Colour as NO_COLOR and the terminal say."""
+    from rich.console import Console
+
+    return Console(stderr=args.json, highlight=False)
+
+
+def line(screen: Console, text: str, style: str = "") -> None:
+    """One line as it is: no markup in it is obeyed, none of its control characters reaches the terminal."""
+    screen.print(clean(text), markup=False, soft_wrap=True, style=style or None)
+
+
+def print_json(data: Any) -> None:
+    """Data on stdout."""
+    print(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+
+
+def say(args: argparse.Namespace, data: Any, text: str) -> None:
+    """The answer of a command: JSON if asked for, else text."""
+    if args.json:
+        print_json(data)
+    else:
+        print(text)
+
+
+def clean(text: str) -> str:
+    """On one line, with the control characters of strangers' names made visible."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds > 600 else f"{seconds / 60:.1f} min"
+
+
+# --------------------------------------------------------------------------- plan
+
+
+def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
+    """A plan as JSON."""
+    return {
+        "source": wanted.source.value.model,
+        "target": wanted.target.name,
+        "device": wanted.device.name,
+        "profile": wanted.profile.name,
+        "stages": [dataclasses.asdict(s) for s in steps.stages if isinstance(s, Stage)],
+        "searches": [{"name": f.name, "bound": f.bound(), "estimate_s": f.estimate_s()} for f in searches(steps)],
+        "routes": [_route(candidate) for candidate in steps.candidates],
+        "left_out": dict(steps.race.left_out),
+        "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
+        "estimate_s": steps.estimate_s(),
+        "settings": [dataclasses.asdict(s) for s in wanted.settings()],
+    }
+
+
+def _route(candidate: Candidate) -> dict[str, Any]:
+    """How a variant is reached, as JSON."""
+    names = ("runtime", "artifact", "verdict", "also", "agrees", "made")
+    return {"variant": dataclasses.asdict(candidate.variant), **{name: getattr(candidate, name) for name in names}}
+
+
+def plan(screen: Console, wanted: Job, steps: Plan) -> None:
+    """A plan as text: the stages, the bound of the search, the expected time."""
+    for text in _plan_lines(wanted, steps):
+        line(screen, text)
+
+
+def settings(screen: Console, wanted: Job, everything: bool) -> None:
+    """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
+    told = [s for s in wanted.settings() if everything or s.origin != "default"]
+    rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in told]
+    for text in aligned([tuple(map(_cut, row)) for row in rows]):
+        line(screen, text, "dim")
+
+
+def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
+    names = (wanted.target.name, wanted.device.name, wanted.profile.name)
+    yield f"{wanted.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
+    stages = (s if isinstance(s, Stage) else s.stage for s in steps.stages)
+    rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in stages]
+    yield from aligned(rows)
+    yield from (f"  {f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in searches(steps))
+    yield from (f"  without {name}: {why}" for name, why in steps.race.left_out.items())
+    yield f"  {steps.race.name}: {steps.race.bound()}"
+    yield f"about {duration(steps.estimate_s())} when nothing is stored"
+
+
+def searches(steps: Plan) -> list[Substitute]:
+    """The steps of a plan that are found by trying: how strongly to compress, what mends an artifact."""
+    return [s for s in steps.stages if not isinstance(s, Stage)]
+
+
+def _from(inputs: Mapping[str, str]) -> str:
+    return f"from {', '.join(inputs.values())}" if inputs else ""
+
+
+def _cut(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# --------------------------------------------------------------------------- progress
+
+
+class Progress:
+    """Listens to a run: a line per stage that ended, and on a terminal a live line with the time left."""
+
+    def __init__(self, screen: Console, args: argparse.Namespace) -> None:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self.screen, self.verbose, self.quiet = screen, args.verbose, args.quiet
+        words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
+        hidden = not screen.is_terminal or args.quiet
+        # Drawn once a second: what is measured in the meantime shares this machine with us.
+        self.bar = Bar(
+            words[0], BarColumn(20), words[1], console=screen, transient=True, disable=hidden, refresh_per_second=1
+        )
+        self.task = self.bar.add_task("", total=1.0, what="", left="")
+
+    def __enter__(self) -> Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Takes in one event of the run."""
+        if event.kind == "ended" and event.outcome:
+            return self._ended(event.outcome)
+        what = f"{clean(event.stage.name)}: {_cut(clean(event.what or event.why))}"
+        left = Countdown(event.left_s)
+        self.bar.update(self.task, completed=event.fraction, what=what, left=left)
+        if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
+            line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
+        return None
+
+    def _ended(self, outcome: Outcome) -> None:
+        if self.quiet:
+            return
+        from rich.text import Text
+
+        hit = outcome.status == "ok" and outcome.why_run == "hit"
+        sign, colour = SIGNS["hit" if hit else outcome.status]
+        took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
+        says = outcome.reason.removeprefix(f"{outcome.stage}: ") or ("" if hit else outcome.why_run)
+        text = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
+        self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
+
+
+class Countdown:
+    """Seconds left, as of when it is printed: a stage that measures says nothing for minutes."""
+
+    def __init__(self, left_s: float) -> None:
+        self.until = time.monotonic() + left_s
+
+    def __str__(self) -> str:
+        left_s = self.until - time.monotonic()
+        return f"about {duration(left_s)} left" if left_s >= 1 else ""
+
+
+# --------------------------------------------------------------------------- results
+
+
+def report(screen: Console, told: Mapping[str, Any]) -> None:
+    """The tables of a report.json."""
+    from edgecompress.reporting import terminal
+
+    screen.print()
+    screen.print(terminal.render(told))
+
+
+def compared(screen: Console, args: argparse.Namespace, found: Comparison, page: Path | None = None) -> None:
+    """A comparison, and where its page is; with --quiet only how its gates ended."""
+    from edgecompress.reporting import compare
+
+    if args.json:
+        print_json({**compare.data(found), "page": str(page) if page else None})
+        return
+    screen.print(compare.render(found, brief=args.quiet), crop=False)
+    if page and not args.quiet:
+        screen.print(f"page: {clean(str(page))}", markup=False, highlight=False, soft_wrap=True)
+
+
+def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
+    """How a deploy or a profile ended; returns its exit code."""
+    told = result.read_report()
+    if args.json:
+        print_json({**_result_data(result), "summary": told.get("summary")})
+        return result.exit_code
+    if told:
+        report(screen, told)
+    else:
+        line(screen, result.message)
+    for name, path in (("shipped", result.out), ("report", result.report and result.report / "report.html")):
+        if path:
+            line(screen, f"{name}: {path}")
+    return result.exit_code
+
+
+def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, Result]) -> int:
+    """How a deploy to several targets ended; returns the gravest exit code."""
+    code = max(result.exit_code for result in results.values())
+    cost = _cost(args.began)
+    if args.json:
+        told = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
+        print_json({"exit_code": code, **cost, "targets": told})
+        return code
+    for name, result in results.items():
+        if told := result.read_report():
+            screen.print()
+            line(screen, name, "bold")
+            report(screen, told)
+    line(screen, "")
+    rows = [(f"  {name}", "shipped" if r.out else "nothing", r.message) for name, r in results.items()]
+    for text in aligned(rows):
+        line(screen, text)
+    hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
+    stages = sum(len(r.outcomes) for r in results.values())
+    peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"
+    line(screen, f"{len(results)} targets in {duration(cost['wall_s'])}: {hits} of {stages} stages were hits; {peak}")
+    return code
+
+
+def _cost(began: float) -> dict[str, float]:
+    """Seconds since `began`, and the largest peak of memory of a process that we started."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    return {"wall_s": time.monotonic() - began, "peak_rss_bytes": peak}
+
+
+def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
+    """How a verification ended; returns its exit code."""
+    facts = result.outcomes["verify"].facts
+    if args.json:
+        print_json({**_result_data(result), "verify": facts})
+        return result.exit_code
+    for check in facts.get("checks", []):
+        mark = {True: "kept  ", False: "BROKEN", None: "not judged"}[check["ok"]]
+        line(screen, f"{mark} {check['name']}: {check['says']}")
+    line(screen, result.message)
+    return result.exit_code
+
+
+def _result_data(result: Result) -> dict[str, Any]:
+    stages = [_outcome_data(o) for o in result.outcomes.values()]
+    places = {"out": result.out and str(result.out), "report": result.report and str(result.report)}
+    return {"exit_code": result.exit_code, "message": result.message, **places, "stages": stages}
+
+
+def _outcome_data(outcome: Outcome) -> dict[str, Any]:
+    names = ("stage", "status", "reason", "why_run", "wall_s", "log")
+    return {name: getattr(outcome, name) for name in names}

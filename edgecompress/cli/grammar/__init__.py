@@ -1,0 +1,1 @@
+"""Every command: its arguments, its help, its examples and the function that runs it; a file per group."""

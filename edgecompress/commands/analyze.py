@@ -1,0 +1,195 @@
+"""What `analyze` asks for: the costs of each layer, its zeros, how much it minds, and where each device waits."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands import result
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
+from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.settings import Roof
+from edgecompress.core.text import aligned
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.runner import Run
+
+STORED = "stages.weight_storage:run"
+LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (8, 4, 3, 2)}
+BITS = range(2, 17)
+HERE = ("seed", "batch", "threads")
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What is done to one layer after the other. `levels` empty: LEVELS; `layers`: names or patterns, empty: all."""
+
+    by: str = "ratio"  # or "bits"
+    structure: str = "element"  # what a ratio is of: element, filter, channel
+    layers: tuple[str, ...] = ()
+    levels: tuple[float, ...] = ()
+    items: int = 64  # of the split "select"
+
+    def __post_init__(self) -> None:
+        if self.by not in LEVELS or self.items < 1:
+            raise InputError(f"sensitivity to '{self.by}' on {self.items} items: by ratio or bits, on one item or more")
+        if self.by == "bits" and self.structure != "element":
+            raise InputError(f"--structure {self.structure}: bits are of whole layers; take --sensitivity ratio")
+        good = [n in BITS if self.by == "bits" else 0 < n < 1 for n in self.levels]
+        if not all(good):
+            words = f"whole numbers from {BITS[0]} to {BITS[-1]}" if self.by == "bits" else "between 0 and 1"
+            raise InputError(f"--levels {self.levels[good.index(False)]:g}: levels of {self.by} are {words}")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What was found, as JSON, and the page if one was asked for."""
+
+    facts: Mapping[str, Any]
+    page: Path | None = None
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What else than the costs is asked for: `devices` whose memory-bound layers are told, the page's file.
+
+    `storage`: what the weights take without their zeros, and compressed.
+    """
+
+    devices: tuple[str, ...] = ("host",)
+    sensitivity: Sensitivity | None = None
+    page: Path | None = None
+    storage: bool = False
+
+
+def analyze(
+    model: str | None = None, asked: Asked | None = None, *, options: result.Options | None = None, **more: Any
+) -> Analysis:
+    """Costs, zeros and, where asked for, sensitivity of `model` (None: the embedded demo). Raises EdgeError.
+
+    `more` is what `edgecompress.pipeline.job.job` takes: data, metric, samples, threads, batch, seed, settings.
+    """
+    asked, options = asked or Asked(), options or result.Options()
+    wanted = job(model, **more)
+    found = [catalog.device(name) for name in asked.devices]
+    steps = stages(wanted, asked.sensitivity, asked.storage)
+    walk = result.begin(wanted, options, f"analyze>{wanted.source.path}")
+    walk.stages(steps)
+    facts = {"source": _title(wanted), **_facts(walk, "analysis")}
+    facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in found]
+    facts["sensitivity"] = _facts(walk, "sensitivity") if asked.sensitivity else None
+    facts["storage"] = _facts(walk, "storage") if asked.storage else None
+    file = _drawn(walk, facts, asked.page) if asked.page else None
+    return Analysis(facts, file, walk.outcomes)
+
+
+def _title(wanted: Job) -> str:
+    return wanted.source.value.name or Path(wanted.source.value.model).name
+
+
+def _facts(walk: Run, stage: str) -> dict[str, Any]:
+    return dict(result.artifact_of(walk, stage).facts)
+
+
+# --------------------------------------------------------------------------- stages
+
+
+def stages(wanted: Job, sensitivity: Sensitivity | None = None, storage: bool = False) -> list[Stage]:
+    """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded."""
+    source = wanted.source.value
+    kind = wanted.source_kind
+    if not source.data and not sensitivity and not kind.torch:
+        value = dataclasses.replace(source, data="random")  # of the model's own inputs, and never made
+        wanted = dataclasses.replace(wanted, source=dataclasses.replace(wanted.source, value=value))
+    front = plan.front(wanted)
+    environments.require(registry.call(kind.call)[0], f"the source {source.model}")
+    torch = kind.torch
+    names = ("source", "data") if torch or sensitivity else ("source",)
+    data = {"samples": "data"} if torch else {}
+    made = [stage for stage in front if stage.name in names]
+    made.append(Stage("analysis", "stages.analyze:run", {"model": "source", **data}, user_code=torch))
+    if storage:
+        environments.require(registry.call(STORED)[0], "--storage")
+        made.append(Stage("storage", STORED, {"model": "source"}, user_code=torch))
+    return [*made, *([_sense(wanted, sensitivity, torch)] if sensitivity else [])]
+
+
+def _sense(wanted: Job, asked: Sensitivity, torch: bool) -> Stage:
+    """The levels go from the weakest to the strongest."""
+    metric, levels = wanted.source.value.metric, sorted(asked.levels or LEVELS[asked.by], reverse=asked.by == "bits")
+    return Stage(
+        "sensitivity",
+        "stages.analyze:sense",
+        {"model": "source", "samples": "data"},
+        {**dataclasses.asdict(asked), "levels": levels, "metric": metric},
+        context=HERE,
+        plugins=() if torch else ("runtimes.onnx",),
+        user_code=torch or catalog.is_factory(metric),
+        estimate_s=30.0,
+    )
+
+
+def _drawn(walk: Run, facts: Mapping[str, Any], file: Path) -> Path:
+    """The page, copied to where it was asked for."""
+    roles: dict[str, str] = {role: role for role in ("analysis", "sensitivity", "storage") if role in walk.outcomes}
+    options = {"title": facts["source"], "devices": facts["devices"]}
+    walk.stage(Stage("page", "stages.analyze:draw", roles, options))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(result.artifact_of(walk, "page").file(".html"), file)
+    return file
+
+
+# --------------------------------------------------------------------------- devices
+
+
+def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Which layers wait for memory on a device: those with fewer operations per byte than its two roofs meet at.
+
+    `roof` is the device file's, or None: then `why` says how to measure it. Layers that multiply nothing are left out.
+    """
+    if roof is None:
+        how = f"edgecompress profile FOLDER --profile throughput --device {name}"
+        why = f"not known: its file has no [roof]; to measure: {how}"
+        return {"name": name, "ridge_flops_per_byte": None, "memory_bound": None, "why": why}
+    ridge = roof.gflops / roof.gb_per_s
+    placed = [row for row in layers if row["flops_per_byte"] is not None]
+    waiting = [row for row in placed if row["flops_per_byte"] < ridge]
+    macs = sum(row["macs"] for row in placed)
+    return {
+        "name": name,
+        "ridge_flops_per_byte": ridge,
+        "memory_bound": [row["name"] or row["type"] for row in waiting],
+        "layers": len(placed),
+        "share_of_macs": sum(row["macs"] for row in waiting) / macs if macs else 0.0,
+        "source": roof.source,
+        "why": "",
+    }
+
+
+# --------------------------------------------------------------------------- text
+
+
+def text(found: Analysis, brief: bool = False) -> str:
+    """The totals, and what was asked for; unless `brief`, each table between."""
+    from edgecompress.stages.analyze import page
+
+    facts, minded, takes = found.facts, found.facts["sensitivity"], found.facts["storage"]
+    parts = [f"{facts['source']}: {page.sentence(facts)}"]
+    if not brief:
+        parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
+    if takes:
+        parts.append(_table(page.stored(takes)))
+    if minded:
+        parts.append(f"{_table(page.sensitivity(minded))}\n{page.scored_on(minded)}")
+    return "\n\n".join([*parts, *([f"page: {found.page}"] if found.page else [])])
+
+
+def _table(table: Any) -> str:
+    return "\n".join([table.title, *(f"  {line}" for line in aligned([table.head, *table.rows]))])

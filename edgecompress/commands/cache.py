@@ -1,0 +1,56 @@
+"""`edgecompress cache`: what the store holds, and why a stage ran again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.text import Row, aligned
+from edgecompress.pipeline.store import Store
+
+# --------------------------------------------------------------------------- the store
+
+
+def opened(root: Path) -> Store:
+    """The store in a folder; raises InputError when there is none: looking makes nothing."""
+    if not (root / "store").is_dir():
+        raise InputError(f"{root}: no store of results here; give --store, or deploy first")
+    return Store(root)
+
+
+def stored(root: Path) -> list[Row]:
+    """Every stored result, the newest first."""
+    return [
+        {
+            "stage": entry.receipt["stage"],
+            "kind": entry.artifact.kind,
+            "size_bytes": entry.artifact.size_bytes,
+            "age_h": round(entry.age_s / 3600, 2),
+            "took_s": round(entry.receipt["wall_s"], 2),
+            "lost": str(entry.artifact.facts.get("lost") or ""),
+            "key": entry.key[:16],
+        }
+        for entry in opened(root).entries()
+    ]
+
+
+def reasons(root: Path, stage: str) -> list[Row]:
+    """What the key of a stage was made of the last time it ran, for each model and target it ran for."""
+    known = opened(root).remembered()
+    found = [r for r in known if r["name"].rpartition(":")[2] == stage]
+    if not found:
+        names = {r["name"].rpartition(":")[2] for r in known}
+        raise InputError(f"{root}: no stage '{stage}' has run{did_you_mean(stage, names)}")
+    return [{"for": r["name"].rpartition(":")[0], **r} for r in found]
+
+
+def reasons_text(found: Sequence[Row]) -> str:
+    """The same as text: a change of any of these lines makes the stage run again."""
+    return "\n\n".join("\n".join(_reason_lines(row)) for row in found)
+
+
+def _reason_lines(row: Row) -> list[str]:
+    parts = [(f"  {key}", str(value)) for key, value in sorted(row["parts"].items())]
+    files = [(f"  file {path}", f"sha256 {digest[:16]}…") for path, digest in sorted(row.get("files", {}).items())]
+    return [f"{row['name']} runs again when one of these changes:", *aligned(parts + files)]

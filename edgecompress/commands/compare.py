@@ -1,0 +1,93 @@
+"""`edgecompress compare`: reads reports, measures again where asked, and lays them side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands import profile
+from edgecompress.commands.result import Options
+from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+from edgecompress.reporting import before_after, gates, read
+from edgecompress.reporting.compare import BY_NAME, DROP, Comparison, Entry, Report, of
+from edgecompress.reporting.formatting import cleaned
+
+
+def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> Comparison:
+    """Each of `paths` is a report.json, or the folder it is in; PATH@VARIANT names a variant that did not ship.
+
+    Raises InputError for a path, variant or gate that is wrong. Gates are judged, not raised: see `exit_code`.
+    """
+    return of(_given(paths), _gates(fail_if))
+
+
+def remeasured(
+    paths: Sequence[Path | str], fail_if: Sequence[str] = (), *, options: Options | None = None, **asked: Any
+) -> Comparison:
+    """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
+
+    Accuracy is that of their reports. `asked` is what `api.profile` takes. Raises EdgeError.
+    """
+    given = _given(paths)
+    promises = _gates(fail_if)
+    names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, given, strict=False)]
+    folders = dict(zip(names, map(Path, paths), strict=True))
+    result = profile.profile_in_turns(folders, options=options, **asked)
+    if result.report is None:
+        raise StageFailed(result.message)
+    report, run = _report(result.report)
+    found = {v["name"]: v for v in report["variants"]}
+    return of([_again(e, report, found[name], run) for e, name in zip(given, names, strict=True)], promises)
+
+
+def _again(entry: Entry, report: Report, variant: Mapping[str, Any], run: str) -> Entry:
+    """An entry measured again: what the test data said of it stays."""
+    numbers = {**variant["numbers"], "accuracy": entry.variant["numbers"]["accuracy"]}
+    return Entry(entry.label, {**report, "data": entry.report["data"]}, {**variant, "numbers": numbers}, run)
+
+
+# --------------------------------------------------------------------------- what is compared
+
+
+def _gates(fail_if: Sequence[str]) -> list[gates.Gate]:
+    return [gates.read(words, BY_NAME, [DROP]) for words in fail_if]
+
+
+def _given(paths: Sequence[Path | str]) -> list[Entry]:
+    if not 2 <= len(paths) <= len(string.ascii_uppercase):
+        raise InputError("compare takes two reports or more; the first is the baseline")
+    return _labelled([_entry(str(path)) for path in paths])
+
+
+def _entry(path: str) -> Entry:
+    place, _, asked = (path, "", "") if Path(path).exists() else path.rpartition("@")
+    report, run = _report(Path(place or path))
+    try:
+        names = [v["name"] for v in report["variants"]]
+        wanted = asked or before_after.subject(report)
+        if wanted not in names:
+            said = f"no variant '{asked}'{did_you_mean(asked, names)}" if asked else "nothing shipped there"
+            raise InputError(f"{place or path}: {said}; name one as {place or path}@VARIANT: {', '.join(names)}")
+        return Entry(path, report, report["variants"][names.index(wanted)], run)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged: no {error}; deploy again") from error
+
+
+def _report(path: Path) -> tuple[Report, str]:
+    """A report without what could drive a terminal, and its sha256."""
+    report = cleaned(read.report(path))
+    plain = json.dumps({**report, "command": ""}, sort_keys=True)
+    return report, hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _labelled(entries: Sequence[Entry]) -> list[Entry]:
+    """With labels that tell them apart: the path, and a number where one is given twice."""
+    labels = [e.label for e in entries]
+    twice = {label for label in labels if labels.count(label) > 1}
+    numbered = [f"{label} ({i})" if label in twice else label for i, label in enumerate(labels, 1)]
+    return [dataclasses.replace(e, label=label) for e, label in zip(entries, numbered, strict=True)]

@@ -1,0 +1,168 @@
+"""A comparison as a page: what the terminal shows of it, and the variants of all its reports by what each costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands import result
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Context, Stage
+from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.store import Store
+from edgecompress.reporting import compare, pareto
+from edgecompress.reporting.compare import BY_NAME, Comparison, Entry
+from edgecompress.reporting.formatting import Number, cleaned, known
+
+AXES = {"accuracy": "accuracy", "latency": "latency_ms", "energy": "energy_gross_mj"}  # of a front: the metric
+
+
+def check(file: Path) -> None:
+    """Raises InputError where no page can be written to `file`."""
+    if not file.parent.is_dir():
+        raise InputError(f"--html {file}: there is no folder {file.parent}; make it, or name another file")
+    if file.is_dir():
+        raise InputError(f"--html {file}: is a folder; name a file in it: {file / 'comparison.html'}")
+    if not os.access(file.parent, os.W_OK):
+        raise InputError(f"--html {file}: {file.parent} cannot be written to; name another file")
+
+
+def write(found: Comparison, file: Path, options: result.Options | None = None) -> Path:
+    """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
+    check(file)
+    options = options or result.Options()
+    walk = Run(Store(options.store.resolve()), Context(), scope="compare", listener=options.listener)
+    drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=said(found), context=()))
+    assert drawn.artifact  # or it had raised
+    part = file.with_name(f".{file.name}.part")
+    try:
+        shutil.copyfile(drawn.artifact.file(".html"), part)
+        part.replace(file)
+    except OSError as error:
+        raise InputError(f"--html {file}: cannot be written: {error.strerror}") from error
+    return file
+
+
+def said(found: Comparison) -> dict[str, Any]:
+    """All that the page says, as plain data; raises InputError for a report that lacks what this version writes."""
+    told = {key: value for key, value in compare.data(found).items() if key not in ("rows", "exit_code")}
+    rows = [{"label": row.metric.label, "cells": compare.cells(row)} for row in found.rows]
+    try:
+        entries = every(found.entries)
+        shown = {"fronts": fronts(entries), "missing": [_missing(e) for e in entries if _lacks(e)]}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"a report is none of this version ({error!r}); deploy or profile again") from error
+    clean: dict[str, Any] = cleaned({**told, "table": {"head": compare.head(found), "rows": rows}, **shown})
+    return clean
+
+
+# --------------------------------------------------------------------------- variants of all the reports
+
+
+def every(entries: Sequence[Entry]) -> list[Entry]:
+    """Each variant of each report once, with the accuracy that another report has of the same artifact."""
+    runs = [[e for e in entries if e.run == run] for run in dict.fromkeys(e.run for e in entries)]
+    found = [entry for given in runs for entry in _of_run(given)]
+    judged = {e.artifact: e for e in reversed(found) if e.artifact and _known(e, "accuracy")}
+    return [_judged(e, judged.get(e.artifact)) for e in found]
+
+
+def _of_run(given: Sequence[Entry]) -> Iterator[Entry]:
+    """The variants of one report: those given as they are, their neighbours beside them."""
+    own = {e.variant["name"]: e for e in given}
+    for variant in given[0].report["variants"]:
+        entry = own.get(variant["name"]) or dataclasses.replace(given[0], variant=variant)
+        at = given[0] if variant["name"] not in own else entry
+        yield dataclasses.replace(entry, label=at.label.removesuffix(f"@{at.variant['name']}"))
+
+
+def _judged(entry: Entry, other: Entry | None) -> Entry:
+    """A profile says nothing of accuracy: that is the artifact's, wherever it runs."""
+    if other is None or _known(entry, "accuracy"):
+        return entry
+    numbers = {**entry.variant["numbers"], "accuracy": other.variant["numbers"]["accuracy"]}
+    report = {**entry.report, "data": other.report["data"]}
+    return dataclasses.replace(entry, report=report, variant={**entry.variant, "numbers": numbers})
+
+
+def _number(entry: Entry, axis: str) -> Number | None:
+    return entry.number(BY_NAME[AXES[axis]])
+
+
+def _known(entry: Entry, axis: str) -> bool:
+    """Whether it has a place on the axis; those of latency and energy have no nothing."""
+    found = _number(entry, axis)
+    return found is not None and known(found) and (axis == "accuracy" or found["value"] > 0)
+
+
+def _lacks(entry: Entry) -> list[str]:
+    return [axis for axis in AXES if not _known(entry, axis)]
+
+
+def _missing(entry: Entry) -> list[str]:
+    """Which variant is on no front, and why."""
+    why = {axis: (_number(entry, axis) or {}).get("reason") or "it was not measured" for axis in _lacks(entry)}
+    words = "; ".join(f"no {' and no '.join(axes)}: {reason}" for reason, axes in _inverted(why).items())
+    return [entry.variant["name"], entry.device_name, entry.label, words]
+
+
+def _inverted(why: dict[str, str]) -> dict[str, list[str]]:
+    return {reason: [axis for axis in why if why[axis] == reason] for reason in dict.fromkeys(why.values())}
+
+
+# --------------------------------------------------------------------------- fronts
+
+
+Alike = tuple[int, str, str]  # batch, metric, test data
+
+
+def fronts(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """A front for each batch, metric and test data: only what shares them is held against each other."""
+    placed = [e for e in entries if not _lacks(e)]
+    rows = _rows(placed)
+    alike: dict[Alike, list[int]] = {}
+    for i, entry in enumerate(placed):
+        alike.setdefault(_alike(entry), []).append(i)
+    return [
+        {"title": _title([placed[i] for i in at]), "rows": pareto.ranked([rows[i] for i in at])}
+        for at in alike.values()
+    ]
+
+
+def _alike(entry: Entry) -> Alike:
+    metric = (_number(entry, "accuracy") or {})["metric"]
+    return entry.report["run"]["batch"], metric, json.dumps(entry.report["data"], sort_keys=True)
+
+
+def _title(entries: Sequence[Entry]) -> str:
+    """`top1, batch 1: dist/x86, dist/arm64`."""
+    batch, metric, _ = _alike(entries[0])
+    return f"{metric}, batch {batch}: {', '.join(dict.fromkeys(e.label for e in entries))}"
+
+
+def _rows(entries: Sequence[Entry]) -> list[pareto.Row]:
+    """With names that tell them apart: the report's where a device has a variant twice."""
+    devices = _devices(entries)
+    named = [(e.variant["name"], devices[e.device]) for e in entries]
+    times = Counter(named)
+    return [
+        {
+            "variant": variant if times[variant, device] == 1 else f"{variant} ({e.label})",
+            "device": device,
+            **{axis: _number(e, axis) for axis in AXES},
+        }
+        for e, (variant, device) in zip(entries, named, strict=True)
+    ]
+
+
+def _devices(entries: Sequence[Entry]) -> dict[tuple[Any, ...], str]:
+    """Each device by its name, or with its processor where two have the same."""
+    found = {e.device: e for e in entries}
+    names = Counter(str(e.device[0]) for e in found.values())
+    return {d: str(d[0]) if names[str(d[0])] == 1 else e.device_name for d, e in found.items()}

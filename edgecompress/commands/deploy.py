@@ -1,0 +1,151 @@
+"""`edgecompress deploy`: a job, its plan, the walk of the plan's stages, and what ships at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands import report_request
+from edgecompress.commands.result import (
+    Options,
+    Result,
+    artifact_of,
+    begin,
+    check_sensors,
+    not_measured,
+    out_folder,
+    raise_if_all_broke,
+    remember,
+)
+from edgecompress.core import catalog
+from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
+from edgecompress.core.json import Json
+from edgecompress.core.model import CARD, Choice
+from edgecompress.pipeline import plan, shipping
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.plan import Plan
+from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.searches import accuracy_guard
+from edgecompress.pipeline.shipping import ORIGIN
+from edgecompress.reporting import external_results
+
+
+def deploy(model: str | None = None, target: str = "x86", *, options: Options | None = None, **settings: Any) -> Result:
+    """Compresses, exports, verifies, measures and ships `model` (None: the embedded demo) for `target`.
+
+    `settings` is what `pipeline.job.job` takes: data, metric, device, profile, only, threads, batch, seed, settings.
+    Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1.
+    """
+    resolved = job(model, target, **settings)
+    return run(resolved, plan.deploy(resolved), options or Options())
+
+
+def run(job: Job, steps: Plan, options: Options) -> Result:
+    """Walks a plan made by `plan.deploy`, and ships what its search chose."""
+    _check(job, steps, options)
+    walk = begin(job, options, f"{job.source.path}>{job.target.path}")
+    out = out_folder(job, options)
+    if not options.until:
+        with walk.store.locked(external_results.lock(out)):  # nobody waits for minutes to be refused
+            shipping.check(out, walk.store.root)
+    walk.ahead_s = 0.0 if options.until else steps.race.estimate_s()
+    if walk.stages(steps.stages, options.until):
+        return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
+    walk.ahead_s = 0.0
+    choice = walk.search(steps.race)
+    raise_if_all_broke(walk, choice)
+    report = walk.stage(report_request.stage(job, walk, steps.race, choice, options))
+    if report.artifact is None:
+        raise StageFailed(report.reason)
+    remember(walk, report.artifact.path)
+    if why := _held_back(walk, steps.candidates, choice, options):
+        return Result(CheckFailed.exit_code, why, None, report.artifact.path, walk.outcomes)
+    _ship(job, walk, steps, choice, out)
+    return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
+
+
+def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Result]:
+    """Walks the plans of several targets in turn; what they share is made once, and one that breaks ends only itself.
+
+    Each ships into its own folder of `options.out`.
+    """
+    results = {}
+    for each, steps in plans:
+        name = each.target.name
+        own = dataclasses.replace(options, out=options.out / name) if options.out else options
+        try:
+            results[name] = run(each, steps, own)
+        except EdgeError as error:
+            results[name] = Result(error.exit_code, str(error))
+    return results
+
+
+def _check(job: Job, steps: Plan, options: Options) -> None:
+    """Raises InputError, CheckFailed for options that the plan cannot be walked with."""
+    if options.untrusted and (code := steps.user_code()):
+        raise InputError(
+            f"--untrusted: {code} runs its author's code; give an .onnx file and data in .npy, .npz or images"
+        )
+    names = {s.name for s in steps.stages}
+    if options.until and options.until not in names:
+        raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
+    check_sensors(job, steps.race, options)
+
+
+def _held_back(walk: Run, candidates: Sequence[Candidate], choice: Choice, options: Options) -> str:
+    """Why nothing ships, or ""."""
+    if not choice.stage:
+        return "; ".join([choice.reason, *_nearest(walk, candidates)])
+    return not_measured(walk, choice, options)
+
+
+def _nearest(walk: Run, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """How near each guarded variant came, and how much of what it lost at first that mends."""
+    for candidate in candidates:
+        guarded = walk.choices.get(candidate.artifact)
+        if guarded and "ladder" in guarded.table:
+            metric = walk.outcomes[candidate.verdict].facts.get("metric")
+            yield f"{candidate.name} {accuracy_guard.ending(guarded, metric)}"
+
+
+# --------------------------------------------------------------------------- ship
+
+
+def _ship(job: Job, walk: Run, steps: Plan, choice: Choice, out: Path) -> None:
+    """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
+    candidate = next(c for c in steps.candidates if c.name == choice.stage)
+    names = {"artifact": candidate.artifact, "excerpt": steps.race.samples, "verdict": candidate.verdict}
+    with walk.store.locked(external_results.lock(out)):
+        shipping.check(out, walk.store.root)
+        shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate)))
+
+
+def _fill(part: Path, out: Path, walk: Run, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
+    """Writes what ships, and what was measured of it before, into a folder that takes the place of `out`."""
+    shipping.copied(artifact_of(walk, "report"), part)
+    (part / CARD).unlink()
+    for name, stage in names.items():
+        shipping.copied(artifact_of(walk, stage), part / name)
+    content = {**origin, shipping.FILES: shipping.files(part)}
+    (part / ORIGIN).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    if left_behind := external_results.carry(out, part, external_results.digest(artifact_of(walk, names["artifact"]))):
+        print(f"edgecompress: warning: {left_behind} measurements of what shipped before are gone", file=sys.stderr)
+
+
+def _origin(job: Job, candidate: Candidate) -> dict[str, Json]:
+    """What `verify` needs to check the artifact again."""
+    source = job.source
+    from_file = source.path.suffix == ".toml"
+    return {
+        "variant": candidate.name,
+        "runtime": candidate.runtime,
+        "model": str(source.path.resolve()) if from_file else source.value.model,
+        "target": catalog.reference("targets", job.target),
+        **({} if from_file else {"data": source.value.data, "metric": source.value.metric}),
+        "source": {"name": source.value.name, "model": source.value.model},
+    }

@@ -1,0 +1,248 @@
+"""What `diagnose` asks for: a variant's artifact, or one from outside, layer by layer against its source; the table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands import result
+from edgecompress.commands.shipped import runtime_of, shipped
+from edgecompress.core import catalog, registry
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.settings import SPLITS
+from edgecompress.core.text import aligned
+from edgecompress.pipeline import diagnosis, plan
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.conversion import TRACE
+from edgecompress.pipeline.diagnosis import Subject
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.plan import Plan
+from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.source_kind import SourceKind
+from edgecompress.stages.diagnose import advice
+
+NAME = "diagnosis"
+GIVEN = "artifact"  # the stage that an artifact from outside stands for
+HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is diagnosed: a variant of the target (empty: the first that compresses), or an artifact from outside.
+
+    `artifact`: a folder that a deploy wrote, or a model file. `out`: where diagnosis.json and its pages go.
+    """
+
+    variant: str = ""
+    artifact: Path | None = None
+    items: int = diagnosis.ITEMS
+    split: str = diagnosis.SPLIT
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.items < 1:
+            raise InputError(f"--items {self.items}: at least 1")
+        if self.split not in SPLITS:
+            raise InputError(f"--split {self.split}: one of {', '.join(SPLITS)}")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found, as JSON, and the folder that it was written to."""
+
+    facts: Mapping[str, Any]
+    out: Path | None = None
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+def diagnose(
+    model: str | None = None, asked: Asked | None = None, *, options: result.Options | None = None, **more: Any
+) -> Diagnosis:
+    """Which layer of an artifact answers something else than its source, and what to do about it. Raises EdgeError.
+
+    `more` is what `edgecompress.pipeline.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
+    """
+    asked, options = asked or Asked(), options or result.Options()
+    wanted, walk, subject = (_of_file if asked.artifact else _of_variant)(model, asked, options, more)
+    stages = diagnosis.stages(wanted, NAME, subject, asked.items, asked.split)
+    if not stages:
+        raise InputError(f"diagnose: runtime {subject.runtime} does not tell what its layers answer")
+    walk.stages(stages)
+    title = wanted.source.value.name or Path(wanted.source.value.model).name
+    told = {"source": title, "target": wanted.target.name, "variant": asked.variant, **_facts(walk, NAME)}
+    return Diagnosis(told, _written(walk, told, asked.out) if asked.out else None, walk.outcomes)
+
+
+def _facts(walk: Run, name: str) -> dict[str, Any]:
+    outcome = walk.outcomes[name]
+    if outcome.artifact is None:
+        raise outcome.error or StageFailed(f"{name}: {outcome.reason}")
+    return dict(outcome.facts)
+
+
+def _written(walk: Run, told: Mapping[str, Any], out: Path) -> Path:
+    """diagnosis.json, and the pages that a worker draws from it."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{NAME}.json").write_text(json.dumps(told, indent=1, allow_nan=False), encoding="utf-8")
+    page = walk.stage(Stage("page", "stages.diagnose.page:draw", options=dict(told), context=()))
+    assert page.artifact  # or it had raised
+    for suffix in (".html", ".md"):
+        shutil.copyfile(page.artifact.file(suffix), out / f"{NAME}{suffix}")
+    return out
+
+
+# --------------------------------------------------------------------------- a variant of a target
+
+
+def _of_variant(
+    model: str | None, asked: Asked, options: result.Options, more: Mapping[str, Any]
+) -> tuple[Job, Run, Subject]:
+    """The walk up to the variant's artifact."""
+    whole = job(model, **more)
+    compressed = [v.name for v in whole.target.value.variant if v.compress]
+    name = asked.variant or next(iter(compressed), whole.target.value.variant[0].name)
+    wanted = job(model, **{**more, "only": [name]})
+    steps = plan.deploy(wanted)
+    candidate = steps.candidates[0]
+    walk = result.begin(wanted, options, f"diagnose>{wanted.source.path}>{wanted.target.path}")
+    walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.artifact)])
+    _facts(walk, candidate.artifact)
+    return wanted, walk, subject(candidate, steps)
+
+
+def subject(candidate: Candidate, steps: Plan) -> Subject:
+    """What is diagnosed of a candidate: its artifact, against the last program in float on the way to it."""
+    stages = _by_name(steps)
+    last, at = stages[candidate.artifact], candidate.artifact
+    before = last.inputs["model"] if last.call.endswith(":export") else ""
+    while stages[at].call != TRACE and at != "source":
+        at = stages[at].inputs["model"]
+    kind, reader = ("program", "") if at != "source" else _kind(steps.source_kind)
+    export = tuple(candidate.variant.export.items()) if before else ()
+    return Subject(candidate.runtime, candidate.artifact, at, kind, before, reader, export)
+
+
+def _by_name(steps: Plan) -> dict[str, Stage]:
+    return {step.name: step if isinstance(step, Stage) else step.stage for step in steps.stages}
+
+
+def _needed(steps: Plan, name: str) -> set[str]:
+    """The steps that lead to one, and the data."""
+    stages, found, queue = _by_name(steps), set[str](), [name, "data"]
+    while queue:
+        at = queue.pop()
+        if at in stages and at not in found:
+            found.add(at)
+            queue += stages[at].inputs.values()
+    return found
+
+
+def _kind(source: SourceKind) -> tuple[str, str]:
+    """The kind of the source, and the runtime that runs it where it is no torch net."""
+    if source.torch:
+        return source.kind, ""
+    if not registry.runtime(source.runtime).tapped:
+        raise InputError(
+            f"diagnose: runtime {source.runtime}, which runs the source, does not tell what its layers answer"
+        )
+    return "file", source.runtime
+
+
+# --------------------------------------------------------------------------- an artifact from outside
+
+
+def _of_file(
+    model: str | None, asked: Asked, options: result.Options, more: Mapping[str, Any]
+) -> tuple[Job, Run, Subject]:
+    """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
+    assert asked.artifact
+    place = asked.artifact.resolve()
+    given = shipped(place) if place.is_dir() else None
+    origin = given[2] if given else {}
+    if model is None and origin:
+        model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
+    wanted = job(model, **{"target": origin.get("target", "x86"), **more})
+    walk = result.begin(wanted, options, f"diagnose>{place}")
+    front = [stage for stage in plan.front(wanted) if stage.name in ("data", "source")]
+    if given:
+        walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", given[0])
+        runtime, reading = runtime_of(given[0], origin.get("runtime", "")), []
+    else:
+        runtime = _reader(place)
+        reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=True)]
+    walk.stages([*front, *reading])
+    kind, reader = _kind(wanted.source_kind)
+    return wanted, walk, Subject(runtime, GIVEN, "source", kind, "", reader)
+
+
+def _reader(file: Path) -> str:
+    """The runtime that reads such a file and tells what its layers answer."""
+    catalog.check_file(file, "model file")
+    known = {r.suffix: r.name for r in registry.runtimes() if r.suffix and r.tapped}
+    if file.suffix not in known:
+        raise InputError(f"{file}: diagnose reads {', '.join(sorted(known))} files, or a folder that a deploy wrote")
+    return known[file.suffix]
+
+
+# --------------------------------------------------------------------------- text
+
+
+def text(found: Diagnosis, brief: bool = False) -> str:
+    """The layers in the order of computing, those at fault marked; then the sentence. `brief`: that alone."""
+    facts = found.facts
+    parts = [] if brief else ["\n".join(_lines(facts))]
+    parts.append(str(facts["says"]))
+    return "\n\n".join([*parts, *([f"written: {found.out}"] if found.out else [])])
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    tapped = [row for row in facts["layers"] if row["output"]]
+    rest = len(facts["layers"]) - len(tapped)
+    same = "nothing" if not facts["same"] else f"{100 * facts['same']:.2g} %"
+    title = f"{facts['source']}, {facts['runtime']}, {facts['items']} items of {facts['split']}; SQNR in dB"
+    lines = [f"  {line}" for line in aligned([HEAD, *(_cells(row, facts["culprits"]) for row in tapped)])]
+    ends = [f"  output {o['name']}: {_number(o['sqnr_db'], 'identical')} dB" for o in facts["outputs"]]
+    notes = [f"  {rest} layers have no output of their own in the artifact"] if rest else []
+    notes += [f"  of no layer of the source: {_few(facts['unmatched'])}"] if facts["unmatched"] else []
+    return [title, *lines, *ends, *notes, f"  tapping it changes its answers by {same}"]
+
+
+def _few(names: Sequence[str], limit: int = 4) -> str:
+    """The first names, and how many there are more."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(advice.short(name, 30) for name in names[:limit]) + more
+
+
+def _cells(row: Mapping[str, Any], culprits: Sequence[str]) -> tuple[str, ...]:
+    own = (
+        "exact"
+        if row["own_sqnr_db"] is None and "own error: identical" in row["reason"]
+        else _number(row["own_sqnr_db"])
+    )
+    return (
+        "→" if row["name"] in culprits else "",
+        str(row["name"]),
+        advice.short(str(row["operator"]), 30),
+        str(row["dtype"]),
+        own,
+        _number(row["sqnr_db"], "exact" if row["reason"].startswith("identical") else "–"),
+        _number(row["growth_db"]),
+        "–" if row["effect"] is None else f"{row['effect']:.2g}",
+        _range(row["range"]),
+        f"{row['not_finite']} not finite" if row["not_finite"] else _range(row["found"]),
+        _number(row["outlier"]),
+        "–" if not row["clipped"] else f"{row['clipped']:.2%}" if row["clipped"] >= 1e-4 else "<0.01%",
+    )
+
+
+def _number(value: float | None, missing: str = "–") -> str:
+    return missing if value is None else f"{value:.1f}"
+
+
+def _range(ends: Sequence[float]) -> str:
+    return f"{ends[0]:.3g} .. {ends[1]:.3g}"

@@ -1,0 +1,140 @@
+"""What this machine can do: runtimes, sensors and why not, CPU, memory, versions. Imports no runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypedDict
+
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.errors import EdgeError
+from edgecompress.core.json import Json
+
+ALSO = ("numpy", "torch", "safetensors", "rich", "vl-convert-python")  # worth knowing beside what the plug-ins require
+KINDS = ("runtimes", "techniques", "transports", "packagers")
+
+
+def report(device: str = "host", root: Path = Path("/")) -> dict[str, Any]:
+    """What runs here and what not, with the reason or the command that mends it. `root` is where sensors look.
+
+    Raises NotFound for an unknown device; a device that cannot be reached is said in the report.
+    """
+    plain = dataclasses.asdict(catalog.device(device).value)
+    facts = _facts(plain)
+    known = {**plain, "cores": plain["cores"] or facts.get("cores")}
+    return {
+        "edgecompress": environments.version("edgecompress"),
+        "python": {"version": platform.python_version(), "executable": sys.executable, "prefix": sys.prefix},
+        "platform": platform.platform(),
+        "disk_free_bytes": shutil.disk_usage(Path.cwd()).free,
+        "device": {"name": device, "transport": plain["transport"], **facts},
+        **{kind: [_plugin(*each) for each in registry.every(kind)] for kind in KINDS},
+        "sensors": [sensor(name, module, known, root) for name, module in registry.every("sensors")],
+        "libraries": _libraries(),
+    }
+
+
+def _facts(device: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(registry.load("transports", device["transport"]).connect(device).facts())
+    except EdgeError as error:
+        return {"unreachable": str(error)}
+
+
+class Plugin(TypedDict):
+    """Whether a plug-in can run here, and what to do where it cannot."""
+
+    name: str
+    available: bool
+    versions: dict[str, str]
+    missing: list[str]
+    install: str
+
+
+class Sensor(TypedDict):
+    """Whether a sensor can read here, or why not."""
+
+    name: str
+    available: bool
+    status: str
+    scope: str
+    why_not: str
+    used_by_device: bool
+
+
+def _plugin(name: str, module: ModuleType) -> Plugin:
+    missing = environments.missing(module)
+    return {
+        "name": name,
+        "available": not missing,
+        "versions": {package: version for package, version in environments.versions(module).items() if version},
+        "missing": missing,
+        "install": environments.install_command(module) if missing else "",
+    }
+
+
+def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path) -> Sensor:
+    """What a sensor reads on a device, or why it cannot."""
+    why_not = module.unavailable(device, root)
+    listed = name in device["sensors"]
+    return {
+        "name": name,
+        "available": not why_not,
+        "status": module.STATUS,
+        "scope": module.SCOPE,
+        "why_not": why_not,
+        "used_by_device": listed,
+    }
+
+
+def _libraries() -> dict[str, str]:
+    modules = [module for kind in registry.KINDS for _, module in registry.every(kind)]
+    names = {environments.package(r) for module in modules for r in module.REQUIRES} | set(ALSO)
+    return {name: found for name in sorted(names) if (found := environments.version(name))}
+
+
+def text(told: Mapping[str, Any]) -> str:
+    """A report as lines to read, and to paste into a bug report."""
+    return "\n".join(_lines(told))
+
+
+def _lines(told: Mapping[str, Any]) -> Iterable[str]:
+    yield f"edgecompress {told['edgecompress']}, Python {told['python']['version']}, {told['platform']}"
+    yield f"disk free here: {told['disk_free_bytes'] / 2**30:.1f} GiB"
+    yield "\ndevice"
+    yield from (f"  {key}: {_words(key, value)}" for key, value in told["device"].items())
+    for kind in (k for k in KINDS if told[k]):
+        yield f"\n{kind}"
+        yield from (_row(p["available"], p["name"], _versions(p)) for p in told[kind])
+    yield "\nsensors"
+    for sensor in told["sensors"]:
+        says = sensor["why_not"] or f"{sensor['status']}, scope {sensor['scope']}"
+        used = "" if sensor["used_by_device"] else f" (not among the sensors of device {told['device']['name']})"
+        yield _row(sensor["available"], sensor["name"], says + used)
+    yield "\nlibraries"
+    yield "  " + ", ".join(f"{name} {version}" for name, version in told["libraries"].items())
+
+
+def _words(key: str, value: Json) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_words(k, v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    if key.endswith("_bytes") and isinstance(value, (int, float)):
+        return f"{value / 2**30:.1f} GiB"
+    return "unknown" if value is None else str(value)
+
+
+def _versions(plugin: Plugin) -> str:
+    if not plugin["available"]:
+        return f"needs {', '.join(plugin['missing'])}; run: {plugin['install']}"
+    return ", ".join(f"{name} {version}" for name, version in plugin["versions"].items())
+
+
+def _row(available: bool, name: str, says: str) -> str:
+    return f"  {'yes' if available else 'no ':3} {name:14} {says}".rstrip()

@@ -1,0 +1,55 @@
+"""`edgecompress package`: wraps a shipped artifact for an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgecompress.commands.shipped import runtime_of, shipped
+from edgecompress.core import environments, registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
+from edgecompress.packaging.model_card import Shipped
+from edgecompress.pipeline import shipping
+from edgecompress.reporting import read
+
+
+def package(
+    path: Path,
+    packager: str = "",
+    out: Path | None = None,
+    settings: Mapping[str, Json] | None = None,
+    sign: Path | None = None,
+) -> Path:
+    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError.
+
+    `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options. `sign`: a secret
+    key of minisign; the signature lies beside the package then.
+    """
+    from edgecompress.packaging import pack, signing
+
+    given = _to_pack(path)
+    packager = packager or str(given.report["target"].get("package") or "tar")
+    module = registry.load("packagers", packager)
+    environments.require(module, f"packager '{packager}'")
+    key = signing.secret(sign) if sign else None
+    folder = path.resolve()
+    place = (out or folder.with_name(f"{folder.name}-{packager}{module.SUFFIX}")).resolve()
+    made = pack.pack(given, packager, place, settings)
+    if key is not None:
+        signing.sign(made, key)
+    return made
+
+
+def _to_pack(path: Path) -> Shipped:
+    """What a package is made of; raises InputError for a folder that holds less than a deploy shipped."""
+    artifact, excerpt, origin = shipped(path)
+    if excerpt is None:
+        raise InputError(f"{path}: has no excerpt of test items; give the folder that a deploy wrote")
+    report = read.report(artifact.path.parent)
+    tables = [report.get(key) or {} for key in ("source", "target", "data", "device", "versions")]
+    if not all(isinstance(table, Mapping) for table in [*tables, *(report.get("variants") or ())]):
+        raise InputError(f"{path}: report.json is not what a deploy wrote; deploy again")
+    verdict = artifact.path.parent / "verdict"
+    runtime = origin.get("runtime") or runtime_of(artifact)
+    return Shipped(artifact, excerpt, shipping.sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

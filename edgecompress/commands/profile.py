@@ -1,0 +1,97 @@
+"""`edgecompress profile`: measures what was shipped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands import report_request
+from edgecompress.commands.result import (
+    Options,
+    Result,
+    begin,
+    check_sensors,
+    not_measured,
+    raise_if_all_broke,
+    remember,
+)
+from edgecompress.commands.shipped import runtime_of, shipped, shipped_source
+from edgecompress.core import registry
+from edgecompress.core.errors import CheckFailed, InputError, StageFailed
+from edgecompress.core.model import Outcome
+from edgecompress.core.settings import Variant
+from edgecompress.pipeline import plan, shipping, verification
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.runner import Run
+
+
+def profile(path: Path, *, options: Options | None = None, **settings: Any) -> Result:
+    """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError."""
+    return _profile({"": path}, options or Options(), settings)
+
+
+def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **settings: Any) -> Result:
+    """Measures several shipped artifacts, interleaved, all on the first one's excerpt of inputs.
+
+    The variants of its report are called by the names given. Raises EdgeError.
+    """
+    artifacts = {name: shipped(path)[0] for name, path in named.items()}
+    first, *others = artifacts.values()
+    takes = [{s.name: s.concrete() for s in artifact.inputs} for artifact in (first, *others)]
+    if other := next((a for a, inputs in zip(others, takes[1:], strict=True) if inputs != takes[0]), None):
+        raise InputError(f"{other.path}: takes other inputs than {first.path}: nothing runs both")
+    return _profile(named, options or Options(), settings)
+
+
+def _profile(named: Mapping[str, Path], options: Options, settings: Mapping[str, Any]) -> Result:
+    first = next(iter(named.values()))
+    origin = shipped(first)[2]
+    resolved = job(**{"target": origin.get("target", "x86"), **settings})
+    resolved = dataclasses.replace(resolved, source=shipped_source(first, origin))
+    alone = plan.ranking(resolved, ())
+    if alone.unmeasured:
+        raise InputError(f"{first}: nothing can be measured: {alone.unmeasured}; name another with --device")
+    check_sensors(resolved, alone, options)
+    walk = begin(resolved, options, f"profile>{','.join(map(str, named.values()))}")
+    candidates = [_candidate(resolved, walk, path, name) for name, path in named.items()]
+    samples = f"{next(iter(named))}/excerpt".lstrip("/")
+    race = dataclasses.replace(alone, entrants=tuple(candidates), samples=samples)
+    choice = walk.search(race)
+    raise_if_all_broke(walk, choice)
+    measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already
+    report = walk.stage(report_request.stage(resolved, walk, race, measured, options))
+    folder = report.artifact.path if report.artifact else None
+    if folder:
+        remember(walk, folder)
+    if choice.stage and (why := not_measured(walk, choice, options)):
+        return Result(CheckFailed.exit_code, why, None, folder, walk.outcomes)
+    if choice.stage:
+        return Result(0, choice.reason, None, folder, walk.outcomes)
+    lost = next((row["reason"] for row in choice.table.values() if row["verdict"] == "lost"), "")
+    code = CheckFailed.exit_code if lost else StageFailed.exit_code
+    return Result(code, lost or choice.reason, None, folder, walk.outcomes)
+
+
+def _candidate(job: Job, walk: Run, path: Path, name: str) -> Candidate:
+    """A shipped artifact as a candidate without a verdict; on an external device its outputs must be those of here."""
+    artifact, excerpt, origin = shipped(path)
+    if excerpt is None:
+        raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
+    runtime = runtime_of(artifact, origin.get("runtime", ""))
+    if simulated := registry.runtime(runtime).simulated:
+        raise InputError(f"{path}: runtime {runtime} does not run here, {simulated} stands in: nothing to measure")
+    own = {role: f"{name}/{role}".lstrip("/") for role in ("artifact", "excerpt", "verdict", "agree")}
+    walk.outcomes |= {own["artifact"]: Outcome("artifact", "ok", artifact)}
+    walk.outcomes |= {own["excerpt"]: Outcome("excerpt", "ok", excerpt)}
+    candidate = Candidate(Variant(name or origin.get("variant", artifact.kind)), runtime, own["artifact"])
+    verdict = artifact.path.parent / "verdict"
+    if not verdict.is_dir() or job.context.device["here"]:
+        return candidate
+    walk.outcomes[own["verdict"]] = Outcome("verdict", "ok", shipping.sound(verdict))
+    candidate = dataclasses.replace(candidate, agrees=own["agree"])
+    stage = verification.parity(job, candidate, own["verdict"], job.target.value.limits.on_device)
+    walk.stage(dataclasses.replace(stage, inputs={**stage.inputs, "excerpt": own["excerpt"]}))
+    return candidate

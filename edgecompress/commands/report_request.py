@@ -1,0 +1,115 @@
+"""The request for a report: what is known of a run that has been walked, and the stage that writes it down."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from edgecompress.commands.result import Options, artifact_of, not_measured, out_folder
+from edgecompress.core import environments
+from edgecompress.core.errors import CheckFailed
+from edgecompress.core.model import Choice, Outcome, Stage
+from edgecompress.core.version import __version__
+from edgecompress.pipeline import conversion
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.searches.instruction_count import Count
+from edgecompress.pipeline.searches.race import Race
+from edgecompress.pipeline.verification import RUN_CONTEXT
+from edgecompress.reporting import external_results, external_rows
+from edgecompress.reporting.request import ChoiceFacts, ReportRequest, StageRow
+
+
+def stage(job: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Stage:
+    """The stage that writes the report, of whatever there is by now."""
+    alone = ("source", "golden", "energy", "ops", "count")
+    profilers = [name for name in walk.outcomes if name.startswith("pass/")]
+    inputs = {role: role for role in (*alone, *profilers) if _exists(walk, role)}
+    inputs["samples"] = "data" if _exists(walk, "data") else race.samples
+    rounds = [name for name in walk.outcomes if name.startswith("race/") and _exists(walk, name)]
+    inputs |= {name.removeprefix("race/"): name for name in rounds}
+    for entrant in race.entrants:
+        made = {"artifact": entrant.artifact, "verdict": entrant.verdict, "agree": entrant.agrees}
+        inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _exists(walk, stage)}
+    request = dataclasses.asdict(_request(job, walk, race, choice, options))
+    return Stage("report", "stages.report:run", inputs, request, context=RUN_CONTEXT)
+
+
+def _exists(walk: Run, name: str) -> bool:
+    outcome = walk.outcomes.get(name)
+    return outcome is not None and outcome.artifact is not None
+
+
+def _request(job: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> ReportRequest:
+    made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
+    return ReportRequest(
+        title=f"{job.source.value.name or Path(job.source.value.model).name} on {job.target.name}",
+        command=options.command,
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
+        exit_code=0 if choice.stage or not race.judged else CheckFailed.exit_code,
+        not_measured=not_measured(walk, choice, options) if choice.stage else "",
+        versions=_versions(job),
+        **_configuration(job, race),
+        **_results(walk, race),
+        choice=ChoiceFacts(variant=choice.stage, reason=choice.reason, table=choice.table, unmeasured=race.unmeasured),
+        elsewhere=_external_rows(walk, race, choice, out_folder(job, options)),
+        outcomes=[_line(o) for o in walk.outcomes.values()],
+    )
+
+
+def _configuration(job: Job, race: Race | Count) -> dict[str, Any]:
+    """What the TOML files and flags said, as plain data; of the target only the variants of this run."""
+    target = dataclasses.asdict(job.target.value)
+    names = {*(e.name for e in race.entrants), *race.left_out}
+    variants = [v for v in target["variant"] if v["name"] in names]
+    return {
+        "source": dataclasses.asdict(job.source.value),
+        "target": {"name": job.target.name, **target, "variant": variants},
+        "device": {"name": job.device.name, **dataclasses.asdict(job.device.value)},
+        "profile": {"name": job.profile.name, **dataclasses.asdict(job.profile.value)},
+        "config": [dataclasses.asdict(s) for s in job.settings()],
+    }
+
+
+def _results(walk: Run, race: Race | Count) -> dict[str, Any]:
+    """What searches and techniques report, as they wrote it down."""
+    made = {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants}
+    return {"fits": _searches(walk, guards=False), "guards": _searches(walk, guards=True), "made": made}
+
+
+def _searches(walk: Run, guards: bool) -> dict[str, Any]:
+    """How the accuracy guards (or the other searches) in the place of a stage ended."""
+    found = {name: choice for name, choice in walk.choices.items() if ("ladder" in choice.table) == guards}
+    return {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in found.items()}
+
+
+def _made(outcome: Outcome) -> dict[str, Any]:
+    """What a technique reports of a variant; a second use of it in a recipe is called technique-2."""
+    name = outcome.stage.rpartition("/")[2]
+    facts = dict(outcome.facts)
+    return {"technique": name, "status": outcome.status, "reason": outcome.reason, "facts": facts}
+
+
+def _line(outcome: Outcome) -> StageRow:
+    return {
+        "stage": outcome.stage,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "wall_s": round(outcome.wall_s, 3),
+        "log": Path(outcome.log).name,
+    }
+
+
+def _versions(job: Job) -> dict[str, str]:
+    modules = conversion.plugins(job.target.value)
+    return {"edgecompress": __version__, **{k: v for m in modules for k, v in environments.versions(m).items()}}
+
+
+def _external_rows(walk: Run, race: Race | Count, choice: Choice, out: Path) -> list[external_rows.Row]:
+    """What packages' benchmarks measured of these very bytes since they shipped the last time."""
+    chosen = next((e.artifact for e in race.entrants if e.name == choice.stage), "")
+    if not chosen or not external_results.files(out):
+        return []
+    return external_rows.rows(external_results.of_model(out, external_results.digest(artifact_of(walk, chosen))))

@@ -1,0 +1,119 @@
+"""How a job is run and how it ended: the walk, its report, its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core.errors import CheckFailed, StageFailed
+from edgecompress.core.model import Artifact, Choice, Outcome
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.runner import Listener, Run
+from edgecompress.pipeline.searches.instruction_count import Count
+from edgecompress.pipeline.searches.race import Race
+from edgecompress.pipeline.store import Store
+from edgecompress.reporting import history
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a job is run; nothing here changes a result."""
+
+    store: Path = Path(".edgecompress")
+    out: Path | None = None  # where it ships; None: dist/TARGET
+    until: str = ""  # stop after this stage
+    offline: bool = False
+    untrusted: bool = False  # refuse a source that runs its author's code
+    remeasure: bool = False
+    require_measured: bool = False  # energy that no sensor measured is a failed check
+    command: str = "edgecompress.deploy(...)"  # for the report
+    listener: Listener = lambda event: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a job ended."""
+
+    exit_code: int
+    message: str
+    out: Path | None = None  # where it shipped; None: nothing did
+    report: Path | None = None  # the folder with report.json, report.md, report.html
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+    def read_report(self) -> dict[str, Any]:
+        """The content of report.json; empty when there is none."""
+        return json.loads((self.report / "report.json").read_text(encoding="utf-8")) if self.report else {}
+
+
+def check_sensors(job: Job, race: Race | Count, options: Options) -> None:
+    """Raises CheckFailed before anything runs, where it is known already that no sensor will measure energy."""
+    if not options.require_measured:
+        return
+    device, why = job.device, ""
+    if isinstance(race, Count):
+        why = f"{race.simulated} stands in for the device"
+    elif race.unmeasured:
+        why = f"nothing is measured: {race.unmeasured}"
+    elif race.estimated_energy:
+        why = plan.no_sensor(device.value) or "it has no sensor, only models"
+    if why:
+        raise CheckFailed(f"--require-measured: device {device.name} cannot measure energy: {why}")
+
+
+def not_measured(walk: Run, choice: Choice, options: Options) -> str:
+    """Why the energy of the chosen variant is not a measured one, where that was asked for."""
+    if not options.require_measured:
+        return ""
+    energy = walk.outcomes["energy"].facts
+    gross = energy["variants"][choice.stage][0]
+    if gross["status"] == "measured":
+        return ""
+    reasons = "; ".join(f"{name}: {why}" for name, why in energy["why_not"].items()) or gross["reason"]
+    return f"--require-measured: energy of {choice.stage} is {gross['status']}, not measured ({reasons})"
+
+
+def begin(job: Job, options: Options, scope: str) -> Run:
+    """A walk of a job's stages; `scope` says whose they are."""
+    return Run(
+        Store(options.store.resolve()),
+        job.context,
+        path=job.path,
+        scope=scope,
+        offline=options.offline,
+        remeasure=options.remeasure,
+        listener=options.listener,
+    )
+
+
+def raise_if_all_broke(walk: Run, choice: Choice) -> None:
+    """When no variant was even lost, and all broke, the first breakage is the error of the whole run."""
+    if choice.stage or any(row["verdict"] == "lost" for row in choice.table.values()):
+        return
+    broken = next((o for o in walk.outcomes.values() if o.status == "failed"), None)
+    if broken and broken.error:
+        raise broken.error
+
+
+def out_folder(job: Job, options: Options) -> Path:
+    """Where it ships."""
+    return (options.out or Path("dist") / job.target.name).resolve()
+
+
+def artifact_of(walk: Run, stage: str) -> Artifact:
+    """What a stage made; raises StageFailed where it made nothing."""
+    artifact = walk.outcomes[stage].artifact
+    if artifact is None:
+        raise StageFailed(f"{stage}: has no result")
+    return artifact
+
+
+def remember(walk: Run, folder: Path) -> None:
+    """Adds the report to the history; what goes wrong there is a warning, and nothing more."""
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    if warning := history.add(walk.store.root, report, folder):
+        print(f"edgecompress: warning: {warning}", file=sys.stderr)

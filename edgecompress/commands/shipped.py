@@ -1,0 +1,54 @@
+"""What a deploy wrote, read again: the artifact, its excerpt, where it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact
+from edgecompress.core.settings import Source
+from edgecompress.pipeline import shipping
+from edgecompress.pipeline.shipping import ORIGIN
+
+# --------------------------------------------------------------------------- an artifact that is there already
+
+
+def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
+    """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
+    inner = path / "artifact" if (path / "artifact").is_dir() else path
+    found = shipping.sound(inner)
+    excerpt = inner.parent / "excerpt"
+    origin = inner.parent / ORIGIN
+    said = _origin_in(origin) if origin.is_file() else {}
+    return found, shipping.sound(excerpt) if excerpt.is_dir() else None, said
+
+
+def _origin_in(file: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file}: damaged: {error}; deploy again") from error
+    texts = (said.get(key, "") for key in ("variant", "runtime", "model", "target")) if isinstance(said, dict) else [{}]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{file}: damaged: not what a deploy wrote; deploy again")
+    return dict(said)
+
+
+def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
+    """The runtime that it was shipped for, or the first that runs this kind; raises InputError when there is none."""
+    for name, module in sorted(registry.every("runtimes"), key=lambda found: found[0] != shipped_for):
+        if artifact.kind == module.FORMAT:
+            environments.require(module, f"runtime '{name}'")
+            return name
+    raise InputError(f"{artifact.path}: no runtime here runs the format '{artifact.kind}'")
+
+
+def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:
+    """The source as far as what shipped tells of it: nothing of it is loaded."""
+    told = origin.get("source") or {}
+    model = str(told.get("model") or origin.get("model") or path)
+    return catalog.Found(model, Path(model), Source(model, name=str(told.get("name") or "")), ())

@@ -1,0 +1,1 @@
+"""Errors, nouns, configuration, registry, statistics: standard library only."""

@@ -1,0 +1,220 @@
+"""Finds targets, devices, profiles and sources: a path, the installed ones, other people's packages, ./targets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import util
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from edgecompress.core import config
+from edgecompress.core.errors import ConfigError, InputError, NotFound, did_you_mean
+from edgecompress.core.place import DEMO, PACKAGE
+from edgecompress.core.settings import Device, Profile, Source, Target, Variant
+
+T = TypeVar("T")
+KINDS: dict[str, type[Any]] = {"targets": Target, "devices": Device, "profiles": Profile}
+SOURCE = DEMO / "source.toml"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of the effective configuration, and where it came from."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Found(Generic[T]):
+    """A parsed TOML file: the value, its name, its file, and where each key came from."""
+
+    name: str
+    path: Path
+    value: T
+    settings: tuple[Setting, ...]
+
+
+def shipped(kind: str) -> Path:
+    """Where our own files of a kind are: inside the package once installed, beside it in a checkout."""
+    inside = PACKAGE / kind
+    return inside if inside.is_dir() else PACKAGE.parent / kind
+
+
+def installed(kind: str) -> list[Path]:
+    """Where the installed files of a kind are, each folder once: ours, then other people's."""
+    others = [util.find_spec(point.value) for point in entry_points(group=f"edgecompress.{kind}")]
+    found = [Path(place) for spec in others if spec for place in spec.submodule_search_locations or ()]
+    return list({folder.resolve(): folder for folder in reversed([shipped(kind), *found])}.values())[::-1]
+
+
+def folders(kind: str) -> list[Path]:
+    """Where files of a kind are looked for, in order: the installed ones, then ./KIND where it is another folder."""
+    found, own = installed(kind), Path(kind)
+    return found if own.resolve() in [folder.resolve() for folder in found] else [*found, own]
+
+
+def names(kind: str) -> list[str]:
+    """The names of all files of a kind."""
+    return sorted({p.stem for folder in folders(kind) for p in folder.glob("*.toml")})
+
+
+def path_of(kind: str, name: str) -> Path:
+    """The file called `name`, or `name` itself where it is a path. Raises NotFound with a suggestion."""
+    if name.endswith(".toml"):
+        if Path(name).is_file():
+            return Path(name)
+        raise NotFound(f"{name}: no such file")
+    found = [file for folder in folders(kind) if (file := folder / f"{name}.toml").is_file()]
+    one = kind.removesuffix("s")
+    if not found:
+        raise NotFound(f"no {one} '{name}'{did_you_mean(name, names(kind))}")
+    if len(found) > 1 and _beside(kind, found[-1]):  # what stands in a folder does not take the place of what we know
+        own = f"./{found[-1].as_posix()}"
+        raise InputError(f"{own} has the name of an installed {one}: rename it, or give its path, {own}")
+    return found[0]
+
+
+def _beside(kind: str, file: Path) -> bool:
+    """Whether it lies in ./KIND, which is not an installed folder."""
+    return file.parent == Path(kind)
+
+
+def is_installed(kind: str, name: str) -> bool:
+    """Whether a name, or a path, is that of an installed file."""
+    known = [folder.resolve() for folder in installed(kind)]
+    return path_of(kind, name).resolve().parent in known
+
+
+def check_new(file: Path) -> None:
+    """Raises InputError where a new file, of ./KIND, would take the name of an installed one."""
+    kind = file.parent.name
+    if kind in KINDS and any((folder / file.name).is_file() for folder in installed(kind)):
+        raise InputError(f"{file.stem} is the name of an installed {kind.removesuffix('s')}; give another name")
+
+
+def reference(kind: str, found: Found[Any]) -> str:
+    """What finds a file again, from any folder: its name where that is one of the installed ones, else its path."""
+    known = [(folder / f"{found.name}.toml").resolve() for folder in installed(kind)]
+    return found.name if found.path.resolve() in known else str(found.path.resolve())
+
+
+def target(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Target]:
+    """A target by name or path, with `--set` values laid over it."""
+    return _read("targets", name, overrides or {})
+
+
+def device(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Device]:
+    """A device by name or path, with `--set` values laid over it."""
+    return _read("devices", name, overrides or {})
+
+
+def profile(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Profile]:
+    """A profile by name or path, with `--set` values laid over it."""
+    return _read("profiles", name, overrides or {})
+
+
+def _read(kind: str, name: str, overrides: Mapping[str, Any]) -> Found[Any]:
+    path = path_of(kind, name)
+    return _found(KINDS[kind], path, config.read_toml(path), overrides)
+
+
+def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
+    """The source that MODEL means: a `.toml` of one, a model file, a factory, or None for the embedded demo.
+
+    `flags` ({"data": ..., "metric": ...}) lie over the file's values. Paths are made absolute: those of a TOML are
+    relative to its folder.
+    """
+    if model is None or model.endswith(".toml"):
+        path = SOURCE if model is None else path_of("sources", model)
+        found = _found(Source, path, config.read_toml(path), flags)
+        base = path.resolve().parent
+    else:
+        found = _found(Source, Path(model), {"model": model}, flags)
+        base = Path.cwd()
+    value = found.value
+    value = dataclasses.replace(value, model=_absolute(value.model, base), data=_absolute(value.data, base))
+    return dataclasses.replace(found, value=value)
+
+
+def _absolute(reference: str, base: Path) -> str:
+    """A file as an absolute path; a factory `pkg.mod:fn`, "random" and nothing as they are."""
+    if not reference or reference == "random" or is_factory(reference):
+        return reference
+    return str((base / reference).resolve())
+
+
+def is_factory(reference: str) -> bool:
+    """Whether this names user code, `pkg.mod:fn`."""
+    module, colon, function = reference.partition(":")
+    return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _found(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
+    origins: dict[str, str] = dict.fromkeys(_flat("", table), path.name)
+    for key, value in overrides.items():
+        place = _lay(table, key.split("."), value, str(path))
+        origins.update(dict.fromkeys(_flat(place, value), "command line"))
+    built = config.build(cls, table, str(path))
+    flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
+    settings = tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())
+    return Found(path.stem, path, built, settings)
+
+
+def _lay(table: dict[str, Any], keys: list[str], value: Any, where: str) -> str:
+    """Sets table[a][b][c]; `variant.NAME.KEY` finds the variant. Returns the dotted place."""
+    if keys[0] == "variant" and len(keys) > 2:
+        return _lay_variant(table, keys[1], keys[2:], value, where)
+    node = table
+    for key in keys[:-1]:
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"--set {'.'.join(keys)}: '{key}' is not a table in {where}")
+    node[keys[-1]] = value
+    return ".".join(keys)
+
+
+def _lay_variant(table: dict[str, Any], name: str, keys: list[str], value: Any, where: str) -> str:
+    variants = table.get("variant", [])
+    known = [v.get("name", "") for v in variants]
+    if name not in known:
+        raise ConfigError(f"--set variant.{name}: no such variant in {where}{did_you_mean(name, known)}")
+    index = known.index(name)
+    return _lay_step(variants[index], f"variant[{index}]", keys, value)
+
+
+def _lay_step(variant: dict[str, Any], place: str, keys: list[str], value: Any) -> str:
+    """A key of the variant itself, or else an option of its compression step: of several, the one that `use` names."""
+    if keys[0] in {f.name for f in dataclasses.fields(Variant)}:
+        return f"{place}.{_lay(variant, keys, value, place)}"
+    uses = [str(step.get("use", "")) for step in variant.get("compress", [])]
+    named = len(keys) > 1 and keys[0] in uses
+    if not named and len(uses) != 1:
+        raise ConfigError(
+            f"--set: variant '{variant['name']}' has {len(uses)} compression steps: which one has '{keys[0]}'? "
+            f"Write variant.{variant['name']}.STEP.{keys[0]}, STEP one of {', '.join(uses)}"
+        )
+    index = uses.index(keys[0]) if named else 0
+    inner = _lay(variant["compress"][index], keys[1:] if named else keys, value, place)
+    return f"{place}.compress[{index}].{inner}"
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    """Nested tables and lists of tables as dotted keys."""
+    if isinstance(value, Mapping):
+        items = [(f"{prefix}.{k}" if prefix else str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+        items = [(f"{prefix}[{i}]", v) for i, v in enumerate(value)]
+    else:
+        return {prefix: value}
+    return {key: leaf for k, v in items for key, leaf in _flat(k, v).items()}
+
+
+def check_file(path: Path, what: str) -> None:
+    """Raises InputError when a file that the user named is not there."""
+    if not path.exists():
+        raise InputError(f"{path}: no such {what}; give a file, or a factory as pkg.mod:fn")

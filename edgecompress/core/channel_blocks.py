@@ -1,0 +1,73 @@
+"""The channel block of a device: how many channels its kernels take at once, read off a staircase of latencies."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BLOCKS = (8, 16, 32)
+FINEST, WIDEST = 4, 64  # of the widths: below the one no block shows, at the other all of them are one
+LEFT = 0.6  # of the slope, at most, may be left within blocks; of a block too large by one step 0.81 is
+FLAT = 0.1  # of the time of the widest: where all widths differ by less, none of them saves anything
+
+# The rule. Kernels that compute b channels at a time give a staircase: within a block the time stands still, at its end
+# it jumps. What is left of the slope within blocks of b channels, as a part of the slope over all widths, tells how
+# much is no staircase of b: 0 for one of b or of a multiple of it, 1 for a straight line, 0.81 for stairs half as wide.
+# A net has something of both: as outputs its channels come in blocks, as inputs they are summed one by one. So the
+# block is the largest b that leaves at most LEFT. The times are first made monotonic: who asks for a width may compute
+# a wider one. The slope within blocks is that of the analysis of covariance (Fisher, Statistical Methods for Research
+# Workers, 1932): least squares, each block with a height of its own, so that one step may be higher than another.
+
+
+def block(times: Mapping[int, float]) -> int:
+    """The channel block, from the time of each width in any unit.
+
+    FINEST where no block shows, WIDEST where all widths cost alike.
+    """
+    widest = times[max(times)]
+    if widest - min(times.values()) < FLAT * widest:
+        return WIDEST
+    return max([FINEST, *(b for b, left in slopes_left(times).items() if left <= LEFT)])
+
+
+def slopes_left(times: Mapping[int, float]) -> dict[int, float]:
+    """By block size: the slope of time against width within blocks, as a part of the slope over all widths."""
+    best = _monotonic(times)
+    whole = _slope(best, max(best))
+    return {b: _slope(best, b) / whole if whole else 0.0 for b in BLOCKS}
+
+
+def _monotonic(times: Mapping[int, float]) -> dict[int, float]:
+    """The least time of each width or a wider one."""
+    return {width: min(time for wider, time in times.items() if wider >= width) for width in sorted(times)}
+
+
+def _slope(times: Mapping[int, float], size: int) -> float:
+    """The common slope of the blocks (0, size], (size, 2 size], ...: pooled within-group least squares."""
+    groups: dict[int, list[int]] = {}
+    for width in times:
+        groups.setdefault(-(-width // size), []).append(width)
+    moments = [_moments(group, [times[width] for width in group]) for group in groups.values()]
+    spread = sum(xx for _, xx in moments)
+    return sum(xy for xy, _ in moments) / spread if spread else 0.0
+
+
+def _moments(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)), sum((a - mean_x) ** 2 for a in x)
+
+
+# --------------------------------------------------------------------------- the stage that measures
+
+
+def key(runtime: str, precision: str) -> str:
+    """What a device's file calls the block of a runtime at a precision."""
+    return f"{runtime}-{precision}"
+
+
+def staircase(facts: Mapping[str, Any]) -> dict[int, float]:
+    """The staircase that the stage measured: width -> milliseconds (the median of its rounds), or instructions."""
+    if "instructions" in facts:
+        return {int(width): float(count) for width, count in facts["instructions"].items()}
+    return {int(width): statistics.median(rounds) for width, rounds in facts["times_ms"].items()}

@@ -1,0 +1,67 @@
+"""A child that does not outlive its parent: worker and agent call `tie` first, whoever starts them uses `spawn`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def python(module: str, *words: str, by: str = "") -> list[str]:
+    """The command that runs a module by this Python, or `by` another one of this version.
+
+    It looks for nothing in the working folder, whose files may be anybody's: every Python that runs here starts so.
+    """
+    return [by or sys.executable, "-P", "-m", module, *words]
+
+
+def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Starts a child in a session of its own: errors to `log`, stdout piped, stdin held open as its lifeline."""
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            env=dict(env) if env is not None else None,
+            start_new_session=True,
+        )
+
+
+def tie() -> None:
+    """Ends this process when its parent ends: by the kernel on Linux, and everywhere by the end of stdin."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+def end_after(seconds: float) -> None:
+    """Ends this process when nobody waits for it any longer.
+
+    By the kernel: it needs no thread, which what is measured would notice, and native code cannot hold it up.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _watch() -> None:
+    """Blocks on stdin, which the parent never writes to: its end is the parent's end."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a child started by `spawn`, and whatever is left in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,200 @@
+"""Which libraries a plug-in needs and which Python has them: this one, or an environment of the plug-in's own.
+
+A plug-in whose libraries do not fit with ours pins them in its constant ENVIRONMENT. They are installed in a virtual
+environment of their own, which sees this package and nothing else of ours; only its agent runs there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from edgecompress.core import child_process
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.place import PACKAGE
+from edgecompress.core.plugins import Plugin, described
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+COMPLETE = "complete"  # the file that an environment holds once it is whole
+
+# --------------------------------------------------------------------------- what a plug-in needs
+
+
+@cache
+def version(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def package(requirement: str) -> str:
+    """The package of a requirement: "torch-pruning>=1.6" -> "torch-pruning"."""
+    return _parsed(requirement).name
+
+
+def missing(module: ModuleType) -> list[str]:
+    """The requirements of a plug-in that its Python does not meet."""
+    own = environment(module)
+    if own:
+        return [] if (own / COMPLETE).exists() else list(module.ENVIRONMENT)
+    return [r for r in module.REQUIRES if not _met(r)]
+
+
+def _met(requirement: str, extra: str = "") -> bool:
+    """Whether a requirement is met, or not asked of this Python; `extra`: the one that brings it."""
+    asked = _parsed(requirement)
+    if not _applies(asked, extra):
+        return True
+    installed = version(asked.name)
+    if installed is None or not asked.specifier.contains(installed, prereleases=True):
+        return False
+    return all(_met(each, name) for name in asked.extras for each in _brought(asked.name, name))
+
+
+def _parsed(requirement: str) -> Requirement:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(requirement)
+    except InvalidRequirement as error:
+        raise InputError(f"'{requirement}' is no requirement: {str(error).splitlines()[0]}") from error
+
+
+def _applies(requirement: Requirement, extra: str = "") -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _brought(package: str, extra: str) -> list[str]:
+    """What an extra of an installed package brings, beside what the package requires anyhow."""
+    every = metadata.requires(package) or ()
+    return [each for each in every if _applies(_parsed(each), extra) and not _applies(_parsed(each))]
+
+
+def install_command(module: ModuleType) -> str:
+    """What to type to get what a plug-in needs."""
+    if environment(module):
+        return f"python -m edgecompress.pipeline.requirements make {_name(module)}"
+    extra = _described(module).extra
+    return f"pip install 'edgecompress[{extra}]'" if extra else f"pip install {' '.join(missing(module))}"
+
+
+def require(module: ModuleType, who: str) -> None:
+    """Raises MissingDependency when a library that `module` needs is not installed."""
+    lacking = missing(module)
+    if lacking:
+        where = " in an environment of its own" if environment(module) else ""
+        raise MissingDependency(
+            f"{who} needs {', '.join(lacking)}{where}, not installed; run: {install_command(module)}"
+        )
+
+
+def versions(module: ModuleType) -> dict[str, str]:
+    """The installed version of each library that a plug-in or a core stage says it REQUIRES."""
+    if environment(module):
+        return dict(pin.split("==") for pin in module.ENVIRONMENT)
+    asked = [_parsed(r) for r in _described(module).requires]
+    return {each.name: version(each.name) or "" for each in asked if _applies(each)}
+
+
+def _described(module: ModuleType) -> Plugin:
+    return described(Plugin, module.__name__, module)
+
+
+def extras(modules: Iterable[ModuleType]) -> list[str]:
+    """The extras of pyproject.toml that install what these plug-ins need."""
+    return sorted({extra for m in modules if (extra := _described(m).extra)})
+
+
+# --------------------------------------------------------------------------- an environment of its own
+
+
+def environment(module: ModuleType) -> Path | None:
+    """Where the environment of a plug-in is, or will be; None where it needs no own one.
+
+    Its name holds all that makes it: other pins, another Python or another place of this package make another one.
+    """
+    pins = _described(module).environment
+    if not pins:
+        return None
+    made_of = "\n".join([*pins, sys.version, str(PACKAGE)])
+    return root() / f"{_name(module)}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+
+
+def root() -> Path:
+    """Where environments are: inside this one, or in the user's cache where this Python is the system's."""
+    if sys.prefix != sys.base_prefix:
+        return Path(sys.prefix) / "edgecompress-envs"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgecompress" / "envs"
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+def python(module: ModuleType) -> str:
+    """The Python that runs a plug-in's agent on this machine. Raises MissingDependency: it is not made yet."""
+    own = environment(module)
+    if own is None:
+        return sys.executable
+    require(module, f"'{_name(module)}'")
+    return str(own / "bin" / "python")
+
+
+def make(module: ModuleType) -> Path | None:
+    """Makes the environment of a plug-in where it is not whole yet; what is there in parts is made anew.
+
+    Raises StageFailed with pip's last line.
+    """
+    place = environment(module)
+    if place is None or (place / COMPLETE).exists():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(place.with_suffix(".lock")):
+        if not (place / COMPLETE).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            print(f"envs: {place.name}: {', '.join(module.ENVIRONMENT)}", flush=True)
+            _run(child_process.python("venv", str(place)))
+            own = str(place / "bin" / "python")
+            _run(child_process.python("pip", "install", "--quiet", *module.ENVIRONMENT, by=own))
+            _show_package(place)
+            (place / COMPLETE).touch()
+    return place
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or [f"code {done.returncode}"]
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise StageFailed(f"{' '.join(command[2:5])} with Python {version}: {said[-1].strip()[:300]}")
+
+
+def _show_package(place: Path) -> None:
+    """Makes this package importable in the environment, and no other that lies beside it."""
+    beside = place / "package"
+    beside.mkdir()
+    (beside / PACKAGE.name).symlink_to(PACKAGE, target_is_directory=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / f"{PACKAGE.name}.pth").write_text(f"{beside}\n", encoding="utf-8")

@@ -1,0 +1,355 @@
+"""The nouns: specs, artifacts, stages, outcomes, numbers. Standard library only: the agent carries it along."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypedDict, Union
+
+from edgecompress.core.errors import EdgeError, InputError, StageFailed
+
+Status = Literal["measured", "estimated", "simulated", "replayed", "unavailable"]
+
+# --------------------------------------------------------------------------- tensors and artifacts
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A named dynamic dimension and the sizes it may take, both ends included."""
+
+    name: str
+    min: int = 1
+    max: int = 1
+
+
+Shape = tuple[Union[int, Dim], ...]
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = scale * (integer - zero_point), per tensor or along `axis`."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named input or output. `dtype` is numpy's name; `layout` names the axes ("NCHW"), or is empty.
+
+    An output of a stateful net has `feeds`: the input that it becomes at the next call.
+    Nested structures (dictionaries, tuples) are flattened to dotted names.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str = "float32"
+    layout: str = ""
+    quantization: Quantization | None = None
+    feeds: str = ""
+
+    def concrete(self, batch: int = 1) -> tuple[int, ...]:
+        """The shape with each dynamic dimension set: `batch` for the one of that name, else the smallest size."""
+        return tuple(d if isinstance(d, int) else batch if d.name == "batch" else d.min for d in self.shape)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TensorSpec:
+        """The inverse of `dataclasses.asdict`."""
+        shape = tuple(d if isinstance(d, int) else Dim(**d) for d in data["shape"])
+        q = data.get("quantization")
+        quantization = Quantization(tuple(q["scale"]), tuple(q["zero_point"]), q["axis"]) if q else None
+        return TensorSpec(
+            data["name"], shape, data["dtype"], data.get("layout", ""), quantization, data.get("feeds", "")
+        )
+
+
+CARD = "artifact.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A folder with one kind inside, its input and output specs, and its sha256 (of the files, the kind and the specs).
+
+    `facts` is what a stage says of its result in JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
+    is the reason why the variant it belongs to is out.
+    """
+
+    path: Path
+    kind: str
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+
+    def files(self) -> list[Path]:
+        """The files inside, the card left out, in a fixed order."""
+        return sorted(p for p in self.path.rglob("*") if p.is_file() and p != self.path / CARD)
+
+    def file(self, suffix: str) -> Path:
+        """The one file that ends in `suffix`; raises StageFailed when there is not exactly one."""
+        found = [p for p in self.files() if p.name.endswith(suffix)]
+        if len(found) != 1:
+            raise StageFailed(f"{self.path}: expected one *{suffix} of kind {self.kind}, found {len(found)}")
+        return found[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the files inside, without the card and what `facts["here"]` names: no device needs those."""
+        here = {self.path / name for name in self.facts.get("here", ())}
+        return sum(p.stat().st_size for p in self.files() if p not in here)
+
+    def digest(self) -> str:
+        """sha256 over kind, specs, and each file's name and bytes: what a change of content changes."""
+        digest = hashlib.sha256(json.dumps([self.kind, _specs(self.inputs), _specs(self.outputs)]).encode())
+        for file in self.files():
+            digest.update(file.relative_to(self.path).as_posix().encode() + b"\0")
+            digest.update(bytes.fromhex(sha256_of(file)))
+        return digest.hexdigest()
+
+    def write(self) -> Artifact:
+        """Writes the card into the folder; returns the artifact with its sha256."""
+        sealed = dataclasses.replace(self, sha256=self.digest())
+        card = {
+            "kind": sealed.kind,
+            "inputs": _specs(sealed.inputs),
+            "outputs": _specs(sealed.outputs),
+            "facts": dict(sealed.facts),
+            "sha256": sealed.sha256,
+        }
+        (self.path / CARD).write_text(json.dumps(card, indent=1, allow_nan=False), encoding="utf-8")
+        return sealed
+
+    @staticmethod
+    def read(path: Path) -> Artifact:
+        """The artifact in a folder; raises InputError when the folder has no valid card."""
+        try:
+            card = json.loads((path / CARD).read_text(encoding="utf-8"))
+            inputs = tuple(TensorSpec.from_json(s) for s in card["inputs"])
+            outputs = tuple(TensorSpec.from_json(s) for s in card["outputs"])
+            return Artifact(path, card["kind"], inputs, outputs, card["facts"], card["sha256"])
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: not an artifact (no {CARD}); give the folder that a deploy wrote") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path / CARD}: damaged: {error}; deploy again") from error
+
+
+def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(s) for s in specs]
+
+
+def sha256_of(file: Path) -> str:
+    """The sha256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------- what a stage is asked, and how it ends
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every stage may know of the run: nothing here names a place on disk."""
+
+    seed: int = 0
+    threads: int = 1
+    batch: int = 1
+    device: Mapping[str, Any] = field(default_factory=dict)  # the device's TOML, as plain data
+    here: Mapping[str, Any] = field(default_factory=dict)  # the fingerprint of the machine that this runs on
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of a stage function: inputs by name ("model", "samples", "teacher"), an empty folder, options."""
+
+    inputs: Mapping[str, Artifact]
+    out: Path
+    options: Any = None
+    context: Context = Context()
+    progress: Callable[[float, str], None] = lambda fraction, what: None
+    keep: Path | None = None  # a folder that outlives `kill -9`: checkpoints; only its "log" stays when the stage ends
+
+    @property
+    def model(self) -> Artifact:
+        """The input called "model"."""
+        return self.inputs["model"]
+
+    @property
+    def align(self) -> int:
+        """Channels that the device's kernels take at once: the option `align`, else what was measured, else 1."""
+        block = self.inputs.get("block")
+        return int(self.options.align or (block.facts["block"] if block else 1))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a plan: a function, the stages its inputs come from, its options. Data: to be printed and compared.
+
+    `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply"), "NAME:FUNCTION" for the core.
+    """
+
+    name: str
+    call: str
+    inputs: Mapping[str, str] = field(default_factory=dict)  # role -> name of the stage that makes it
+    options: Mapping[str, Any] = field(default_factory=dict)
+    variants: tuple[str, ...] = ()  # those that fall with this stage; empty: all depend on it
+    context: tuple[str, ...] = ("seed", "batch")  # what it may know of the run: part of the key, the rest is hidden
+    plugins: tuple[str, ...] = ()  # other plug-ins that it calls ("runtimes.onnx"): their code is part of the key
+    user_code: bool = False  # runs the user's own Python: it finds their modules, and where belongs to the key
+    user_files: bool = False  # opens files of the user's, and runs nothing of theirs
+    max_age_s: float | None = None  # a measurement ages
+    estimate_s: float = 5.0
+    timeout_s: float = 3600.0
+
+    @property
+    def observes(self) -> bool:
+        """Whether the files that it opens belong to its key."""
+        return self.user_code or self.user_files
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage ended: "ok", "lost" (a check failed: a stored result with its reason) or "failed" (it broke)."""
+
+    stage: str
+    status: Literal["ok", "lost", "failed"]
+    artifact: Artifact | None = None
+    reason: str = ""  # why it is lost or failed
+    why_run: str = ""  # "hit", or why the stage ran
+    wall_s: float = 0.0  # of the run that made the result, also for a hit
+    made: float = 0.0  # when, in seconds since 1970
+    log: str = ""
+    error: EdgeError | None = None  # what broke, when it failed
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The artifact's facts, or nothing."""
+        return self.artifact.facts if self.artifact else {}
+
+
+Outcomes = Mapping[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a technique's result is to measure on the device: at most so much of the dense net's latency, or so long."""
+
+    quantity: Literal["ratio", "latency_ms"]
+    value: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The end of a search: the stage whose artifact was chosen (empty: none), and why."""
+
+    stage: str
+    reason: str
+    table: Mapping[str, Any] = field(default_factory=dict)  # what the report shows of the search
+
+
+class Search(Protocol):
+    """A loop on results: a pure function from the outcomes so far to the next stages, or the choice."""
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+
+    def bound(self) -> str:
+        """What it may cost at most, in words ("at most 6 rounds of 5 variants")."""
+
+    def estimate_s(self) -> float:
+        """Seconds it may take at most, roughly."""
+
+    def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
+        """The next stages to run, or the choice; asked again after they have run."""
+
+
+class Substitute(Search, Protocol):
+    """A search in the place of a stage, a dataclass: its name then stands for the stage that it chose."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def stage(self) -> Stage:
+        """What it stands for, as the plan shows it."""
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Role -> the name of the stage that makes it, of all that it asks for."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Those that fall with it."""
+
+
+def seconds(step: Stage | Substitute) -> float:
+    """How long a step of a plan may take, roughly."""
+    return step.estimate_s if isinstance(step, Stage) else step.estimate_s()
+
+
+# --------------------------------------------------------------------------- numbers and promises
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number that never travels alone. `value` is None exactly when `status` is "unavailable", with a reason."""
+
+    metric: str
+    value: float | None
+    unit: str
+    status: Status = "measured"
+    n: int = 0
+    low: float | None = None  # interval
+    high: float | None = None
+    source: str = ""  # the sensor, clock or file that said so
+    scope: str = ""  # of energy: wall, battery, package, board, rail
+    reason: str = ""
+
+
+class MeasuredTable(TypedDict):
+    """A Measured as plain data."""
+
+    metric: str
+    value: float | None
+    unit: str
+    status: Status
+    n: int
+    low: float | None
+    high: float | None
+    source: str
+    scope: str
+    reason: str
+
+
+def measured_table(measured: Measured) -> MeasuredTable:
+    """A number as plain data."""
+    return {
+        "metric": measured.metric,
+        "value": measured.value,
+        "unit": measured.unit,
+        "status": measured.status,
+        "n": measured.n,
+        "low": measured.low,
+        "high": measured.high,
+        "source": measured.source,
+        "scope": measured.scope,
+        "reason": measured.reason,
+    }
+
+
+@dataclass(frozen=True)
+class Check:
+    """A promise held against a number: `ok` is None when it could not be judged, with the reason."""
+
+    name: str
+    ok: bool | None
+    value: float | None
+    limit: float | None
+    says: str

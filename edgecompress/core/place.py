@@ -1,0 +1,37 @@
+"""Where this package lies, and whose a file is: ours, of what is installed, or the user's."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+DEMO = PACKAGE / "demo"  # a user's code, which we ship
+INSTALLED = {"site-packages", "dist-packages"}
+BELOW = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share")  # of what is installed in a prefix
+SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/tmp/torchinductor")
+
+
+def is_ours(path: str | Path) -> bool:
+    """Whether a file is one of this package, reached by whatever link; the demo is not."""
+    real = Path(path).resolve()
+    return real.is_relative_to(PACKAGE) and not real.is_relative_to(DEMO)
+
+
+def is_users(path: str) -> bool:
+    """Whether a file, or what a frame calls one, is neither ours nor part of the system or of an installation."""
+    return not (path.startswith("<") or is_ours(path) or _installed(Path(path)) or _installed(Path(path).resolve()))
+
+
+def _installed(path: Path) -> bool:
+    """Projects lie beside an installation too (/usr/src/app, a virtual environment's own folder): those are not."""
+    return bool(INSTALLED & set(path.parts)) or any(map(path.is_relative_to, _system()))
+
+
+@cache
+def _system() -> tuple[str, ...]:
+    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, "/", "/usr", "/usr/local"))
+    below = (f"{prefix.rstrip('/')}/{name}" for prefix in prefixes for name in BELOW)
+    return (*SYSTEM, *below, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")))

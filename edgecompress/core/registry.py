@@ -1,0 +1,174 @@
+"""Plug-ins by name: the file name is the plug-in's name. Listing imports nothing; entry points bring other people's."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import TypeVar
+
+from edgecompress.core import plugins
+from edgecompress.core.errors import MissingDependency, NotFound, did_you_mean
+from edgecompress.core.place import PACKAGE
+
+KINDS = tuple(plugins.KINDS)
+FORMER_GROUPS = {"profilers": "passes", "packagers": "packages"}  # of distributions written before these had new names
+
+P = TypeVar("P", bound=plugins.Plugin)
+_KNOWN: dict[tuple[str, str], plugins.Plugin] = {}
+
+# --------------------------------------------------------------------------- names and modules
+
+
+@cache
+def _own(kind: str) -> tuple[str, ...]:
+    return tuple(sorted(p.stem for p in (PACKAGE / "plugins" / kind).glob("*.py") if not p.stem.startswith("_")))
+
+
+@cache
+def _others(kind: str) -> dict[str, EntryPoint]:
+    groups = (FORMER_GROUPS.get(kind, kind), kind)  # the last one wins
+    return {point.name: point for group in groups for point in entry_points(group=f"edgecompress.{group}")}
+
+
+def names(kind: str) -> list[str]:
+    """Every plug-in of a kind: the files of its folder and the entry points `edgecompress.KIND`."""
+    return sorted({*_own(kind), *_others(kind)})
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """The module of a plug-in; a file here wins over an entry point of the same name.
+
+    Raises NotFound, or MissingDependency for one of another distribution that cannot be imported.
+    """
+    if name in _own(kind):
+        return importlib.import_module(f"edgecompress.plugins.{kind}.{name}")
+    if name in _others(kind):
+        return _imported(kind, _others(kind)[name])
+    raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")
+
+
+def _imported(kind: str, point: EntryPoint) -> ModuleType:
+    """The module of another distribution; whatever its import raises becomes one line."""
+    try:
+        return importlib.import_module(point.value)
+    except Exception as error:
+        dist = f"distribution {point.dist.name}" if point.dist else point.value
+        who = f"{kind.removesuffix('s')} '{point.name}' of {dist} cannot be imported"
+        raise MissingDependency(f"{who}: {_why(error, point)}") from error
+
+
+def _why(error: Exception, point: EntryPoint) -> str:
+    """What an import lacks, and what to do."""
+    lacking = error.name if isinstance(error, ImportError) else None
+    if not lacking:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}; correct {point.value}, or uninstall it"
+    if lacking.split(".")[0] == "edgecompress":
+        what = " ".join(str(error).split()) if not isinstance(error, ModuleNotFoundError) else f"no module {lacking}"
+        return f"{what} in this version; update the distribution, or import from the new place (docs/architecture.md)"
+    return f"no module {lacking}; run: pip install {lacking.split('.')[0]}"
+
+
+def every(kind: str) -> Iterator[tuple[str, ModuleType]]:
+    """Each name with its module; one of another distribution that cannot be imported is left out, with a line why."""
+    for name in names(kind):
+        try:
+            module = load(kind, name)
+        except MissingDependency as error:
+            _say(str(error))
+            continue
+        yield name, module
+
+
+@cache
+def _say(line: str) -> None:
+    print(f"edgecompress: left out: {line}", file=sys.stderr)
+
+
+def call(reference: str) -> tuple[ModuleType, str]:
+    """The module and function of a stage's `call`: "techniques.ptq_int8:apply" or "stages.verify:run"."""
+    where, function = reference.split(":")
+    kind, _, name = where.partition(".")
+    return (load(kind, name) if kind in KINDS else importlib.import_module(f"edgecompress.{where}")), function
+
+
+# --------------------------------------------------------------------------- what they say of themselves
+
+
+def technique(name: str) -> plugins.TechniquePlugin:
+    """The description of a technique; raises as `load` does, like those below."""
+    return _described(plugins.TechniquePlugin, "techniques", name)
+
+
+def runtime(name: str) -> plugins.RuntimePlugin:
+    """The description of a runtime."""
+    return _described(plugins.RuntimePlugin, "runtimes", name)
+
+
+def transport(name: str) -> plugins.TransportPlugin:
+    """The description of a transport."""
+    return _described(plugins.TransportPlugin, "transports", name)
+
+
+def sensor(name: str) -> plugins.SensorPlugin:
+    """The description of a sensor."""
+    return _described(plugins.SensorPlugin, "sensors", name)
+
+
+def profiler(name: str) -> plugins.ProfilerPlugin:
+    """The description of a profiler."""
+    return _described(plugins.ProfilerPlugin, "profilers", name)
+
+
+def packager(name: str) -> plugins.PackagerPlugin:
+    """The description of a packager."""
+    return _described(plugins.PackagerPlugin, "packagers", name)
+
+
+def techniques() -> list[plugins.TechniquePlugin]:
+    """Every technique that can be imported."""
+    return [technique(name) for name, _ in every("techniques")]
+
+
+def runtimes() -> list[plugins.RuntimePlugin]:
+    """Every runtime that can be imported."""
+    return [runtime(name) for name, _ in every("runtimes")]
+
+
+def sensors() -> list[plugins.SensorPlugin]:
+    """Every sensor that can be imported."""
+    return [sensor(name) for name, _ in every("sensors")]
+
+
+def packagers() -> list[plugins.PackagerPlugin]:
+    """Every packager that can be imported."""
+    return [packager(name) for name, _ in every("packagers")]
+
+
+def weights_of(kind: str) -> plugins.Weights | None:
+    """What reads the weights of a format that only its own runtime knows."""
+    return next((each.weights for each in runtimes() if each.format == kind and each.weights), None)
+
+
+def step(reference: str) -> plugins.Step:
+    """The description of what a stage calls: of a technique, a runtime, or a stage of the core."""
+    kind, _, name = reference.split(":")[0].partition(".")
+    if kind == "techniques":
+        return technique(name)
+    return runtime(name) if kind == "runtimes" else _read(plugins.Step, name, call(reference)[0])
+
+
+def _described(cls: type[P], kind: str, name: str) -> P:
+    return _read(cls, name, load(kind, name))
+
+
+def _read(cls: type[P], name: str, module: ModuleType) -> P:
+    """Read once for each module."""
+    known = _KNOWN.get((cls.__name__, name))
+    if not isinstance(known, cls) or known.module is not module:
+        known = plugins.described(cls, name, module)
+        _KNOWN[cls.__name__, name] = known
+    return known

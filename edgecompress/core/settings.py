@@ -1,0 +1,235 @@
+"""The shapes of the TOML files: source, target, device, profile. Data only; plan and the stages read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SPLITS = ("calibrate", "select", "test")
+TRAIN = "train"  # one more, read only where something trains
+
+
+@dataclass(frozen=True)
+class Spectrogram:
+    """Audio as ln(max(magnitude, floor)) of its short-time Fourier transform: [samples] -> [frames, bins].
+
+    Frames, window and bands are those of `tf.signal.stft` and `tf.signal.linear_to_mel_weight_matrix`: no padding at
+    the ends, so 1 + (length - frame) / hop frames. Samples are int16 (as fractions of 32768) or real numbers in -1..1.
+    """
+
+    rate: int  # samples per second that clips are recorded at
+    length: int  # samples of a clip: the end is cut off, or zeros are added
+    frame: int  # samples under a window
+    hop: int  # samples from one frame to the next
+    fft: int  # samples of the transform, a power of two: zeros are added to a frame
+    window: Literal["hann"] = "hann"  # the periodic one
+    bins: int | None = None  # mel bands from 0 to rate / 2; left out: every frequency, fft / 2 + 1
+    floor: float = 1e-6  # what smaller magnitudes count as
+
+    def __post_init__(self) -> None:
+        if min(self.rate, self.frame, self.hop, self.bins or 1) < 1 or self.bins == 0:
+            raise ValueError("rate, frame, hop and bins are at least 1")
+        if self.fft < max(self.frame, 2) or self.fft & (self.fft - 1):
+            raise ValueError(f"fft is a power of two, at least the frame of {self.frame} samples")
+        if self.length < self.frame:
+            raise ValueError(f"length is at least one frame, {self.frame} samples")
+        if not 0 < self.floor < float("inf"):
+            raise ValueError("floor is above 0")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """From raw data to model input, declared once: data, verify and the app package read it.
+
+    In this order: resize (shorter side, bilinear), centre crop, colour order, x * scale, (x - mean) / std, layout.
+    Raw images are HWC RGB, uint8; `mean` and `std` are per channel, in the units after `scale`. Of audio:
+    spectrogram, x * scale, (x - mean) / std (per bin), layout (as a picture of one channel).
+    """
+
+    input: str = ""  # the input it applies to; empty: the only one
+    resize: int | None = None
+    crop: int | None = None
+    colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    layout: Literal["NCHW", "NHWC", ""] = ""  # empty: as it comes
+    spectrogram: Spectrogram | None = None  # for audio
+
+    def __post_init__(self) -> None:
+        if self.spectrogram and (self.resize or self.crop or self.colour != "RGB"):
+            raise ValueError("resize, crop and colour are for pictures, spectrogram is for audio; leave one out")
+        if self.spectrogram and self.layout and max(len(self.mean), len(self.std)) > 1:
+            raise ValueError("a spectrogram with a layout has one channel, so one mean and one std; leave layout out")
+        if any(s == 0 for s in self.std):
+            raise ValueError("std must not be zero")
+        for name in ("resize", "crop"):
+            if (getattr(self, name) or 1) < 1:
+                raise ValueError(f"{name} must be a positive number of pixels")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as its author has it, and its data. A `.toml` given as MODEL is this table; flags override it."""
+
+    model: str  # pkg.mod:fn, or a .pt2, .onnx, ... file (relative to the TOML's folder)
+    data: str = ""  # pkg.mod:fn, an .npz, a folder of .npy, an image folder, or "random"
+    name: str = ""  # what reports call it; empty: the model's own name
+    metric: str = "top1"  # top1, top5, perplexity, mse, none, or pkg.mod:fn
+    description: str = ""
+    samples: int | None = None  # at most this many per split
+    preprocess: Preprocess | None = None
+    augment: tuple[Literal["flip", "crop"], ...] = ()  # what training may do to an image: mirror it, shift it
+    dynamic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # input -> axis -> "name:min..max"
+    labels: tuple[str, ...] = ()  # class names
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an artifact must keep, or it does not ship. A limit that is None is not checked."""
+
+    items_lost: int | None = None  # right before, wrong after, less the reverse; over the test split (top1, top5)
+    metric_ratio: float | None = None  # after / before at most (perplexity, mse)
+    metric_drop: float | None = None  # before - after at most (the user's own metric; higher is better)
+    sqnr_db: float | None = None  # per output, at least
+    cosine: float | None = None  # per output, at least
+    size_bytes: int | None = None  # at most
+    latency_ms: float | None = None  # median at most
+    peak_rss_bytes: int | None = None  # over baseline, at most
+    fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
+    fallback_share: float | None = None  # of the operators' time, spent off the accelerator, at most
+    as_shipped: float | None = 0.005  # how far an output may have moved since it shipped, relative RMS (`verify`)
+    on_device: float | None = 0.05  # how far an output on the device may be from the same artifact's here, relative RMS
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to reach a target. `compress` lists tables: `use` is a technique or a precision, the rest its options."""
+
+    name: str
+    runtime: str = ""  # empty: the target's
+    compress: tuple[Mapping[str, Any], ...] = ()
+    reference: bool = False  # the one to beat: never dropped from the race
+    export: Mapping[str, Any] = field(default_factory=dict)  # options of the runtime's export
+    limits: Mapping[str, Any] = field(default_factory=dict)  # laid over the target's
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Whether a variant that loses too much is mended, and how: rung after rung until its limits are kept."""
+
+    on: bool = False
+    rungs: tuple[str, ...] = ()  # "calibrate", "keep", and techniques that have a RUNG; empty: all that apply
+    layers: int = 8  # the worst ones, tried in higher precision one by one
+    sure: float = 0.5  # of right answers: the chance to keep the budget on as many items as judge, at least
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError("layers is at least 1")
+        if not 0 < self.sure < 1:
+            raise ValueError("sure is a chance, between 0 and 1")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What ships. The order of the variants decides between those that measure the same."""
+
+    description: str
+    runtime: str
+    variant: tuple[Variant, ...]
+    limits: Limits = Limits()
+    guard: Guard = Guard()
+    device: str = "host"  # where it is measured when no device is named
+    package: str = "tar"
+    platforms: tuple[str, ...] = ()  # of the devices it is for, as shell patterns ("linux-x86_64"); empty: any
+    also: tuple[str, ...] = ()  # other runtimes that devices carry: whether they run what ships is told
+    min_runtime: str = ""  # one that must run it
+
+    def __post_init__(self) -> None:
+        names = [v.name for v in self.variant]
+        if not names:
+            raise ValueError("a target needs at least one [[variant]]")
+        if twice := {n for n in names if names.count(n) > 1}:
+            raise ValueError(f"two variants are called '{min(twice)}'")
+        if "artifact" in names:
+            raise ValueError("variant name 'artifact' is taken; choose another")
+        if bad := [n for n in names if not n or not all(c.isalnum() or c in "-_." for c in n)]:
+            raise ValueError(f"variant name {bad[0]!r}: use letters, digits, '-', '_' and '.'")
+
+
+@dataclass(frozen=True)
+class PowerModel:
+    """Watts of a device from what its threads do: idle_w * (cores - threads) + active_w * threads."""
+
+    idle_w: float  # per core
+    active_w: float  # per core that computes
+    error: float  # relative half width of the band, 0..1
+    source: str  # the citation
+    scope: str = "package"  # what those watts are of: wall, battery, package, board, rail
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a device can do at most. An operator of fewer FLOP per byte than gflops / gb_per_s waits for memory."""
+
+    gflops: float  # float32, all of the device
+    gb_per_s: float  # between memory and processor
+    source: str  # the citation
+
+    def __post_init__(self) -> None:
+        if self.gflops <= 0 or self.gb_per_s <= 0:
+            raise ValueError("gflops and gb_per_s are above 0")
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where it runs. Sensors are tried in order; the first that can read is used."""
+
+    description: str
+    transport: str = "host"
+    platform: str = ""  # "android-arm64", "cuda": what targets ask for; empty: asked of the device
+    sensors: tuple[str, ...] = ()
+    power: PowerModel | None = None
+    roof: Roof | None = None
+    cores: int | None = None  # None: asked of the device
+    vector_bits: int | None = None  # of the widest vector unit that inference uses
+    memory_mib: int | None = None
+    source: str = ""  # where these figures are from
+    unreachable: str = ""  # why nothing can be run there from here, and what to do instead
+    blocks: Mapping[str, int] = field(
+        default_factory=dict
+    )  # "runtime-precision" -> channels that its kernels do at once
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the transport and the sensors
+
+    def __post_init__(self) -> None:
+        if bad := [name for name, channels in self.blocks.items() if channels < 1]:
+            raise ValueError(f"blocks: '{bad[0]}' is a number of channels, at least 1")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How we measure: the protocol's numbers."""
+
+    description: str
+    sessions: int  # fresh processes
+    warmup_s: float  # at least, then until the last two blocks differ by less than warmup_tolerance
+    warmup_runs: int
+    window_s: float  # at least
+    window_runs: int  # at least
+    energy_windows: int
+    energy_window_s: float
+    idle_s: float = 5.0  # before and after an energy window
+    warmup_tolerance: float = 0.02
+    warmup_cap_s: float = 30.0  # then it goes on, and is flagged
+    ops_runs: int = 50  # inferences of the per-operator pass
+    max_age_s: float = 7 * 86400.0  # older measurements are made again
+    count_runs: int = 5  # inferences counted in each of three processes, where instructions are counted
+    profilers: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # more ways to look at the last two variants
+
+    def __post_init__(self) -> None:
+        if self.sessions < 1 or self.window_runs < 1 or self.window_s < 0:
+            raise ValueError("sessions and window_runs are at least 1, window_s at least 0")

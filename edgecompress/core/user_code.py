@@ -1,0 +1,88 @@
+"""The user's own functions, named `pkg.mod:fn`: imported from beside the source, their errors in one line."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import place
+from edgecompress.core.errors import InputError, did_you_mean
+
+
+def function(reference: str) -> Callable[..., Any]:
+    """The function that `pkg.mod:fn` names; raises InputError saying what is not there, or what its import raised."""
+    where, _, name = reference.partition(":")
+    if not where or not name:
+        raise InputError(f"'{reference}' is neither a file nor pkg.mod:function; give one of them")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    module = _module(where, reference)
+    found = getattr(module, name, None)
+    if not callable(found):
+        known = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
+        raise InputError(f"{reference}: {where} has no function '{name}'{did_you_mean(name, known)}")
+    return found  # type: ignore[no-any-return]
+
+
+def _module(where: str, reference: str) -> Any:
+    before = set(sys.modules)
+    _check_found(where.partition(".")[0], f"{reference}:")
+    try:
+        module = importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        missing = error.name or where
+        if (where + ".").startswith(missing + "."):
+            hint = f"no module '{missing}' in {os.getcwd()} or installed; go to the folder that holds it"
+            raise InputError(f"{reference}: {hint}") from error
+        raise InputError(f"{reference}: {said(error)}; install '{missing}', or add its folder") from error
+    except Exception as error:
+        raise InputError(
+            f"{reference}: importing {where} raised {said(error)}; run it in Python to debug it"
+        ) from error
+    for file in _files(set(sys.modules) - before):
+        for name in _imports(file):
+            _check_found(name, f"{file} imports {name}, but")
+    return module
+
+
+def _check_found(name: str, where: str) -> None:
+    """Raises InputError for a module of the user's that is not the one found: their folders stand behind all others."""
+    own = PathFinder.find_spec(name, [folder for folder in sys.path if place.is_users(folder)])
+    if own is None or own.origin is None:  # none, or a folder of no package
+        return
+    found = importlib.util.find_spec(name)
+    other = str(found.origin) if found else ""  # "built-in", "frozen", or a file
+    if not place.is_ours(other) and os.path.realpath(other) != os.path.realpath(own.origin):
+        raise InputError(f"{where} {own.origin} is hidden by {other}, which comes with what is installed; rename it")
+
+
+def _files(modules: Iterable[str]) -> list[str]:
+    """The user's own source files of these modules; a name without a folder is made up (torch.classes has one)."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return sorted(f for f in files if f and f.endswith(".py") and os.path.isabs(f) and place.is_users(f))
+
+
+def _imports(file: str) -> set[str]:
+    """What a source file imports by absolute names, inside functions too: the first part of each."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(Path(file).read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def said(error: BaseException) -> str:
+    """`ValueError: its first line (nets.py:12)`: the line is the innermost one of the user's own code."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if place.is_users(f.filename)]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}{where}"

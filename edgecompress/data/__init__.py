@@ -1,0 +1,1 @@
+"""Arrays on disk, loading, preprocessing, metrics, the error between outputs."""

@@ -1,0 +1,71 @@
+"""What a compiler estimates of artifacts for a device that is not at hand, and how variants rank by that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from edgecompress.core.model import Outcome, Status
+
+SAME = 1.02  # within 2 % the target's own order decides
+
+
+class Estimate(TypedDict):
+    """What a runtime's export reports in facts["estimate"]; `cycles` is None where it cannot, with the `reason`."""
+
+    status: Status
+    source: str
+    accelerator: str
+    system: str
+    memory: str
+    optimise: str
+    cycles: Mapping[str, int] | None
+    cpu_operators: int
+    reason: str
+
+
+def of(outcome: Outcome | None) -> Estimate | None:
+    """The estimate of an artifact; None where its runtime makes none."""
+    estimate: Estimate | None = outcome.facts.get("estimate") if outcome else None
+    return estimate
+
+
+def made_by(estimate: Estimate) -> str:
+    """`Vela 5.2.0: ethos-u55-128, ...`: who estimated, and for what; only estimates with equal ones are comparable."""
+    settings = (estimate["accelerator"], estimate["system"], estimate["memory"], estimate["optimise"])
+    return f"{estimate['source']}: {', '.join(map(str, settings))}"
+
+
+def best(estimates: Mapping[str, Estimate | None]) -> str:
+    """The variant with the fewest operators off the accelerator, whose cycles nobody counts, then the fewest cycles.
+
+    Empty where estimates are missing, or were not made under equal settings: then they rank nothing.
+    """
+    ranked = {name: e for name, e in estimates.items() if e and e["cycles"]}
+    if not ranked or None in estimates.values() or len({made_by(e) for e in ranked.values()}) > 1:
+        return ""
+    least = min(e["cpu_operators"] for e in ranked.values())
+    cycles = {n: e["cycles"]["total"] for n, e in ranked.items() if e["cycles"] and e["cpu_operators"] == least}
+    return next(name for name, n in cycles.items() if n <= SAME * min(cycles.values()))
+
+
+def why(estimates: Mapping[str, Estimate | None]) -> str:
+    """Why the best is it; empty where estimates rank nothing."""
+    winner = estimates.get(best(estimates))
+    return f"the best by what {winner['source']} estimates" if winner else ""
+
+
+def behind(estimates: Mapping[str, Estimate | None], name: str) -> str:
+    """Why a variant stands behind the best; empty where estimates rank nothing."""
+    first = best(estimates)
+    own, other = estimates.get(name), estimates.get(first)
+    if not own or not other:
+        return ""
+    if not own["cycles"] or not other["cycles"]:
+        return str(own["reason"])
+    if more := own["cpu_operators"] - other["cpu_operators"]:
+        return f"leaves {more} more operator{'s' if more > 1 else ''} to the CPU than {first}"
+    factor = own["cycles"]["total"] / other["cycles"]["total"]
+    if factor <= SAME:
+        return f"as many cycles as {first} (estimated), after it in the target's order"
+    return f"about {factor:.2g}x the cycles of {first} (estimated)"

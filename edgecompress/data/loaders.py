@@ -1,0 +1,322 @@
+"""Where items come from: a user's function, an .npz, a folder of .npy or of images, random numbers.
+
+Every source is read as a stream, so that no set of data is ever whole in memory.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TypeAlias, Union
+
+from edgecompress.core import user_code
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.model import Request, TensorSpec
+from edgecompress.core.settings import SPLITS, TRAIN, Source
+from edgecompress.data import preprocess, tensors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+Item: TypeAlias = "tuple[Mapping[str, ArrayLike], ArrayLike | None]"  # inputs by name, and the label where there is one
+Inputs = Union["ArrayLike", "tuple[ArrayLike, ...]", "Mapping[str, ArrayLike]"]  # of one item, as a factory yields them
+Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
+
+CHUNK = 64  # items
+RANDOM_ITEMS = 64  # per split, where nobody says how many
+DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)  # what reading raises
+WHOLE = ""  # the one set of data that comes without splits
+EVERY = (*SPLITS, TRAIN)
+NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A function per split, or one under WHOLE, that makes its items; the names of the classes, if it knows them."""
+
+    sets: Mapping[str, Items]
+    classes: Sequence[str] = ()
+
+
+def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Feed:
+    """The data that `source.data` names: those of the `splits` that it has, or one set that has no splits."""
+    every = _every(source, request, splits)
+    return Feed({split: items for split, items in every.sets.items() if split in (*splits, WHOLE)}, every.classes)
+
+
+def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:
+    path = Path(source.data)
+    if source.data == "random":
+        return _random(request)
+    if not path.exists() and ":" in source.data:
+        return _factory(source.data, splits)
+    if path.suffix == ".npz":
+        return _npz(path, request.context.seed)
+    if path.is_dir():
+        arrays = any(path.glob("*.npy")) or any(path.glob("*/*.npy"))
+        return _npy(path, request.context.seed) if arrays else _images(path, source, request.context.seed)
+    raise InputError(f"{path}: data is pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random")
+
+
+def _factory(reference: str, splits: Sequence[str]) -> Feed:
+    """The user's `fn(split)`: it yields (inputs, label) or inputs, or returns None for a split it does not have.
+
+    Inputs are an array, a tuple of arrays or a dictionary of them, one item without a batch axis. A tuple of two is
+    (inputs, label): a net of two inputs takes a dictionary, or ((a, b), label) with None where there is no label.
+    """
+    call = user_code.function(reference)
+    sets: dict[str, Items] = {}
+    for split in splits:
+        try:
+            items = call(split)
+        except Exception as error:
+            raise InputError(
+                f"{reference}('{split}') raised {user_code.said(error)}; run it in Python to debug it"
+            ) from error
+        if items is not None:
+            sets[split] = _yielded(items, f"{reference}('{split}')")
+    return Feed(sets)
+
+
+def _yielded(yielded: Iterable[Inputs | tuple[Inputs, ArrayLike | None]], where: str) -> Items:
+    def items(limit: int | None) -> Iterator[Item]:
+        try:
+            for item in islice(yielded, limit):
+                yield _item(item)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{where} raised {user_code.said(error)}; run it in Python to debug it") from error
+
+    return items
+
+
+def _item(item: Inputs | tuple[Inputs, ArrayLike | None]) -> Item:
+    """What a factory yielded as inputs by name and label."""
+    inputs, label = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
+    if isinstance(inputs, Mapping):
+        return {str(name): value for name, value in inputs.items()}, label
+    if isinstance(inputs, tuple):
+        return dict(zip(tensors.unnamed(len(inputs)), inputs, strict=True)), label
+    return {tensors.INPUT: inputs}, label
+
+
+def _chosen(count: int, limit: int | None, seed: int) -> set[int] | range:
+    """Which of `count` items are taken: all, or a seeded sample, for data may be sorted by class."""
+    import numpy as np
+
+    if limit is None or limit >= count:
+        return range(count)
+    return {int(i) for i in np.random.default_rng(seed).permutation(count)[:limit]}
+
+
+def _rows(columns: Mapping[str, tuple[int, Callable[[], Iterable[np.ndarray]]]], where: str, seed: int) -> Items:
+    """Items from columns of equal length, read side by side: {name: (length, rows)}."""
+    lengths = {name: length for name, (length, _) in columns.items()}
+    if len(set(lengths.values())) != 1 or set(columns) == {tensors.LABELS}:
+        counts = ", ".join(f"{name} {n}" for name, n in lengths.items())
+        raise InputError(f"{where}: inputs and labels must have as many items each; it has: {counts}")
+
+    def items(limit: int | None) -> Iterator[Item]:
+        chosen = _chosen(next(iter(lengths.values())), limit, seed)
+        for index, values in enumerate(zip(*(rows() for _, rows in columns.values()), strict=True)):
+            if index in chosen:
+                inputs = dict(zip(columns, values, strict=True))
+                label = inputs.pop(tensors.LABELS, None)
+                yield inputs, label
+
+    return items
+
+
+def _by_split(keys: Iterable[tuple[str, str]], where: Path) -> dict[str, list[str]]:
+    """Names of arrays by split, from (split or WHOLE, name); raises InputError when some have a split and some not."""
+    names: dict[str, list[str]] = {}
+    for split, name in keys:
+        names.setdefault(split, []).append(name)
+    if not names:
+        raise InputError(f"{where}: holds no array; it needs INPUT (and labels), or SPLIT.INPUT (and SPLIT.labels)")
+    if WHOLE in names and len(names) > 1:
+        raise InputError(f"{where}: '{names[WHOLE][0]}' names no split but others do; name all of them SPLIT.INPUT")
+    return names
+
+
+def _npz(path: Path, seed: int) -> Feed:
+    """`SPLIT.INPUT` and `SPLIT.labels`, or `INPUT` and `labels`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not an .npz file: {error}; save it again with numpy.savez") from error
+    parted = [k.partition(".")[::2] if k.partition(".")[0] in EVERY else (WHOLE, k) for k in keys]
+    sets = {}
+    for split, names in _by_split(parted, path).items():
+        members = {name: _Member(path, f"{split}.{name}" if split else name) for name in names}
+        sets[split] = _rows({n: (m.shape[0], m.rows) for n, m in members.items()}, f"{path}, {split or 'data'}", seed)
+    return Feed(sets)
+
+
+class _Member:
+    """One array of an .npz, its rows read one chunk at a time."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.key = path, key
+        with self._opened() as stream:
+            self.shape, self.dtype = self._header(stream)
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """The items; raises InputError when the file is damaged or ends before they do."""
+        import numpy as np
+
+        size = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self._opened() as stream:
+            self._header(stream)
+            for begin in range(0, self.shape[0], CHUNK):
+                count = min(CHUNK, self.shape[0] - begin)
+                block = stream.read(count * size)
+                if len(block) != count * size:
+                    raise InputError(f"{self.path}: '{self.key}' ends too early; save it again")
+                yield from np.frombuffer(block, self.dtype).reshape(count, *self.shape[1:])
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        try:
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.key}.npy") as stream:
+                yield stream
+        except DAMAGED as error:
+            raise InputError(f"{self.path}: '{self.key}' is damaged: {error}; save it again") from error
+
+    def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+        from numpy.lib import format as npy
+
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        shape, fortran, dtype = readers[npy.read_magic(stream)](stream)  # type: ignore[no-untyped-call]
+        if dtype.hasobject or not shape or (fortran and len(shape) > 1):
+            raise InputError(
+                f"{self.path}: '{self.key}' must be plain numbers in C order, items on axis 0; "
+                f"it is {dtype} {list(shape)}"
+            )
+        return shape, dtype
+
+
+def _npy(path: Path, seed: int) -> Feed:
+    """`SPLIT/INPUT.npy` and `SPLIT/labels.npy`, or `INPUT.npy` and `labels.npy`, memory-mapped."""
+    files = [*path.glob("*.npy"), *(f for split in EVERY for f in (path / split).glob("*.npy"))]
+    keys = sorted(("" if f.parent == path else f.parent.name, f.stem) for f in files)
+    sets = {}
+    for split, names in _by_split(keys, path).items():
+        arrays = {name: _mapped(path / split / f"{name}.npy") for name in names}
+        columns = {name: (len(a), a.__iter__) for name, a in arrays.items()}
+        sets[split] = _rows(columns, f"{path}, {split or 'data'}", seed)
+    return Feed(sets)
+
+
+def _mapped(file: Path) -> np.ndarray:
+    import numpy as np
+
+    try:
+        array: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{file}: not an array of numbers: {str(error).rstrip('.')}; save it again with numpy.save"
+        ) from error
+    if array.ndim == 0:
+        raise InputError(f"{file}: is a single number; it must have its items on axis 0")
+    return array
+
+
+def _images(path: Path, source: Source, seed: int) -> Feed:
+    """`CLASS/*.jpg` or `SPLIT/CLASS/*`. Classes are numbered as in the source's `labels`, else by sorted name."""
+    parts = {split: path / split for split in EVERY if (path / split).is_dir()} or {WHOLE: path}
+    folders = {split: sorted(f for f in part.iterdir() if f.is_dir()) for split, part in parts.items()}
+    classes = list(source.labels) or sorted({f.name for each in folders.values() for f in each})
+    sets = {}
+    for split, each in folders.items():
+        files = [(file, _class(folder, classes)) for folder in each for file in _pictures(folder)]
+        if not files:
+            raise InputError(f"{parts[split]}: holds no .npy file and no image in a folder per class")
+        sets[split] = _pictured(files, seed)
+    return Feed(sets, classes)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
+
+
+def _class(folder: Path, classes: Sequence[str]) -> int:
+    if folder.name not in classes:
+        raise InputError(f"{folder}: the source's labels have no '{folder.name}'{did_you_mean(folder.name, classes)}")
+    return classes.index(folder.name)
+
+
+def _pictured(files: Sequence[tuple[Path, int]], seed: int) -> Items:
+    def items(limit: int | None) -> Iterator[Item]:
+        chosen = _chosen(len(files), limit, seed)
+        for file, label in (files[i] for i in sorted(chosen)):
+            yield {tensors.INPUT: _picture(file)}, label
+
+    return items
+
+
+def _picture(file: Path) -> np.ndarray:
+    """[height, width, 3], RGB, uint8. It is a stranger's file: Pillow's limit on pixels stands, as an error."""
+    import warnings
+
+    import numpy as np
+
+    pillow = preprocess.pil()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pillow.DecompressionBombWarning)
+            with pillow.open(file) as image:
+                return np.asarray(image.convert("RGB"))
+    except (OSError, ValueError, SyntaxError, EOFError, pillow.DecompressionBombError) as error:
+        raise InputError(f"{file}: not a readable image: {error}; replace or remove it") from error
+    except pillow.DecompressionBombWarning as error:
+        raise InputError(f"{file}: too many pixels: {error}; replace or remove it") from error
+
+
+def _random(request: Request) -> Feed:
+    """Random numbers of the inputs that the model states: normal floats, bytes, and whole numbers that are 0 or 1."""
+    if "source" not in request.inputs:
+        raise InputError(
+            "random data needs a model that states its inputs (.pt2, .onnx); a factory does not: give data"
+        )
+    model = request.inputs["source"]
+    state = {spec.feeds for spec in model.outputs if spec.feeds}
+    specs = [spec for spec in model.inputs if spec.name not in state]
+    named = all(NAME.fullmatch(spec.name) and spec.name != tensors.LABELS for spec in specs)
+    names = [spec.name for spec in specs] if named else tensors.unnamed(len(specs))
+
+    def made(split: str) -> Items:
+        return lambda limit: _drawn(
+            dict(zip(names, specs, strict=True)), limit, (request.context.seed, SPLITS.index(split))
+        )
+
+    return Feed({split: made(split) for split in SPLITS})
+
+
+def _drawn(specs: Mapping[str, TensorSpec], limit: int | None, seed: tuple[int, int]) -> Iterator[Item]:
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    for _ in range(RANDOM_ITEMS if limit is None else limit):
+        yield {name: _noise(spec, generator) for name, spec in specs.items()}, None
+
+
+def _noise(spec: TensorSpec, generator: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
+    shape, dtype = spec.concrete()[1:], np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return np.asarray(generator.standard_normal(shape), dtype)
+    high = 256 if dtype == np.uint8 else 128 if dtype == np.int8 else 2  # ids and masks: 0 and 1 are always there
+    return np.asarray(generator.integers(0, high, shape), dtype)

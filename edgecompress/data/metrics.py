@@ -1,0 +1,309 @@
+"""Task metrics: a score per item, their summary, and the paired comparison of a source with what was made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+
+from edgecompress.core import user_code
+from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Z = 1.959964  # two-sided 95 %
+CHUNK = 64  # items
+LARGEST_EXPONENT = 709.0  # whose exp is a double
+STEPS = 60  # of a bisection: 2 / 2^60 is below a double's resolution
+
+Arrays: TypeAlias = "Mapping[str, np.ndarray]"
+Scores: TypeAlias = "Callable[[Arrays, np.ndarray], np.ndarray]"  # outputs, labels -> a number per item
+
+
+class Interval(TypedDict, total=False):
+    """How much a metric changed, with a 95 % interval; see `compare`."""
+
+    items_lost: int | None
+    items_gained: int | None
+    net_lost: int | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    reason: str
+    expected: dict[str, float] | None
+
+
+class Comparison(Interval):
+    """The same items scored for the source and for what was made of it."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+    n: int
+
+
+class _BadItem(InputError):
+    """Something is wrong with one item; `index` counts within the chunk."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How items are scored, and what a list of scores means.
+
+    share: a score is 1 (right) or 0, the summary their mean. perplexity: a score is the mean of -ln p of an item's
+    labels, the summary exp of their mean (lower is better). mse: a score is an item's mean squared error, the summary
+    their mean (lower). mean: the user's own number, the summary their mean (higher).
+    """
+
+    name: str
+    kind: Literal["share", "perplexity", "mse", "mean"]
+    score: Scores
+
+    @property
+    def unit(self) -> str:
+        """Of the summary."""
+        return "fraction" if self.kind == "share" else ""
+
+
+def find(name: str, output: str = "") -> Metric | None:
+    """The metric of this name on `output` (empty: the first); None for "none". Raises InputError for any other name."""
+    own: dict[str, Metric] = {
+        "top1": Metric("top1", "share", lambda outputs, labels: _top(1, _of(outputs, output), labels)),
+        "top5": Metric("top5", "share", lambda outputs, labels: _top(5, _of(outputs, output), labels)),
+        "perplexity": Metric("perplexity", "perplexity", lambda outputs, labels: _nats(_of(outputs, output), labels)),
+        "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
+    }
+    if name == "none":
+        return None
+    if ":" in name:
+        return Metric(name, "mean", _users(name))
+    if name not in own:
+        raise InputError(f"no metric '{name}' (your own is pkg.mod:function){did_you_mean(name, [*own, 'none'])}")
+    return own[name]
+
+
+def scores(metric: Metric, outputs: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray:
+    """The score of each item, float64 [n], a chunk at a time. Raises InputError for labels that do not fit."""
+    import numpy as np
+
+    values = np.empty(len(labels))
+    for begin in range(0, len(labels), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        try:
+            values[part] = metric.score({name: np.asarray(a[part]) for name, a in outputs.items()}, labels[part])
+        except _BadItem as error:
+            raise InputError(f"metric {metric.name}: item {begin + error.index}: {error}") from error
+        except InputError as error:
+            raise InputError(f"metric {metric.name}: {error}") from error
+    return values
+
+
+def summary(metric: Metric, scores: np.ndarray) -> float | None:
+    """What people call the metric: the mean of the scores, for perplexity its exp; None where it is not finite."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        value = float(np.mean(scores))
+    if metric.kind == "perplexity":
+        value = math.exp(value) if value < LARGEST_EXPONENT else math.inf
+    return value if math.isfinite(value) else None
+
+
+# --------------------------------------------------------------------------- the score of an item
+
+
+def _of(outputs: Arrays, name: str) -> np.ndarray:
+    if name and name not in outputs:
+        raise InputError(f"the model has no output '{name}'{did_you_mean(name, list(outputs))}")
+    return outputs[name] if name else next(iter(outputs.values()))
+
+
+def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The labels as indices into the last axis of the logits; raises InputError when one is out of range."""
+    import numpy as np
+
+    if labels.dtype.kind not in "iub":
+        raise InputError(f"labels are {labels.dtype}; classes are whole numbers")
+    if labels.shape != logits.shape[:-1]:
+        raise InputError(
+            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}: one per row is needed"
+        )
+    count = logits.shape[-1]
+    wrong = np.argwhere((labels < 0) | (labels >= count))
+    if len(wrong):
+        where = tuple(int(i) for i in wrong[0])
+        message = (
+            f"label {int(labels[where])} is out of range: the model has classes 0 to {count - 1}; correct the labels"
+        )
+        raise _BadItem(where[0], message)
+    return labels.astype(np.int64)
+
+
+def _top(k: int, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """1 where the label's logit is among the k largest, of equals the first; a row with NaN is wrong.
+
+    logits [n, classes], labels [n].
+    """
+    import numpy as np
+
+    if logits.ndim != 2:
+        raise InputError(f"top-{k} needs an output [items, classes], not {list(logits.shape)}; name your own metric")
+    index = _classes(logits, labels)[:, None]
+    own = np.take_along_axis(logits, index, axis=1)
+    before = (logits > own) | ((logits == own) & (np.arange(logits.shape[1]) < index))
+    right: np.ndarray = (before.sum(axis=1) < k) & ~np.isnan(logits.astype(np.float64)).any(axis=1)
+    return right
+
+
+def _nats(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Mean over an item's labels of -ln softmax(logits)[label]; logits [n, ..., classes], labels [n, ...]."""
+    import numpy as np
+
+    index = _classes(logits, labels)
+    x = logits.astype(np.float64)
+    x = x - x.max(axis=-1, keepdims=True)
+    own = np.take_along_axis(x, index[..., None], axis=-1)[..., 0]
+    nats: np.ndarray = (np.log(np.exp(x).sum(axis=-1)) - own).reshape(len(x), -1).mean(axis=1)
+    return nats
+
+
+def _squared(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Mean squared difference of an item; output and labels of one shape."""
+    import numpy as np
+
+    if output.shape != labels.shape:
+        raise InputError(f"it needs labels of the output's shape {list(output.shape)}, they are {list(labels.shape)}")
+    squares: np.ndarray = np.square(output.astype(np.float64) - labels).reshape(len(output), -1).mean(axis=1)
+    return squares
+
+
+def _users(reference: str) -> Scores:
+    """`fn(outputs, labels)` -> one number per item, higher is better. What it raises is the user's to mend."""
+
+    def score(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        try:
+            values = np.asarray(user_code.function(reference)(outputs, labels), np.float64)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"it raised {user_code.said(error)}; run it in Python to debug it") from error
+        if values.shape != (len(labels),):
+            raise InputError(f"it returned {list(values.shape)} for {len(labels)} items; return one number per item")
+        return values
+
+    return score
+
+
+# --------------------------------------------------------------------------- the paired comparison
+
+
+def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> Comparison:
+    """The same items scored twice: both summaries and how much changed, with a 95 % interval, as JSON.
+
+    `low`, `high`: of after - before (share, mean) or of after / before (perplexity, mse; then `ratio` is there too).
+    A value that is not finite is None, with `reason`.
+    """
+    if len(before) != len(after) or not len(before):
+        raise StageFailed(f"metric {metric.name}: {len(before)} items before and {len(after)} after cannot be paired")
+    comparison: Comparison = {
+        "name": metric.name,
+        "unit": metric.unit,
+        "before": summary(metric, before),
+        "after": summary(metric, after),
+        "items_lost": None,
+        "items_gained": None,
+        "net_lost": None,
+        "low": None,
+        "high": None,
+        "n": len(before),
+    }
+    if comparison["before"] is None or comparison["after"] is None:
+        return {**comparison, "reason": "a score is not finite"}
+    change = {"share": _shares, "perplexity": _perplexities, "mse": _ratios, "mean": _means}[metric.kind]
+    return {**comparison, **change(before, after)}
+
+
+def lost(comparison: Comparison | None, gross: bool = False) -> float | None:
+    """What a comparison says is lost: a share of the items, how much an error grew, or a metric of one's own fell.
+
+    `gross`: items gained do not make up for any. None where nothing was compared.
+    """
+    if comparison is None:
+        return None
+    net, ratio = comparison.get("net_lost"), comparison.get("ratio")
+    if net is not None:
+        number = comparison["items_lost"] if gross else net
+        return float((number or 0) / comparison["n"])
+    if ratio is not None:
+        return float(ratio - 1)
+    before, after = comparison.get("before"), comparison.get("after")
+    return None if before is None or after is None else float(before - after)
+
+
+def _shares(before: np.ndarray, after: np.ndarray) -> Interval:
+    lost = int(((before == 1) & (after == 0)).sum())
+    gained = int(((before == 0) & (after == 1)).sum())
+    low, high = paired_difference(gained, lost, len(before))
+    return {"items_lost": lost, "items_gained": gained, "net_lost": lost - gained, "low": low, "high": high}
+
+
+def paired_difference(gained: int, lost: int, n: int) -> tuple[float, float]:
+    """The 95 % score interval of (gained - lost) / n, a difference of two shares of the same n items.
+
+    T. Tango: Equivalence test and confidence interval for the difference in proportions for the paired-sample design,
+    Statistics in Medicine 17 (1998), 891-908. The ends are where the score statistic is +-1.96, by bisection.
+    """
+
+    def score(delta: float) -> float:
+        b = -gained - lost + (2 * n - gained + lost) * delta
+        c = -lost * delta * (1 - delta)
+        share = (math.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)  # of items lost, given delta
+        variance = n * (2 * share + delta * (1 - delta))
+        return (gained - lost - n * delta) / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, -delta)
+
+    estimate = (gained - lost) / n
+    return _crossing(score, (-1.0, estimate), Z), _crossing(score, (estimate, 1.0), -Z)
+
+
+def _crossing(score: Callable[[float], float], bounds: tuple[float, float], level: float) -> float:
+    """Where a falling function takes the value `level`, between two bounds."""
+    low, high = bounds
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if score(middle) > level else (low, middle)
+    return (low + high) / 2
+
+
+def _half_width(values: np.ndarray) -> float:
+    """Half the 95 % interval of a mean: 1.96 standard errors; 0 for a single value, which has no spread."""
+    return float(Z * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _means(before: np.ndarray, after: np.ndarray) -> Interval:
+    middle, half = float((after - before).mean()), _half_width(after - before)
+    return {"low": middle - half, "high": middle + half}
+
+
+def _perplexities(before: np.ndarray, after: np.ndarray) -> Interval:
+    """exp of the paired difference of nats, and of its interval."""
+    middle, half = float((after - before).mean()), _half_width(after - before)
+    return {"ratio": math.exp(middle), "low": math.exp(middle - half), "high": math.exp(middle + half)}
+
+
+def _ratios(before: np.ndarray, after: np.ndarray) -> Interval:
+    """A ratio of two means over the same items, its variance linearised (Cochran: Sampling Techniques, 1977, 6.4)."""
+    mean = float(before.mean())
+    if mean == 0:
+        return {"ratio": None, "reason": "the source's error is zero: nothing to divide by"}
+    ratio = float(after.mean()) / mean
+    half = _half_width(after - ratio * before) / mean
+    return {"ratio": ratio, "low": ratio - half, "high": ratio + half}

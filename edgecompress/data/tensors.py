@@ -1,0 +1,235 @@
+"""Named arrays on disk: the splits of a samples artifact, in chunks. Runs on Python 3.10: devices get it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Quantization, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
+NARROWED = ("int64", "int32")  # what a file may have instead of what the data has: TFLite knows no ids of 64 bits
+INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
+
+
+def load(artifact: Artifact, split: str, name: str) -> np.ndarray:
+    """One array of a split, memory-mapped read-only; never unpickles. Raises InputError when it is not there."""
+    import numpy as np
+
+    file = artifact.path / split / f"{name}.npy"
+    try:
+        array: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: cannot be read as an array: {error}") from error
+    return array
+
+
+def labels(artifact: Artifact, split: str) -> np.ndarray | None:
+    """The labels of a split, memory-mapped, or None where there are none."""
+    return load(artifact, split, LABELS) if (artifact.path / split / f"{LABELS}.npy").exists() else None
+
+
+def count(artifact: Artifact, split: str) -> int:
+    """Items in a split."""
+    return len(load(artifact, split, artifact.inputs[0].name)) if artifact.inputs else 0
+
+
+def batches(
+    artifact: Artifact,
+    split: str,
+    batch: int = 1,
+    limit: int | None = None,
+    model: Artifact | None = None,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Model inputs by name, `batch` items at a time, the last one padded by repeating its last item; copies, not maps.
+
+    With `model`: under its names (see `check_inputs`) and as it takes them (see `fitted`); without, as they are.
+    The padded items are for the caller to drop: item i of batch k is item k * batch + i of the split.
+    """
+    import numpy as np
+
+    specs = {spec.name: spec for spec in (artifact if model is None else model).inputs}
+    names = {name: name for name in specs} if model is None else check_inputs(model, artifact)
+    arrays = {name: load(artifact, split, stored) for name, stored in names.items()}
+    total = min(count(artifact, split), 2**62 if limit is None else limit)
+    for begin in range(0, total, batch):
+        index = np.minimum(np.arange(begin, begin + batch), total - 1)
+        yield {name: fitted(np.ascontiguousarray(array[index]), specs[name]) for name, array in arrays.items()}
+
+
+def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
+    """Which array of the samples feeds which input of the model: {input: array}, by name, else by position.
+
+    By position when both sides have one, or when the data has no names of its own ("input", "input_0", ...).
+    Inputs that an output feeds (state) need no data. Raises InputError when names, dtypes or any axis but the
+    batch's do not fit.
+    """
+    state = {spec.feeds for spec in model.outputs if spec.feeds}
+    required = [spec for spec in model.inputs if spec.name not in state]
+    names = _paired(required, samples.inputs)
+    available = {spec.name: spec for spec in samples.inputs}
+    for spec in required:
+        _check_one(spec, available[names[spec.name]])
+    return names
+
+
+def _paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> dict[str, str]:
+    stored = [spec.name for spec in available]
+    missing = [spec.name for spec in required if spec.name not in stored]
+    if not missing:
+        return {spec.name: spec.name for spec in required}
+    nameless = stored == ([INPUT] if len(stored) == 1 else unnamed(len(stored)))
+    if len(required) == len(available) and (len(available) == 1 or nameless):
+        return {spec.name: name for spec, name in zip(required, stored, strict=False)}
+    have = ", ".join(stored)
+    raise InputError(f"the model needs an input '{missing[0]}', the data has: {have}; name the data's arrays so")
+
+
+def unnamed(count: int) -> list[str]:
+    """The names of `count` arrays that came without names."""
+    return [INPUT] if count == 1 else [f"{INPUT}_{i}" for i in range(count)]
+
+
+def _check_one(spec: TensorSpec, data: TensorSpec) -> None:
+    fits = len(spec.shape) == len(data.shape) and all(
+        a == b if isinstance(a, int) else a.min <= (b if isinstance(b, int) else b.min) <= a.max
+        for a, b in zip(spec.shape[1:], data.shape[1:], strict=False)
+    )
+    if not fits:
+        raise InputError(
+            f"input '{spec.name}': the model takes {words(spec)}, the data gives {words(data)}; "
+            "check the preprocessing (resize, crop, layout)"
+        )
+    if spec.dtype != data.dtype and not _fits(spec, data.dtype):
+        raise InputError(
+            f"input '{spec.name}': the model takes {spec.dtype}, the data gives {data.dtype}; convert the data"
+        )
+
+
+def _fits(spec: TensorSpec, dtype: str) -> bool:
+    """Whether `fitted` makes an input out of an array of another dtype."""
+    return (dtype, spec.dtype) == NARROWED or (spec.quantization is not None and dtype == "float32")
+
+
+def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """An array as an input takes it: ids of 64 bits in 32, real numbers quantized, where the file has those.
+
+    Raises InputError where a number does not fit into 32 bits.
+    """
+    if str(array.dtype) == spec.dtype:
+        return array
+    if spec.quantization is not None:
+        return quantized(array, spec.quantization, spec.dtype)
+    narrowed = array.astype(spec.dtype)
+    if (narrowed != array).any():
+        raise InputError(f"input '{spec.name}': a number of the data does not fit into the {spec.dtype} of the file")
+    return narrowed
+
+
+def quantized(array: np.ndarray, how: Quantization, dtype: str) -> np.ndarray:
+    """Real numbers as the whole ones that a file stores for them."""
+    import numpy as np
+
+    limits = np.iinfo(dtype)
+    steps = np.round(array / np.float32(how.scale[0])) + how.zero_point[0]
+    return np.clip(steps, limits.min, limits.max).astype(dtype)
+
+
+def real(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """What an output means: its whole numbers times their scale, where it is quantized."""
+    import numpy as np
+
+    if spec.quantization is None or array.dtype.kind == "f":
+        return array
+    values: np.ndarray = (array.astype(np.float32) - spec.quantization.zero_point[0]) * np.float32(
+        spec.quantization.scale[0]
+    )
+    return values
+
+
+def words(spec: TensorSpec) -> str:
+    """A shape as people write it: `batch x 3 x 32 x 32`."""
+    return " x ".join(str(d) if isinstance(d, int) else d.name for d in spec.shape)
+
+
+def write_split(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Each array as NAME.npy in `folder`, which is made."""
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+
+
+class Column:
+    """One .npy file that grows by items: numpy pads a header so that its first axis can grow in place."""
+
+    def __init__(self, file: Path, like: np.ndarray) -> None:
+        self.shape, self.dtype, self.count = like.shape[1:], like.dtype, 0
+        self._file = file.open("wb")
+        self._begin = self._header()
+
+    def append(self, chunk: np.ndarray) -> None:
+        """Items on axis 0."""
+        import numpy as np
+
+        self._file.write(np.ascontiguousarray(chunk).tobytes())
+        self.count += len(chunk)
+
+    def close(self) -> None:
+        """Completes the header: the file is then an ordinary .npy file."""
+        if self._header() != self._begin:
+            raise StageFailed(f"{self._file.name}: its header outgrew its place after {self.count} items")
+        self._file.close()
+
+    def _header(self) -> int:
+        import numpy as np
+
+        self._file.seek(0)
+        descr = np.lib.format.dtype_to_descr(self.dtype)  # type: ignore[no-untyped-call]
+        header = {"descr": descr, "fortran_order": False, "shape": (self.count, *self.shape)}
+        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
+        return self._file.tell()
+
+
+class Appender:
+    """The .npy files of one split that grow together: memory stays that of the chunk, however many items come."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.columns: dict[str, Column] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """One chunk, items on axis 0. Raises InputError when names, shapes or dtypes differ from the first's."""
+        if not self.columns:
+            self.columns = {name: Column(self.folder / f"{name}.npy", array) for name, array in arrays.items()}
+        if arrays.keys() != self.columns.keys():
+            raise InputError(f"{self._where()} has {sorted(arrays)}, the items before it have {sorted(self.columns)}")
+        for name, array in arrays.items():
+            column = self.columns[name]
+            if (array.shape[1:], array.dtype) != (column.shape, column.dtype):
+                raise InputError(
+                    f"{self._where()}: '{name}' is {array.dtype} {list(array.shape[1:])}, "
+                    f"in the items before it {column.dtype} {list(column.shape)}; give every item the same"
+                )
+        for name, array in arrays.items():
+            self.columns[name].append(array)
+
+    @property
+    def count(self) -> int:
+        """Items so far."""
+        return next(iter(self.columns.values())).count if self.columns else 0
+
+    def close(self) -> None:
+        """Completes the files."""
+        for column in self.columns.values():
+            column.close()
+
+    def _where(self) -> str:
+        return f"split '{self.folder.name}', item {self.count}"

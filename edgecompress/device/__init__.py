@@ -1,0 +1,1 @@
+"""What runs on a device, and how it is asked."""

@@ -1,0 +1,91 @@
+"""Modes outputs and layer_outputs: what an artifact computes, as arrays on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.device import trace_sketch
+from edgecompress.device.agent.environment import Environment, environment
+from edgecompress.device.agent.inputs import batch_of, batches, runtime_module
+from edgecompress.device.request import AgentRequest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TRACE = "trace.json"  # what is kept of each operator's output, where the runtime tells them
+TRACED = 16  # items
+
+
+class Outputs(TypedDict):
+    """The answer of mode outputs."""
+
+    n: int
+    batch: int
+    environment: Environment
+
+
+class LayerOutputs(TypedDict):
+    """The answer of mode layer_outputs."""
+
+    environment: Environment
+
+
+def run(request: AgentRequest, out: Path) -> Outputs:
+    """The artifact's outputs for a whole split, as SPLIT/OUTPUT.npy: item i is the split's item i.
+
+    Where the session can be traced, TRACE holds a sketch of each operator's output for the first items.
+    """
+    runtime = runtime_module(request)
+    model = Artifact.read(Path(request.artifact))
+    total = tensors.count(Artifact.read(Path(request.samples)), request.split)
+    session = runtime.open(model, request.threads)
+    writer = tensors.Appender(out / request.split)
+    batch = batch_of(model, request.batch)
+    if hasattr(session, "trace"):
+        lines = trace_sketch.trace(session.trace(inputs) for inputs in batches(request, model, TRACED))
+        (out / TRACE).write_text(json.dumps(lines, allow_nan=False), encoding="utf-8")
+    for inputs in batches(request, model, None):
+        kept = min(batch, total - writer.count)
+        result = session.run(inputs)
+        writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
+    writer.close()
+    session.close()
+    return {"n": writer.count, "batch": batch, "environment": environment(request, runtime)}
+
+
+def _items(spec: TensorSpec, value: np.ndarray, batch: int) -> np.ndarray:
+    """An output with its items on axis 0. Raises when it has another number of rows, or a name that is no file name."""
+    import numpy as np
+
+    items = tensors.real(np.asarray(value), spec)
+    if not items.ndim or len(items) != batch:
+        raise StageFailed(
+            f"output '{spec.name}' has shape {list(items.shape)} for a batch of {batch}: axis 0 is not the batch"
+        )
+    if Path(spec.name).name != spec.name:
+        raise InputError(f"output '{spec.name}' cannot be a file's name; rename the output in the model")
+    return items
+
+
+def run_layer_outputs(request: AgentRequest, out: Path) -> LayerOutputs:
+    """All outputs of each of `artifacts` for the first `items`, as LABEL/SPLIT/OUTPUT.npy: row k is of batch k."""
+    import numpy as np
+
+    runtime = runtime_module(request)
+    for label, path in request.artifacts.items():
+        model = Artifact.read(Path(path))
+        session = runtime.open(model, request.threads)
+        writer = tensors.Appender(out / label / request.split)
+        for inputs in batches(request, model, request.items):
+            result = session.run(inputs)
+            writer.append({s.name: tensors.real(np.asarray(result[s.name]), s)[None] for s in model.outputs})
+        writer.close()
+        session.close()
+        if not writer.count:
+            raise InputError(f"{request.samples}: split '{request.split}' is empty; give it at least one item")
+    return {"environment": environment(request, runtime)}

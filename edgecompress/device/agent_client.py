@@ -1,0 +1,127 @@
+"""Sends a request to an agent through a shell and brings its answer back: the caller's side of device.agent."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import child_process, environments, registry
+from edgecompress.core.errors import EdgeError, NoPath, StageFailed, kind_of
+from edgecompress.core.protocols import DEADLINE, Shell
+from edgecompress.device import bundle, machine
+from edgecompress.device.request import REQUEST, RESULT, AgentRequest, PluginModule
+
+NO_PYTHON = (
+    "there is no Python on the device to run an agent: name one with --set device.options.python=PATH; "
+    "a phone is profiled by the benchmark screen of its app package"
+)
+
+
+def ask(shell: Shell, request: AgentRequest, out: Path, deadline_s: float) -> Any:
+    """Runs an agent on a device and returns its result; what it wrote is then in `out`.
+
+    The result is JSON; its shape is the answer of the request's mode, a TypedDict of device.agent.
+    The paths of the request are paths on this side. The agent's log goes to our stderr.
+    Raises the error that the agent names, or StageFailed when it died or gave no answer in time.
+    """
+    there = replace(carried(shell, request), tied=shell.here, deadline_s=deadline_s, out="")
+    (out / REQUEST).write_text(there.to_json(), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as scratch:
+        log_file = Path(scratch) / "agent.log"
+        command = _agent(shell, request, Path(scratch))
+        place = shell.scratch(out)
+        try:
+            code = shell.run([*command, f"{place}/{REQUEST}"], deadline_s, log_file)
+            shell.pull(place, out)
+        finally:
+            shell.discard(place)
+        log = log_file.read_text(encoding="utf-8", errors="replace") if log_file.exists() else ""
+    sys.stderr.write(log[-20000:])
+    (out / REQUEST).unlink()
+    return _answer(out / RESULT, f"the agent {ending(code, deadline_s)}{_last_words(log)}")
+
+
+def plugin(kind: str, name: str) -> PluginModule:
+    """A plug-in as a request names it."""
+    return PluginModule(name, registry.load(kind, name).__name__)
+
+
+def carried(shell: Shell, request: AgentRequest) -> AgentRequest:
+    """The request with its artifacts and samples as paths on the device, where they now lie."""
+    return replace(
+        request,
+        artifact=_pushed(shell, request.artifact),
+        artifacts={label: _pushed(shell, path) for label, path in request.artifacts.items()},
+        samples=_pushed(shell, request.samples),
+    )
+
+
+def _pushed(shell: Shell, path: str) -> str:
+    return shell.push(Path(path)) if path else ""
+
+
+def _answer(file: Path, died: str) -> Any:
+    """What the agent answered; raises the error that it names, or that it `died`. The device is a stranger."""
+    if not file.is_file():
+        raise StageFailed(died)
+    try:
+        answer = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except ValueError as error:
+        raise StageFailed(f"what the agent answered is no JSON: {machine.line(str(error))}") from error
+    file.unlink()
+    if not isinstance(answer, dict):
+        raise StageFailed(f"the agent answered {machine.line(repr(answer), 40)}, and no table")
+    if "error" in answer:
+        raise _error(str(answer.get("class")), machine.line(str(answer["error"]), 1000))
+    return answer
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
+
+
+def _error(name: str, says: str) -> EdgeError:
+    """The error that an agent names, where it is one that is made of words alone."""
+    return (StageFailed if name == NoPath.__name__ else kind_of(name))(says)
+
+
+def _agent(shell: Shell, request: AgentRequest, scratch: Path) -> list[str]:
+    """The command of an agent: here our own package, elsewhere one file that holds what this request needs."""
+    if shell.here:
+        return child_process.python("edgecompress.device.agent", by=_python(request))
+    python = shell.facts()["python"]
+    if not python:
+        raise StageFailed(NO_PYTHON)
+    return [str(python), shell.push(bundle.write(scratch / "agent.pyz", request.modules))]
+
+
+def _python(request: AgentRequest) -> str:
+    """The Python here: that of the runtime's own environment, where it has one."""
+    if request.runtime is None:
+        return sys.executable
+    try:
+        return environments.python(importlib.import_module(request.runtime.module))
+    except ImportError:  # a plug-in that only its agent can see
+        return sys.executable
+
+
+def ending(code: int, deadline_s: float) -> str:
+    """How a process ended, from its code: words after "the process"."""
+    if code == DEADLINE:
+        return f"gave no answer within {deadline_s:.0f} s"
+    number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with code {code} and no result"
+
+
+def _last_words(log: str) -> str:
+    lines = [line for each in log.splitlines() if (line := machine.line(each))]
+    return f": {lines[-1]}" if lines else ""

@@ -1,0 +1,191 @@
+"""What a machine is, from its own texts: read here below a root folder, or told by a shell script from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypedDict
+
+Texts = Mapping[str, str]  # path below the root (or the name of a command) -> what it says
+
+# What decides which kernels a runtime picks (names of /proc/cpuinfo, x86 then Arm).
+FEATURES = (
+    *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
+    *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2"),
+)
+FILES = (
+    *("proc/cpuinfo", "proc/meminfo", "proc/loadavg", "proc/device-tree/model", "etc/os-release"),
+    *("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"),
+    *("sys/class/thermal/thermal_zone0/temp", "sys/class/dmi/id/sys_vendor"),
+    *("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible"),
+)
+COMMANDS = {
+    "system": "uname -s",
+    "kernel": "uname -r",
+    "machine": "uname -m",
+    "nproc": "env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc",
+    "release": "sw_vers -productVersion",
+}
+MARK = "==edgecompress=="
+# POSIX sh; prints each command's and file's text below a line with its name. `parsed` reads it.
+SCRIPT = "\n".join(
+    [
+        *(f"echo '{MARK} {name}'; {command} 2>/dev/null" for name, command in COMMANDS.items()),
+        f"for f in {' '.join(FILES)}; do [ -r /$f ] && echo '{MARK}' $f && tr '\\0' '\\n' < /$f && echo; done; true",
+    ]
+)
+# Arm's own names of the cores in /proc/cpuinfo's "CPU part" (Linux, arch/arm64/include/asm/cputype.h).
+ARM_PARTS = {
+    "0xd03": "Cortex-A53",
+    "0xd04": "Cortex-A35",
+    "0xd05": "Cortex-A55",
+    "0xd07": "Cortex-A57",
+    "0xd08": "Cortex-A72",
+    "0xd09": "Cortex-A73",
+    "0xd0a": "Cortex-A75",
+    "0xd0b": "Cortex-A76",
+    "0xd0c": "Neoverse-N1",
+    "0xd40": "Neoverse-V1",
+    "0xd41": "Cortex-A78",
+    "0xd42": "Cortex-A78AE",
+    "0xd44": "Cortex-X1",
+    "0xd46": "Cortex-A510",
+    "0xd47": "Cortex-A710",
+    "0xd49": "Neoverse-N2",
+    "0xd4d": "Cortex-A715",
+    "0xd4e": "Cortex-X3",
+    "0xd4f": "Neoverse-V2",
+}
+
+
+class MachineNow(TypedDict):
+    """What changes on a machine while it works."""
+
+    loadavg: list[float] | None
+    memory_available_bytes: int | None
+    cpu_mhz: float | None
+    temperature_c: float | None
+
+
+class MachineFacts(TypedDict):
+    """What the texts of a machine tell. Everything but "now" stays the same from run to run."""
+
+    machine: str
+    platform: str
+    os: str
+    kernel: str
+    cpu: str | None
+    board: str | None
+    cores: int | None
+    features: list[str]
+    memory_bytes: int | None
+    governor: str | None
+    virtual: str | None
+    now: MachineNow
+
+
+def root() -> Path:
+    """Below which sensors look for /sys and for programs: no file says so, only EDGECOMPRESS_ROOT, for tests."""
+    return Path(os.environ.get("EDGECOMPRESS_ROOT", "/"))
+
+
+def here(root: Path = Path("/")) -> dict[str, str]:
+    """This machine's texts, its files below `root`."""
+    found = {"system": platform.system(), "kernel": platform.release(), "machine": platform.machine()}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found |= {"nproc": str(cores or ""), "release": platform.mac_ver()[0]}
+    return {**found, **{name: text for name in FILES if (text := _text(root / name)) is not None}}
+
+
+def line(text: str, most: int = 200) -> str:
+    """A stranger's words as one printable line: nothing in them that a file or a screen would act on."""
+    return "".join(c if c.isprintable() else " " for c in text).strip()[:most]
+
+
+def parsed(output: str) -> dict[str, str]:
+    """The texts in what SCRIPT printed."""
+    parts = re.split(rf"^{MARK} (\S+)\n", output, flags=re.MULTILINE)
+    return {name: text.strip("\n") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def facts(texts: Texts) -> MachineFacts:
+    """What its texts tell. Everything but "now" stays the same from run to run: a fingerprint may hold it."""
+    cpu, machine = _cpuinfo(texts), line(texts.get("machine", ""))
+    flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
+    return {
+        "machine": machine,
+        "platform": line(f"{texts.get('system', '')}-{texts.get('machine', '')}".lower()),
+        "os": line(_os_name(texts)),
+        "kernel": line(texts.get("kernel", "")),
+        "cpu": _line(cpu.get("model name") or ARM_PARTS.get(cpu.get("CPU part", ""))),
+        "board": _line(_board(texts)),
+        "cores": _whole(texts.get("nproc", "")),
+        "features": [f for f in FEATURES if f in flags],
+        "memory_bytes": _meminfo(texts, "MemTotal"),
+        "governor": _line(texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "virtual": _line(_virtual(texts, flags)),
+        "now": _now(texts),
+    }
+
+
+def _line(text: str | None) -> str | None:
+    return None if text is None else line(text)
+
+
+def _now(texts: Texts) -> MachineNow:
+    """What changes while it works: load, free memory, clock, temperature."""
+    load = texts.get("proc/loadavg", "").split()[:3]
+    khz = _whole(texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", ""))
+    millidegrees = _whole(texts.get("sys/class/thermal/thermal_zone0/temp", ""))
+    return {
+        "loadavg": [float(x) for x in load if re.fullmatch(r"[0-9]{1,6}\.[0-9]{2}", x)] or None,
+        "memory_available_bytes": _meminfo(texts, "MemAvailable"),
+        "cpu_mhz": khz / 1000 if khz else None,
+        "temperature_c": millidegrees / 1000 if millidegrees is not None else None,
+    }
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+    except OSError:
+        return None
+
+
+def _cpuinfo(texts: Texts) -> dict[str, str]:
+    """The first processor's entries of /proc/cpuinfo; empty where there is none."""
+    lines = texts.get("proc/cpuinfo", "").split("\n\n")[0].splitlines()
+    return {key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)}
+
+
+def _os_name(texts: Texts) -> str:
+    lines = texts.get("etc/os-release", "").splitlines()
+    named = [each.partition("=")[2].strip('"') for each in lines if each.startswith("PRETTY_NAME=")]
+    return named[0] if named else f"{texts.get('system', '')} {texts.get('release', '')}".strip()
+
+
+def _board(texts: Texts) -> str | None:
+    """What the device tree calls the board ("Raspberry Pi 5 Model B Rev 1.0")."""
+    return texts.get("proc/device-tree/model", "").strip("\0 \n") or None
+
+
+def _meminfo(texts: Texts, key: str) -> int | None:
+    found = re.search(rf"^{key}:\s*(\d+) kB$", texts.get("proc/meminfo", ""), re.MULTILINE | re.ASCII)
+    kib = _whole(found[1]) if found else None
+    return kib * 1024 if kib is not None else None
+
+
+def _whole(text: str) -> int | None:
+    """A number that a stranger wrote, or None where it is none."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text.strip()) else None
+
+
+def _virtual(texts: Texts, flags: set[str]) -> str | None:
+    """Who the hypervisor is ("yes" when it does not say), "no", or None where nothing tells."""
+    named = texts.get("sys/hypervisor/type") or texts.get("proc/device-tree/hypervisor/compatible")
+    if named or "hypervisor" in flags:
+        return named or texts.get("sys/class/dmi/id/sys_vendor") or "yes"
+    return "no" if flags and texts.get("machine") in ("x86_64", "AMD64") else None

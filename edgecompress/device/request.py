@@ -1,0 +1,77 @@
+"""What a caller asks of an agent: one typed request, written as JSON once and read once. Python 3.10 will do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+
+from edgecompress.core.json import Json
+from edgecompress.core.protocols import Windows
+
+REQUEST = "request.json"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class PluginModule:
+    """A plug-in as an agent loads it."""
+
+    name: str
+    module: str
+
+
+@dataclass(frozen=True)
+class ProfilerModule(PluginModule):
+    """A profiler as an agent loads it, with its options as plain data."""
+
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AgentRequest:
+    """One request. A field that its mode does not use keeps its default.
+
+    `artifact`, those of `artifacts` (by label) and `samples` are paths on the side that reads the request.
+    """
+
+    mode: str
+    runtime: PluginModule | None = None
+    artifact: str = ""
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    samples: str = ""
+    split: str = "test"
+    items: int = 0  # of the split, in mode layer_outputs
+    threads: int = 1
+    batch: int = 1
+    rounds: int = 0  # of mode interleaved
+    profile: Windows = field(default_factory=lambda: Windows())
+    profiler: ProfilerModule | None = None
+    sensors: tuple[PluginModule, ...] = ()
+    device: Mapping[str, Json] = field(default_factory=dict)  # its TOML as plain data, as sensors are given it
+    root: str = "/"  # below which sensors look for /sys
+    out: str = ""  # where the result goes; empty: the folder of the request
+    tied: bool = True  # the end of stdin ends the agent; else it ends itself after `deadline_s`
+    deadline_s: float = 0.0
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules of the plug-ins that it names."""
+        named = [self.runtime, self.profiler, *self.sensors]
+        return [plugin.module for plugin in named if plugin]
+
+    def to_json(self) -> str:
+        """Its text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> AgentRequest:
+        """The request in a text; a key that nobody here knows is left out."""
+        table = json.loads(text)
+        known = {each.name: table[each.name] for each in fields(cls) if each.name in table}
+        if runtime := known.get("runtime"):
+            known["runtime"] = PluginModule(**runtime)
+        if profiler := known.get("profiler"):
+            known["profiler"] = ProfilerModule(**profiler)
+        known["sensors"] = tuple(PluginModule(**sensor) for sensor in known.get("sensors", ()))
+        return cls(**known)

@@ -1,0 +1,1 @@
+"""Model files and nets, read, edited and counted without an engine."""

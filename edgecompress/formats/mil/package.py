@@ -1,0 +1,63 @@
+"""A saved .mlpackage: its program, as protobuf messages, and its weights. Nothing is read outside the package."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError, MissingDependency
+
+if TYPE_CHECKING:
+    from coremltools.proto import Model_pb2
+
+MODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
+WEIGHTS = Path("weights", "weight.bin")  # beside the model
+WEIGHTS_NAME = f"@model_path/{WEIGHTS.as_posix()}"  # what the program calls it
+MESSAGES = "_edgecompress_coreml_messages"  # the name under which the protobuf classes are imported
+
+
+def read(package: Path) -> tuple[Model_pb2.Model, Path]:
+    """The `Model` message of a package and the path of its weights, which need not exist."""
+    file = inside(package, MODEL)
+    try:
+        model = messages("Model_pb2").Model.FromString(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}; give a saved .mlpackage folder") from error
+    except Exception as error:  # protobuf's DecodeError: the library is not imported here
+        raise InputError(f"{file}: not a Core ML model: {error}; convert the model again") from error
+    return model, inside(package, MODEL.parent / WEIGHTS)
+
+
+def inside(package: Path, part: Path) -> Path:
+    """A file of the package; raises InputError where a link leads out of it."""
+    file = package / part
+    if not file.resolve().is_relative_to(package.resolve()):
+        raise InputError(f"{file}: leads out of the package; copy the file into it")
+    return file
+
+
+def messages(name: str) -> ModuleType:
+    """A module of coremltools' protobuf classes, without coremltools itself: that would import torch and TensorFlow."""
+    if MESSAGES not in sys.modules:
+        spec = importlib.util.find_spec("coremltools")
+        if spec is None:
+            raise MissingDependency("coremltools is not installed; run: pip install 'edgecompress[coreml]'")
+        _import_folder(MESSAGES, spec.submodule_search_locations or [])
+    return importlib.import_module(f"{MESSAGES}.{name}")
+
+
+def _import_folder(name: str, roots: Sequence[str]) -> None:
+    folder = Path(roots[0], "proto")
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise MissingDependency(f"{folder}: no protobuf classes there; reinstall coremltools 9")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)

@@ -1,0 +1,364 @@
+"""TFLite files as bytes: whether one is sound, its operators, its inputs and outputs, also edited. No interpreter."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Quantization, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ai_edge_litert import schema_py_generated as schema
+    from flatbuffers.table import Table
+
+MAGIC = b"TFL3"
+# of TensorType: what an input or output of a net can be
+DTYPES = ("float32", "float16", "int32", "uint8", "int64", "", "bool", "int16", "", "int8", "float64")
+# Fields of the schema's tables, by their place in a table's index
+TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS, SIGNATURE_OUTPUTS = 10, 4, 6, 8, 6
+# An entry of a signature as bytes: its index (of 8 bytes, for a table of 12), then the name and the tensor's number
+ENTRY = struct.Struct("<4HiII")
+FURTHEST = 2**31  # that anything of a flatbuffer lies from its start
+
+# --------------------------------------------------------------------------- a stranger's bytes
+
+
+def check(data: bytes, where: str) -> None:
+    """Reads every table of a file in Python: nothing points out of it. Raises InputError.
+
+    The native library follows what a file says without looking: it gets none that is cut or torn.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    if data[4:8] != MAGIC:
+        raise InputError(f"{where}: not a TFLite model; give the path of a .tflite file")
+    try:
+        whole = schema.ModelT.InitFromPackedBuf(data, 0)
+        wrong = next(itertools.chain(_wrong(whole, len(data)), _wrong_names(schema.Model.GetRootAs(data))), "")
+    except Exception as error:  # struct's, numpy's and flatbuffers' own: all mean an offset that leads nowhere
+        raise InputError(f"{where}: truncated or damaged ({_message(error)}); export or copy it again") from error
+    if wrong:
+        raise InputError(f"{where}: damaged: {wrong}; export or copy it again")
+
+
+def _wrong(model: schema.ModelT, size: int) -> Iterator[str]:
+    """What a sound file does not have: numbers of tensors, buffers or operators that are not there."""
+    if not model.subgraphs or not _numbers(model.subgraphs[0].outputs):
+        yield "it holds no graph that gives anything"
+    for index, buffer in enumerate(model.buffers or ()):
+        if buffer.offset > 1 and buffer.offset + buffer.size > size:
+            yield f"buffer {index} lies outside the file"
+    for graph in model.subgraphs or ():
+        tensors = graph.tensors or ()
+        if any(not 0 <= tensor.buffer < len(model.buffers or ()) for tensor in tensors):
+            yield "a tensor's buffer is not there"
+        if any(not 0 <= op.opcodeIndex < len(model.operatorCodes or ()) for op in graph.operators or ()):
+            yield "an operator's kind is not there"
+        if any(not 0 <= i < len(tensors) for i in _numbers(graph.inputs, graph.outputs)):
+            yield "an input or output is not there"
+        if any(not -1 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.inputs)):
+            yield "an operator's input is not there"
+        if any(not 0 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.outputs)):
+            yield "an operator's output is not there"
+        if any(len(_numbers(q.scale)) not in (0, len(_numbers(q.zeroPoint))) for q in _quantizations(tensors)):
+            yield "a tensor has not as many zero points as scales"
+    for signature in model.signatureDefs or ():
+        if not 0 <= signature.subgraphIndex < len(model.subgraphs or ()):
+            yield "a signature's graph is not there"
+        count = len(model.subgraphs[signature.subgraphIndex].tensors or ())
+        if any(not 0 <= e.tensorIndex < count for e in (*(signature.inputs or ()), *(signature.outputs or ()))):
+            yield "a signature's tensor is not there"
+
+
+def _quantizations(tensors: Sequence[schema.TensorT]) -> Iterator[schema.QuantizationParametersT]:
+    return (tensor.quantization for tensor in tensors if tensor.quantization is not None)
+
+
+def _wrong_names(model: schema.Model) -> Iterator[str]:
+    """Names that the file breaks off in, or that are no text. Its reader cuts them without a word."""
+    for graph in (model.Subgraphs(i) for i in range(model.SubgraphsLength())):
+        for tensor in (graph.Tensors(i) for i in range(graph.TensorsLength())):
+            yield from _wrong_name(tensor._tab, TENSOR_NAME)
+    for signature in (model.SignatureDefs(i) for i in range(model.SignatureDefsLength())):
+        for entry in itertools.chain(*_entries(signature)):
+            yield from _wrong_name(entry._tab, ENTRY_NAME)
+
+
+def _wrong_name(table: Table, field: int) -> Iterator[str]:
+    if offset := table.Offset(field):
+        place = table.Indirect(table.Pos + offset)
+        (length,) = struct.unpack_from("<I", table.Bytes, place)
+        text = table.Bytes[place + 4 : place + 4 + length + 1]
+        if len(text) <= length:
+            yield "it ends within a name"
+        text[:length].decode()  # what is no text raises
+
+
+def _numbers(*lists: np.ndarray | Sequence[int] | int | None) -> list[int]:
+    """The numbers of vectors of a file; where one is not there, its reader gives None or 0."""
+    return [int(i) for each in lists if each is not None and not isinstance(each, int) for i in each]
+
+
+def _message(error: Exception) -> str:
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+
+
+# --------------------------------------------------------------------------- inputs and outputs
+
+
+def inputs_and_outputs(data: bytes, where: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs in the file's order, by the names of its signature, or else of its tensors.
+
+    Raises InputError: one holds no numbers, has no name, or shares it with another.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    graph = model.Subgraphs(0)
+    sides = zip(_signature_names(model), (graph.InputsAsNumpy(), graph.OutputsAsNumpy()), strict=True)
+    inputs, outputs = (
+        tuple(_end(graph.Tensors(i), names.get(i, []), where) for i in _numbers(numbers)) for names, numbers in sides
+    )
+    for specs in (inputs, outputs):
+        _check_names([spec.name for spec in specs], where)
+    return inputs, outputs
+
+
+def _signature_names(model: schema.Model) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+    """{tensor: its names} of the inputs and of the outputs, as the one signature of the first graph has them."""
+    both: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
+    ours = _signatures(model)
+    for names, entries in zip(both, _entries(ours[0]) if len(ours) == 1 else ((), ()), strict=True):
+        for entry in entries:
+            names.setdefault(entry.TensorIndex(), []).append(_text(entry.Name()))
+    return both
+
+
+def _signatures(model: schema.Model) -> list[schema.SignatureDef]:
+    """Those of the first graph."""
+    every = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+    return [signature for signature in every if signature.SubgraphIndex() == 0]
+
+
+def _entries(signature: schema.SignatureDef) -> tuple[list[schema.TensorMap], list[schema.TensorMap]]:
+    inputs = [signature.Inputs(i) for i in range(signature.InputsLength())]
+    return inputs, [signature.Outputs(i) for i in range(signature.OutputsLength())]
+
+
+def _end(tensor: schema.Tensor, names: list[str], where: str) -> TensorSpec:
+    """The spec of an input or output, by the next of its names in the signature."""
+    spec = _spec(tensor, names.pop(0) if names else "")
+    if not spec.dtype:
+        raise InputError(f"{where}: '{spec.name}' holds no plain numbers; only tensors of numbers can be deployed")
+    return spec
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    wrong = next((name for place, name in enumerate(names) if not name or name in names[:place]), None)
+    if wrong is not None:
+        what = f"two of its ends are called '{wrong}'" if wrong else "one of its ends has no name"
+        raise InputError(f"{where}: {what}; give each its own name, and export it again")
+
+
+def _spec(tensor: schema.Tensor, name: str = "") -> TensorSpec:
+    """A tensor as the file has it; its dtype is empty where it holds no plain numbers."""
+    dtype = DTYPES[tensor.Type()] if 0 <= tensor.Type() < len(DTYPES) else ""
+    shape = tuple(_numbers(tensor.ShapeAsNumpy()))
+    return TensorSpec(name or _text(tensor.Name()), shape, dtype, "", _quantization(tensor))
+
+
+def _text(name: bytes | None) -> str:
+    return (name or b"").decode(errors="replace")
+
+
+def _quantization(tensor: schema.Tensor) -> Quantization | None:
+    parameters = tensor.Quantization()
+    if parameters is None or not parameters.ScaleLength():
+        return None
+    scale = tuple(float(s) for s in parameters.ScaleAsNumpy())
+    zero = tuple(_numbers(parameters.ZeroPointAsNumpy())) or (0,) * len(scale)
+    return Quantization(scale, zero, parameters.QuantizedDimension() if len(scale) > 1 else None)
+
+
+# --------------------------------------------------------------------------- what it computes
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: its type, its number in the file, and the numbers of the tensors that it reads and writes."""
+
+    type: str
+    place: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """The first graph of a file: its operators in the order of computing, its tensors, the numbers of its
+    inputs and outputs.
+
+    The dtype of a tensor that holds no plain numbers is "".
+    """
+
+    nodes: tuple[Operator, ...]
+    tensors: tuple[TensorSpec, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def graph(data: bytes) -> Subgraph:
+    """What a sound file computes."""
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    first = model.Subgraphs(0)
+    types = _types(model)
+    operators = (first.Operators(place) for place in range(first.OperatorsLength()))
+    nodes = (
+        Operator(
+            types[op.OpcodeIndex()], place, *(tuple(_numbers(v)) for v in (op.InputsAsNumpy(), op.OutputsAsNumpy()))
+        )
+        for place, op in enumerate(operators)
+    )
+    tensors = (_spec(first.Tensors(number)) for number in range(first.TensorsLength()))
+    sides = (tuple(_numbers(numbers)) for numbers in (first.InputsAsNumpy(), first.OutputsAsNumpy()))
+    return Subgraph(tuple(nodes), tuple(tensors), *sides)
+
+
+def _types(model: schema.Model) -> list[str]:
+    """The type of each of a file's kinds of operators, by its number where this schema does not know it.
+
+    Old files have only the deprecated field.
+    """
+    from ai_edge_litert.schema_py_generated import BuiltinOperator
+
+    names = {number: name for name, number in vars(BuiltinOperator).items() if isinstance(number, int)}
+    codes = (model.OperatorCodes(i) for i in range(model.OperatorCodesLength()))
+    numbers = (max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) for code in codes)
+    return [names.get(number, f"BUILTIN_{number}") for number in numbers]
+
+
+def operators(data: bytes) -> dict[str, str]:
+    """{name of its first output: "TYPE:number in the file"} of each operator of the first graph, as LiteRT has them."""
+    first = graph(data)
+    return {first.tensors[node.writes[0]].name: f"{node.type}:{node.place}" for node in first.nodes if node.writes}
+
+
+# --------------------------------------------------------------------------- inputs and outputs, edited
+
+
+def renamed(data: bytes, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> bytes:
+    """The file with its inputs and outputs called and ordered as in `inputs` and `outputs`: {its name: new name}.
+
+    Its names are those of its signature, or else of its tensors. What is new stands behind all the rest: no weight
+    moves, so each keeps its alignment. Raises StageFailed.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    graph = model.Subgraphs(0)
+    out = bytearray(data)
+    sides = zip((GRAPH_INPUTS, GRAPH_OUTPUTS), _named(model), (inputs, outputs), strict=True)
+    for field, present, names in reversed(list(sides)):  # a tensor that is both: an input
+        if sorted(name for name, *_ in present) != sorted(names):
+            has = ", ".join(name for name, *_ in present) or "nothing"
+            raise StageFailed(f"the TFLite file has {has} where {', '.join(names)} were expected")
+        places_of = {name: (number, places) for name, number, places in present}
+        _point(out, graph._tab, field, _append_numbers(out, [places_of[old][0] for old in names]))
+        for old, new in names.items():
+            text = _append(out, new)
+            for table, name in places_of[old][1]:
+                _point(out, table, name, text)
+    return bytes(out)
+
+
+# its name, its tensor's number, the (table, field)s that hold the name
+End: TypeAlias = "tuple[str, int, list[tuple[Table, int]]]"
+
+
+def _named(model: schema.Model) -> tuple[list[End], list[End]]:
+    """The inputs and the outputs of the first graph, by the names that `inputs_and_outputs` knows."""
+    graph = model.Subgraphs(0)
+    signatures = _signatures(model)
+    if len(signatures) == 1:
+        both = _entries(signatures[0])
+        return tuple(  # type: ignore[return-value]
+            [(_text(e.Name()), e.TensorIndex(), [(e._tab, ENTRY_NAME), _name_of(graph, e.TensorIndex())]) for e in each]
+            for each in both
+        )
+    sides = (_numbers(numbers) for numbers in (graph.InputsAsNumpy(), graph.OutputsAsNumpy()))
+    return tuple([(_text(graph.Tensors(i).Name()), i, [_name_of(graph, i)]) for i in each] for each in sides)  # type: ignore[return-value]
+
+
+def _name_of(graph: schema.SubGraph, number: int) -> tuple[Table, int]:
+    """Where the name of a tensor stands."""
+    return graph.Tensors(number)._tab, TENSOR_NAME
+
+
+def with_layer_outputs(data: bytes, outputs: Mapping[str, int]) -> bytes:
+    """The file with further outputs behind its own: {name in its signatures: number of the tensor}.
+
+    As in `renamed`, what is new stands behind all the rest. Raises StageFailed.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    graph = model.Subgraphs(0)
+    out = bytearray(data)
+    _point(out, graph._tab, GRAPH_OUTPUTS, _append_numbers(out, [*_numbers(graph.OutputsAsNumpy()), *outputs.values()]))
+    for signature in _signatures(model):
+        own = [(_text(entry.Name()), entry.TensorIndex()) for entry in _entries(signature)[1]]
+        _point(out, signature._tab, SIGNATURE_OUTPUTS, _append_entries(out, [*own, *outputs.items()]))
+    return bytes(out)
+
+
+def _append(out: bytearray, text: str) -> int:
+    """A string behind the rest, as flatbuffers have them; returns its place."""
+    encoded = text.encode()
+    place = _end_of(out)
+    out += struct.pack("<I", len(encoded)) + encoded + b"\0"
+    return place
+
+
+def _append_numbers(out: bytearray, numbers: Sequence[int]) -> int:
+    place = _end_of(out)
+    out += struct.pack(f"<I{len(numbers)}i", len(numbers), *numbers)
+    return place
+
+
+def _append_entries(out: bytearray, entries: Sequence[tuple[str, int]]) -> int:
+    """A signature's vector of (name, tensor)."""
+    place = _append_numbers(out, [0] * len(entries))
+    for index, (name, number) in enumerate(entries):
+        table = _end_of(out) + 8  # behind its index
+        out += ENTRY.pack(8, 12, 4, 8, 8, 0, number)
+        _refer(out, place + 4 + 4 * index, table)
+        _refer(out, table + 4, _append(out, name))
+    return place
+
+
+def _end_of(out: bytearray) -> int:
+    """The place behind the rest, where a number may stand."""
+    out += b"\0" * (-len(out) % 4)
+    return len(out)
+
+
+def _point(out: bytearray, table: Table, field: int, place: int) -> None:
+    """Makes a field of a table point to `place`. Raises StageFailed: the table has no such field."""
+    offset = table.Offset(field)
+    if not offset:
+        raise StageFailed("the TFLite file has an end without a name, or no outputs; export it again")
+    _refer(out, table.Pos + offset, place)
+
+
+def _refer(out: bytearray, at: int, place: int) -> None:
+    """Makes the reference that stands at `at` one to `place`."""
+    if place >= FURTHEST:
+        raise StageFailed("the TFLite file is too large to be edited: over 2 GiB")
+    struct.pack_into("<I", out, at, place - at)

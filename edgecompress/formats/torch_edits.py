@@ -1,0 +1,152 @@
+"""What techniques do to a torch net, as data: edits that are replayed on what its factory builds.
+
+{"edit": "resize", "module": "layer1.0.conv1", "attributes": {"out_channels": 8}, "shapes": {"weight": [8, 16, 3, 3]}}
+{"edit": "replace", "module": "layer1.2", "by": [["Conv2d", {"in_channels": 16, ...}], ...]}   several are a Sequential
+{"edit": "zeros", "parameters": ["layer1.0.conv1.weight"]}   what is zero in them stays zero in training
+
+A stranger's edits execute nothing: attributes are whole numbers that the module has already, layers come from LAYERS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
+
+from edgecompress.core.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+Size: TypeAlias = "int | Sequence[int]"
+Option: TypeAlias = "int | str | Sequence[int]"
+
+
+class LinearOptions(TypedDict):
+    """Of a Linear in an edit."""
+
+    in_features: int
+    out_features: int
+    bias: bool
+
+
+class ConvOptions(TypedDict):
+    """Of a Conv2d in an edit."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: list[int]
+    stride: list[int]
+    padding: str | int | list[int]
+    dilation: list[int]
+    groups: int
+    bias: bool
+    padding_mode: str
+
+
+class Edit(TypedDict, total=False):
+    """One edit; which keys it has beside "edit" depends on its kind."""
+
+    edit: Required[str]
+    module: str
+    attributes: Mapping[str, Size]
+    shapes: Mapping[str, Sequence[int]]
+    by: Sequence[Sequence[str | Mapping[str, Option]] | tuple[str, LinearOptions | ConvOptions]]  # (kind, options) each
+    parameters: Sequence[str]
+
+
+LAYERS = ("Identity", "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+LARGEST = 1 << 24  # of a dimension
+
+
+def apply(net: torch.nn.Module, edits: Sequence[Edit]) -> None:
+    """Replays the edits on `net`; new weights hold anything. Raises InputError for an edit that does not fit it."""
+    known = {"resize": _resize, "replace": _replace, "zeros": _check_zeros}
+    for edit in edits:
+        try:
+            known[edit["edit"]](net, edit)
+        except (KeyError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(
+                f"the edit {str(dict(edit))[:120]} does not fit the factory's net ({reason}); "
+                "the factory builds another net than when it was compressed: deploy again"
+            ) from error
+
+
+def resized(before: torch.nn.Module, after: torch.nn.Module) -> list[Edit]:
+    """What makes a net of the shapes of `before` one of those of `after`: modules that both have, under their names."""
+    mine = dict(before.named_modules())
+    return [
+        edit for name, module in after.named_modules() if name in mine for edit in _change(name, mine[name], module)
+    ]
+
+
+def zeros(edits: Sequence[Edit]) -> list[str]:
+    """The parameters whose zeros stay."""
+    return list(dict.fromkeys(name for edit in edits if edit["edit"] == "zeros" for name in edit["parameters"]))
+
+
+def _change(name: str, before: torch.nn.Module, after: torch.nn.Module) -> Iterator[Edit]:
+    """The resize of one module, if it has another size."""
+    old, new = (
+        {n: list(t.shape) for n, t in (*m.named_parameters(recurse=False), *m.named_buffers(recurse=False))}
+        for m in (before, after)
+    )
+    shapes = {n: shape for n, shape in new.items() if old.get(n) != shape}
+    was = _numbers(before)
+    attributes = {n: value for n, value in _numbers(after).items() if n in was and was[n] != value}
+    if shapes or attributes:
+        yield {"edit": "resize", "module": name, "attributes": attributes, "shapes": shapes}
+
+
+def _numbers(module: torch.nn.Module) -> dict[str, Size]:
+    """Attributes that are whole numbers, or tuples of them (a LayerNorm's normalized_shape)."""
+    return {n: list(v) if isinstance(v, tuple) else v for n, v in vars(module).items() if _is_size(v)}
+
+
+def _is_size(value: Option) -> bool:
+    whole = value if isinstance(value, (tuple, list)) and value else [value]
+    return all(isinstance(v, int) and not isinstance(v, bool) for v in whole)
+
+
+def _resize(net: torch.nn.Module, edit: Edit) -> None:
+    import torch
+
+    module = net.get_submodule(edit["module"])
+    for name, value in edit["attributes"].items():
+        if not _is_size(value) or not _is_size(getattr(module, name)):
+            raise ValueError(f"{name} is no size")
+        setattr(module, name, tuple(value) if isinstance(value, list) else value)
+    for name, shape in edit["shapes"].items():
+        old = getattr(module, name)
+        if not all(isinstance(n, int) and 0 <= n <= LARGEST for n in shape):
+            raise ValueError(f"{name} cannot be {shape}")
+        new = torch.zeros(shape, dtype=old.dtype)
+        if isinstance(old, torch.nn.Parameter):
+            setattr(module, name, torch.nn.Parameter(new, requires_grad=old.requires_grad))
+        else:
+            module.register_buffer(name, new, persistent=name not in module._non_persistent_buffers_set)
+
+
+def _replace(net: torch.nn.Module, edit: Edit) -> None:
+    from torch import nn
+
+    made = [_layer(*layer) for layer in edit["by"]]
+    parent, _, name = edit["module"].rpartition(".")
+    net.get_submodule(edit["module"])  # raises for what is not there
+    setattr(net.get_submodule(parent), name, made[0] if len(made) == 1 else nn.Sequential(*made))
+
+
+def _layer(kind: str | Mapping[str, Option], options: str | Mapping[str, Option]) -> torch.nn.Module:
+    from torch import nn
+
+    if not isinstance(kind, str) or isinstance(options, str) or kind not in LAYERS:
+        raise ValueError(f"no layer {kind}")
+    plain = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
+    if any(not (_is_size(v) or isinstance(v, (bool, str))) for v in plain.values()):
+        raise ValueError(f"the options of {kind} are numbers and words")
+    return getattr(nn, kind)(**plain)
+
+
+def _check_zeros(net: torch.nn.Module, edit: Edit) -> None:
+    for name in edit["parameters"]:
+        net.get_parameter(name)

@@ -1,0 +1,233 @@
+"""A torch net on disk and in memory: its factory, the edits made to it since, its weights; and how it is called.
+
+A "module" is MODULE, {"factory": "pkg.mod:fn", "edits": [...]}, beside STATE: nothing in it is unpickled or evaluated,
+but to rebuild it the factory runs, which is the user's own code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+
+from edgecompress.core import user_code
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.formats import torch_edits
+
+MODULE, STATE, PROGRAM = "module.json", "state.safetensors", "program.pt2"
+
+if TYPE_CHECKING:
+    import torch
+
+Named: TypeAlias = "Mapping[str, torch.Tensor]"  # by the name of the input
+Nested: TypeAlias = "torch.Tensor | Mapping[str, Nested] | Sequence[Nested] | None"  # what a net takes and returns
+Tree: TypeAlias = "dict[str, torch.Tensor | Tree]"
+
+
+class _Card(TypedDict):
+    """What MODULE holds."""
+
+    factory: str
+    edits: list[torch_edits.Edit]
+
+
+# --------------------------------------------------------------------------- on disk
+
+
+def factory(reference: str) -> torch.nn.Module:
+    """The torch module that `pkg.mod:fn` builds, in eval mode; raises InputError with what the user's code raised."""
+    import torch
+
+    build = user_code.function(reference)
+    try:
+        net = build()
+    except Exception as error:
+        raise InputError(f"{reference} raised {user_code.said(error)}; run it in Python to debug it") from error
+    if not isinstance(net, torch.nn.Module):
+        raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
+    return net.eval()
+
+
+def rebuild(artifact: Artifact) -> torch.nn.Module:
+    """The net of a "module" or "program" artifact, ready to run: call it through `outputs`."""
+    import torch
+
+    if artifact.kind == "program":
+        return torch.export.load(artifact.file(".pt2")).module()
+    from safetensors.torch import load_file
+
+    net = factory(reference(artifact))
+    torch_edits.apply(net, edits(artifact))
+    net.load_state_dict(load_file(artifact.path / STATE))
+    return net.eval()
+
+
+def edits(artifact: Artifact) -> list[torch_edits.Edit]:
+    """What has been done to the net of a "module" since its factory built it."""
+    return list(_card(artifact)["edits"])
+
+
+def reference(artifact: Artifact) -> str:
+    """The factory of a "module"."""
+    return str(_card(artifact)["factory"])
+
+
+def _card(artifact: Artifact) -> _Card:
+    card: _Card = json.loads((artifact.path / MODULE).read_text(encoding="utf-8"))
+    return card
+
+
+def save(
+    net: torch.nn.Module,
+    request: Request,
+    edits_made: Sequence[torch_edits.Edit],
+    facts: Mapping[str, Any] | None = None,
+    factory_reference: str = "",
+) -> Artifact:
+    """`net` as the "module" in `request.out`: inputs, outputs and edits of the request's model, then `edits_made`.
+
+    `factory_reference`: another factory's net, which has `edits_made` alone. Raises StageFailed for weights that are
+    not finite: a technique broke them.
+    """
+    model = request.model
+    built_by = factory_reference or reference(model)
+    if why := unsound(net):
+        raise StageFailed(f"{built_by}: {why}")
+    write(net, request.out, built_by, [*([] if factory_reference else edits(model)), *edits_made])
+    return Artifact(request.out, "module", model.inputs, model.outputs, dict(facts or {})).write()
+
+
+def write(net: torch.nn.Module, out: Path, factory_reference: str, edits_made: Sequence[torch_edits.Edit]) -> None:
+    """MODULE and STATE of a net; a weight that it has under several names is written under each."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.detach().clone().contiguous() for name, tensor in net.state_dict().items()}, out / STATE)
+    card = {"factory": factory_reference, "edits": list(edits_made)}
+    (out / MODULE).write_text(json.dumps(card, indent=1), encoding="utf-8")
+
+
+def unsound(net: torch.nn.Module) -> str:
+    """The first weight with NaN or infinite values, in words; or nothing."""
+    import torch
+
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
+            return f"weight '{name}' holds {nan} NaN and {infinite} infinite values"
+    return ""
+
+
+# --------------------------------------------------------------------------- calls
+
+
+def outputs(net: torch.nn.Module, artifact: Artifact, inputs: Named) -> dict[str, torch.Tensor]:
+    """The outputs of `net` (of `rebuild`) by name, for tensors by the artifact's input names."""
+    import torch
+
+    names = [spec.name for spec in artifact.outputs]
+    with torch.inference_mode():
+        if artifact.kind == "program":
+            return flatten(call_program(net, [inputs[spec.name] for spec in artifact.inputs]), names)
+        return flatten(call(net, inputs), names)
+
+
+def flatten(returned: Nested, names: Sequence[str] = ()) -> dict[str, torch.Tensor]:
+    """Nested dictionaries, tuples and lists of tensors as {dotted name: tensor}; `names` replace the names in order.
+
+    One bare tensor is "output"; the parts of a tuple are "output.0", "output.1", ...; None is left out.
+    """
+    leaves = dict(_leaves(returned, ""))
+    if not leaves:
+        raise InputError("the model returned no tensor; its forward must return tensors, in tuples or dictionaries")
+    if names and len(names) != len(leaves):
+        raise InputError(f"the model returned {len(leaves)} tensors this time, not {len(names)}: {', '.join(names)}")
+    return dict(zip(names or leaves, leaves.values(), strict=True))
+
+
+def _leaves(returned: Nested, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    import torch
+
+    if isinstance(returned, torch.Tensor):
+        yield name or "output", returned
+    elif isinstance(returned, Mapping):
+        for key, part in returned.items():
+            word = re.sub(r"[^\w.-]", "_", str(key))  # names become file names
+            yield from _leaves(part, f"{name}.{word}" if name else word)
+    elif isinstance(returned, (tuple, list)):
+        fields = getattr(returned, "_fields", None)  # a named tuple is as good as a dictionary
+        if fields:
+            yield from _leaves(dict(zip(fields, returned, strict=True)), name)
+        else:
+            for index, part in enumerate(returned):
+                yield from _leaves(part, f"{name or 'output'}.{index}")
+    elif returned is not None:
+        raise InputError(f"the model's output '{name or 'output'}' is a {type(returned).__name__}, not a tensor")
+
+
+def call(net: torch.nn.Module, named: Named) -> Nested:
+    """forward(**named), dotted names put back together: "state.h" is the "h" of the dictionary "state"."""
+    return net(**_nested(named))
+
+
+def _nested(named: Named) -> dict[str, Nested]:
+    tree: Tree = {}
+    for name, tensor in named.items():
+        *path, last = name.split(".")
+        place = tree
+        for word in path:
+            place = place.setdefault(word, {})
+        place[last] = tensor
+    return {name: _tuples(part) for name, part in tree.items()}
+
+
+def _tuples(part: torch.Tensor | Tree) -> Nested:
+    """Dictionaries whose keys are 0, 1, 2, ... are tuples."""
+    if not isinstance(part, dict):
+        return part
+    parts = {key: _tuples(value) for key, value in part.items()}
+    return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
+
+
+def flat(net: torch.nn.Module, names: Sequence[str], outputs: Sequence[str]) -> torch.nn.Module:
+    """`net` with a flat signature: tensors in the order of `names` in, a tuple in the order of `outputs` out."""
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(flatten(call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
+
+    return Flat().eval()
+
+
+def call_program(net: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> Nested:
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(list(leaves), net._in_spec)
+    return net(*args, **kwargs)
+
+
+def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, torch.Tensor]:
+    """The first `batch` items of the data as torch tensors by the model's input names; too few are repeated.
+
+    Inputs that an output feeds (state) without data are zeros.
+    """
+    import torch
+
+    splits = [split for split, n in samples.facts["splits"].items() if n]
+    if not splits:
+        raise InputError("the data holds no item in any split; check what it yields")
+    fed = {spec.feeds for spec in model.outputs if spec.feeds}
+    first = next(tensors.batches(samples, splits[0], batch, model=model))
+    zeros = {
+        s.name: torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs if s.name in fed
+    }
+    inputs = {**zeros, **{name: torch.from_numpy(array) for name, array in first.items()}}
+    return {spec.name: inputs[spec.name] for spec in model.inputs}

@@ -1,1 +1,0 @@
-"""One file per package; the file name is its name."""

@@ -1,0 +1,149 @@
+"""The packaged model on a board: from what a user gives to what an app shows."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.settings import Preprocess, Spectrogram
+from edgecompress.data import preprocess, tensors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray
+
+PIXELS = 1 << 26  # of a resized picture
+PAYLOAD = "payload"  # beside run.pyz: model/, golden/, labels.json, model_card.json
+Card = Mapping[str, Any]  # packaging/model_card.schema.json
+
+
+def digest(card: Card) -> str:
+    """The sha256 of the model: over "path, NUL, sha256, newline" of each of its files, in order."""
+    lines = (f"{file['path']}\0{file['sha256']}\n" for file in card["model"]["files"])
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def declared(card: Card) -> Preprocess | None:
+    """What the card says of the way from raw data to the model's input."""
+    told = card["preprocess"]
+    if told is None:
+        return None
+    audio = Spectrogram(**told["spectrogram"]) if told["spectrogram"] else None
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    plain["spectrogram"] = audio
+    return Preprocess(**plain)
+
+
+class Model:
+    """The model below `root`, opened by the runtime `module`. `card` is the one compiled in, not the one in a file.
+
+    One item at a time: whoever comes second waits.
+    """
+
+    def __init__(self, card: Card, module: str, root: Path, threads: int = 1) -> None:
+        self.card, self.root, self.threads = card, root, threads
+        self.declared = declared(card)
+        self.inputs, self.outputs = (tuple(map(TensorSpec.from_json, card[side])) for side in ("inputs", "outputs"))
+        artifact = Artifact(root / PAYLOAD / "model", card["model"]["format"], self.inputs, self.outputs)
+        self.session = importlib.import_module(module).open(artifact, threads)
+        self._lock = threading.Lock()
+
+    @property
+    def given(self) -> tuple[TensorSpec, ...]:
+        """The inputs that a user gives: not those that an output feeds, which start at zero."""
+        state = {spec.feeds for spec in self.outputs}
+        return tuple(spec for spec in self.inputs if spec.name not in state)
+
+    def processed(self, raw: Array) -> Array:
+        """One raw item, a picture [H, W, 3] or a clip, as the input that [preprocess] makes of it, batch 1."""
+        assert self.declared  # whoever asks has looked
+        _check_size(raw.shape, self.declared)
+        return preprocess.numbers(preprocess.geometry(raw, self.declared)[None], self.declared)
+
+    def prepared(self, arrays: Mapping[str, Array], ready: bool = False) -> dict[str, Array]:
+        """One item by the names of the inputs as the model takes it; `ready`: nothing is to be processed any more.
+
+        Raises InputError for a name, a shape or a type that is not the model's, and for NaN.
+        """
+        return {spec.name: self._input(spec, arrays, ready) for spec in self.given}
+
+    def _input(self, spec: TensorSpec, arrays: Mapping[str, Array], ready: bool) -> Array:
+        if spec.name not in arrays:
+            raise InputError(f"the model takes {', '.join(s.name for s in self.given)}; '{spec.name}' is missing")
+        array = arrays[spec.name]
+        if self.declared and not ready and spec.name == self.declared.input:
+            array = self.processed(array)
+        return _fitted(array, spec)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output in real numbers; inputs that are not given (state) are zero."""
+        import numpy as np
+
+        zero = {spec.name: np.zeros(spec.concrete(), spec.dtype) for spec in self.inputs if spec.name not in inputs}
+        with self._lock:
+            found = self.session.run({**inputs, **zero})
+            return {s.name: tensors.real(np.array(found[s.name]), s) for s in self.outputs if not s.feeds}
+
+    def best(self, outputs: Mapping[str, Array]) -> list[int]:
+        """The classes with the highest scores, the best first."""
+        import numpy as np
+
+        how = self.card["postprocess"]
+        scores = outputs[how["output"]].reshape(-1).astype(np.float64)
+        return [int(i) for i in np.argsort(-scores, kind="stable")[: how["top_k"]]]
+
+    def answer(self, outputs: Mapping[str, Array], labels: list[str]) -> dict[str, Any]:
+        """What is told as JSON: {"classes": [{"index", "label", "probability"}]}, or {"outputs": {name: numbers}}."""
+        import numpy as np
+
+        if not all(np.isfinite(found).all() for found in outputs.values() if found.dtype.kind == "f"):
+            raise StageFailed("the model answered NaN or infinite values; run the self-test")
+        how = self.card["postprocess"]
+        if how["task"] != "classify":
+            return {"outputs": {name: found.tolist() for name, found in outputs.items()}}
+        scores = outputs[how["output"]].reshape(-1).astype(np.float64)
+        shares = scores if how["probabilities"] else _softmax(scores)
+        rows = ((i, labels[i] if labels else str(i)) for i in self.best(outputs))
+        return {"classes": [{"index": i, "label": label, "probability": float(shares[i])} for i, label in rows]}
+
+
+def _check_size(shape: tuple[int, ...], how: Preprocess) -> None:
+    """Raises InputError for a picture that is empty, or so narrow that it would be huge once it is resized."""
+    if 0 in shape:
+        raise InputError(f"given was {list(shape)}: empty")
+    if how.resize and len(shape) > 1 and how.resize**2 * max(shape[:2]) > PIXELS * min(shape[:2]):
+        raise InputError(f"a picture of {shape[1]} x {shape[0]}: too narrow to resize its shorter side to {how.resize}")
+
+
+def _softmax(scores: Array) -> Array:
+    import numpy as np
+
+    powers = np.exp(scores - scores.max())
+    found: Array = powers / powers.sum()
+    return found
+
+
+def _fitted(array: Array, spec: TensorSpec) -> Array:
+    """An array with a batch of 1 and the dtype of its input."""
+    import numpy as np
+
+    wanted = spec.concrete()
+    item = array[None] if array.shape == wanted[1:] else array
+    if item.shape != wanted:
+        raise InputError(f"input '{spec.name}': takes {list(wanted)}, given was {list(array.shape)}")
+    if item.dtype.kind == "f" and not np.isfinite(item).all():
+        raise InputError(f"input '{spec.name}': holds NaN or infinite values")
+    kind = "float32" if spec.quantization and item.dtype.kind == "f" else spec.dtype
+    if str(item.dtype) not in (kind, spec.dtype) and not np.can_cast(item.dtype, kind, "same_kind"):
+        raise InputError(f"input '{spec.name}': takes {spec.dtype}, given was {item.dtype}")
+    narrowed = np.ascontiguousarray(item.astype(kind))
+    if item.dtype.kind in "iu" and (narrowed != item).any():
+        raise InputError(f"input '{spec.name}': a number does not fit into {kind}")
+    return tensors.fitted(narrowed, spec)

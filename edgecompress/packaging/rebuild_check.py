@@ -1,0 +1,57 @@
+"""The code around a packaged model, held against what is written for its card: a package is made alike each time."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from edgecompress.core import config
+from edgecompress.core.errors import InputError
+from edgecompress.core.version import __version__
+from edgecompress.packaging import archive, bom, model_card, pack
+from edgecompress.packaging.contents import CARD, Card
+
+
+def check(told: Card, payload: Path, module: ModuleType, root: Path, work: Path) -> int:
+    """How many files are written for this card, in the empty folder `work`; raises InputError unless `root` has them.
+
+    And nothing but them, the payload, and what `module` says that it carries, which its own checks look at.
+    """
+    written, opened = (work / name for name in ("written", "opened"))
+    written.mkdir()
+    options = config.build(module.Options, told["packaged"]["options"], f"{CARD}: packaged: options")
+    module.code(pack.contents(told, payload, options), written, root)
+    files = {path.relative_to(written).as_posix(): path for path in written.rglob("*") if path.is_file()}
+    for number, (name, file) in enumerate(sorted(files.items())):
+        if not _same(file, root / name, opened / str(number)):
+            said = archive.shown(name)
+            raise InputError(f"{said}: is missing, or not what edgecompress {__version__} writes for this card")
+    if more := _more(root, {*files, *_places(told, payload, root)}, module.CARRIED):
+        raise InputError(f"{archive.shown(more[0])}: no such package has this file")
+    return len(files)
+
+
+def _same(ours: Path, theirs: Path, work: Path) -> bool:
+    """Equal bytes; of a .pyz equal files inside, for another zlib packs them otherwise."""
+    if ours.suffix != ".pyz" or not theirs.is_file():
+        return theirs.is_file() and ours.read_bytes() == theirs.read_bytes()
+    for file, name in ((ours, "ours"), (theirs, "theirs")):
+        (work / name).mkdir(parents=True)
+        archive.unpack(file, work / name)
+    return pack.sums(work / "ours") == pack.sums(work / "theirs")
+
+
+def _places(told: Card, payload: Path, root: Path) -> set[str]:
+    """Where the payload lies in the package, unless it is in an archive of its own."""
+    if not payload.is_relative_to(root):
+        return set()
+    return {(payload / name).relative_to(root).as_posix() for name in (*model_card.listed(told), CARD)}
+
+
+def _more(root: Path, known: Collection[str], carried: Sequence[str]) -> list[str]:
+    """What is neither known, nor in every package, nor carried."""
+    there = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    strange = (name for name in there if name not in {*known, CARD, bom.FILE, pack.SUMS})
+    return [name for name in strange if not any(fnmatch.fnmatchcase(name, pattern) for pattern in carried)]

@@ -1,1 +1,0 @@
-"""One file per pass; the file name is its name."""

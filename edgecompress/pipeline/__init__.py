@@ -1,0 +1,1 @@
+"""A job becomes a plan of stages, and is run."""

@@ -1,0 +1,114 @@
+"""A variant of the target as the plan reaches it, verifies it and ranks it, and its row in the table of the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Required, TypedDict
+
+from edgecompress.core.model import Outcome, Outcomes
+from edgecompress.core.settings import Limits, Variant
+
+Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "failed", ...), and why
+
+
+class Row(TypedDict, total=False):
+    """A variant in the table of a choice, as report.json has it. One that the source does not reach has three keys."""
+
+    verdict: Required[str]
+    reason: Required[str]
+    medians_ms: Required[list[float]]
+    runtime: str
+    reference: bool
+    also: dict[str, str]  # another runtime -> "ok", or why it does not run the artifact
+    median_ms: float | None
+    ratio: dict[str, float | bool | None]  # of its time to that of the chosen one
+    instructions: int | None
+    classes: dict[str, int] | None
+    processes: list[int] | None
+    identical: bool | None
+    count_ratio: float | None  # of its instructions to those of the chosen one
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant with the stages that make and verify its artifact (no `verdict`: it is measured alone)."""
+
+    variant: Variant
+    runtime: str
+    artifact: str  # the stage that makes it
+    verdict: str = ""  # the stage that verifies it
+    limits: Limits = field(default_factory=Limits)
+    also: Mapping[str, str] = field(default_factory=dict)  # another runtime -> the stage that verifies it there
+    untried: Mapping[str, str] = field(default_factory=dict)  # another runtime -> why it is not tried here
+    min_runtime: str = ""  # the one of them that must run it
+    simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
+    estimated: str = ""  # who estimates its cycles where nothing is measured
+    agrees: str = ""  # the stage that compares its outputs on the device with those here
+    made: tuple[str, ...] = ()  # the stages of its techniques, in order, and of what its zeros save
+
+    @property
+    def name(self) -> str:
+        """That of the variant."""
+        return self.variant.name
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is one to beat, which stays in the race to the end."""
+        return self.variant.reference
+
+    def verified(self, outcomes: Outcomes) -> Outcome | None:
+        """The outcome that decides whether it may ship: the first that is not well."""
+        required = [s for r, s in self.also.items() if r == self.min_runtime]
+        stages = [self.verdict or self.artifact, *required, *([self.agrees] if self.agrees else [])]
+        ended = [outcomes.get(stage) for stage in stages]
+        return next((o for o in ended if o is None or o.status != "ok"), ended[0])
+
+    def passed(self, outcomes: Outcomes) -> bool:
+        """Whether it was built and kept its limits so far."""
+        outcome = self.verified(outcomes)
+        return outcome is not None and outcome.status == "ok"
+
+    def not_passed(self, outcomes: Outcomes) -> Verdict | None:
+        """The verdict on one that was not built, or does not keep its limits; None for one that passed."""
+        outcome = self.verified(outcomes)
+        if outcome is None:
+            return "failed", "was not built"
+        return None if outcome.status == "ok" else (outcome.status, without_log(outcome.reason))
+
+    def winner(self, why: str) -> Verdict:
+        """The verdict on the chosen one."""
+        return ("shipped", why) if self.verdict else ("measured", "")
+
+    def row(self, outcomes: Outcomes, verdict: Verdict, medians_ms: Sequence[float] = ()) -> Row:
+        """Its row, without what only one kind of ranking measures."""
+        tried = {r: _other_runtime(outcomes.get(s)) for r, s in self.also.items() if self.artifact in outcomes}
+        return Row(
+            verdict=verdict[0],
+            reason=verdict[1],
+            runtime=self.runtime,
+            reference=self.reference,
+            also={**tried, **self.untried},
+            medians_ms=list(medians_ms),
+            median_ms=median(medians_ms) if medians_ms else None,
+        )
+
+
+def table(
+    candidates: Sequence[Candidate], left_out: Mapping[str, str], row: Callable[[Candidate], Row]
+) -> dict[str, Row]:
+    """The table of a choice: a row for each candidate, and for each variant that the source does not reach."""
+    unreached = {name: Row(verdict="lost", reason=why, medians_ms=[]) for name, why in left_out.items()}
+    return {candidate.name: row(candidate) for candidate in candidates} | unreached
+
+
+def without_log(reason: str) -> str:
+    """A reason without the log that it names: a report is read on other machines."""
+    return re.sub(r" \(log: [^()]*\)$", "", reason)
+
+
+def _other_runtime(outcome: Outcome | None) -> str:
+    """ "ok", or why another runtime does not run an artifact."""
+    return "not tried" if outcome is None else without_log(outcome.reason) or outcome.status

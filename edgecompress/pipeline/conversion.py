@@ -1,0 +1,174 @@
+"""How a source becomes a variant's format: kinds are nodes, exports the edges, techniques the stops."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+
+from edgecompress.core import config, registry
+from edgecompress.core.errors import ConfigError, NoPath, did_you_mean
+from edgecompress.core.json import Json
+from edgecompress.core.settings import Target, Variant
+
+Call = tuple[str, dict[str, Json]]  # a stage's call and its options
+TRACE = "stages.trace:run"  # the one conversion that is no runtime's export: a module becomes a program
+
+
+def exports() -> list[tuple[str, str, str]]:
+    """(from kind, to kind, call) of every way to change a kind without compressing."""
+    runtimes = [
+        (reads, module.FORMAT, f"runtimes.{name}:export")
+        for name, module in registry.every("runtimes")
+        for reads in module.READS
+    ]
+    return [("module", "program", TRACE), *runtimes]
+
+
+def shortest_path(start: str, goals: Sequence[str]) -> list[str] | None:
+    """The calls of the shortest conversion path from `start` to one of `goals`; None when there is none."""
+    queue: deque[tuple[str, list[str]]] = deque([(start, [])])
+    seen = {start}
+    while queue:
+        kind, path = queue.popleft()
+        if kind in goals:
+            return path
+        for reads, writes, call in exports():
+            if reads == kind and writes not in seen:
+                seen.add(writes)
+                queue.append((writes, [*path, call]))
+    return None
+
+
+def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]:
+    """The calls from a source of `kind` to the variant's format.
+
+    Raises ConfigError with `where` and what is wrong: NoPath where another kind of source might get there.
+    """
+    runtime = registry.load("runtimes", variant.runtime or target.runtime)
+    place = f"{where}: variant {variant.name}"
+    calls: list[Call] = []
+    for index, table in enumerate(variant.compress):
+        found = _technique(table, kind, runtime.FORMAT, f"{place}: compress[{index}]")
+        for technique, options in _expanded(*found, f"{place}: compress[{index}]"):
+            module = registry.load("techniques", technique)
+            calls += [*_travel(kind, module.READS, place), (f"techniques.{technique}:apply", options)]
+            kind = module.WRITES
+    return calls + _export(_travel(kind, (runtime.FORMAT,), place), variant, runtime, place)
+
+
+def _expanded(technique: str, options: dict[str, Json], where: str) -> list[tuple[str, dict[str, Json]]]:
+    """The steps that one of a recipe stands for, each of its options there and right; raises ConfigError."""
+    expand = registry.technique(technique).expand
+    built = config.build(registry.load("techniques", technique).Options, options, f"{where} ({technique})")
+    steps = expand(built) if expand else None
+    for name, inner in steps or ():
+        config.build(registry.load("techniques", name).Options, inner, f"{where} ({technique}: {name})")
+    return [(name, dict(inner)) for name, inner in steps] if steps else [(technique, options)]
+
+
+def quantizing(variant: Variant) -> tuple[Mapping[str, Json], ...]:
+    """The steps of a recipe from the first on that leaves the kind "module": those before it change the net itself."""
+    every = dict(registry.every("techniques"))
+    own = [str(t.get("use", "")) in every and every[str(t["use"])].WRITES == "module" for t in variant.compress]
+    return variant.compress[own.index(False) :] if False in own else ()
+
+
+def leading(calls: Sequence[Call]) -> list[Call]:
+    """The calls of techniques that change the net itself, which come first."""
+    own = [call.endswith(":apply") and registry.call(call)[0].WRITES == "module" for call, _ in calls]
+    return list(calls[: own.index(False)] if False in own else calls)
+
+
+def precision(variant: Variant) -> str:
+    """What the steps of a variant make of its numbers: that of the last that provides one, else fp32."""
+    every = dict(registry.every("techniques"))
+    used = [str(table.get("use", "")) for table in variant.compress]
+    provided = [every[use].PROVIDES if use in every else use for use in used]
+    return next((word for word in reversed(provided) if word), "fp32")
+
+
+def _travel(start: str, goals: Sequence[str], where: str) -> list[Call]:
+    path = shortest_path(start, goals)
+    if path is None:
+        raise NoPath(where, f"no path from {start} to {' or '.join(goals)}; give another source or runtime")
+    return [(call, {}) for call in path]
+
+
+def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str) -> list[Call]:
+    """The last calls, the very last one with the variant's export options."""
+    if not variant.export:
+        return calls
+    if not calls:
+        raise ConfigError(f"{where}: export: nothing is exported on this way")
+    config.build(runtime.Options, variant.export, f"{where}: export")
+    return [*calls[:-1], (calls[-1][0], dict(variant.export))]
+
+
+def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> tuple[str, dict[str, Json]]:
+    """The technique that a step means and its options: by its name, or by the precision it provides."""
+    if "use" not in table:
+        raise ConfigError(f"{where}: key 'use' is missing: a technique or a precision")
+    options = {key: value for key, value in table.items() if key != "use"}
+    use = str(table["use"])
+    if use in registry.names("techniques"):
+        return use, options
+    return _provider(use, start, goal, where), options
+
+
+def _provider(precision: str, start: str, goal: str, where: str) -> str:
+    """The technique that provides a precision with the shortest path; the path behind it counts first."""
+    every = dict(registry.every("techniques"))
+    provided = {name: module for name, module in every.items() if precision == module.PROVIDES}
+    if not provided:
+        known = {*every, *(module.PROVIDES for module in every.values())}
+        raise ConfigError(f"{where}: no technique or precision '{precision}'{did_you_mean(precision, known)}")
+    costs = {}
+    for name, module in provided.items():
+        before, after = shortest_path(start, module.READS), shortest_path(module.WRITES, [goal])
+        if before is not None and after is not None:
+            costs[name] = (len(after), len(before))
+    if not costs:
+        raise NoPath(where, f"no path from {start} to {goal} with {precision} (tried {', '.join(provided)})")
+    winners = sorted(name for name, cost in costs.items() if cost == min(costs.values()))
+    if len(winners) > 1:
+        raise ConfigError(f"{where}: '{precision}' could be {' or '.join(winners)}; name one of them")
+    return winners[0]
+
+
+def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str, ModuleType]:
+    """What the calls of a variant and its runtimes need, by what an error calls it: "technique 'ptq_int8'"."""
+    runtime = variant.runtime or target.runtime
+    required = [r for r in others(target, runtime) if r == target.min_runtime]
+    names = [*(f"runtimes.{r}:open" for r in (runtime, *required)), *(call for call, _ in calls)]
+    return {_words(name): registry.call(name)[0] for name in names}
+
+
+def others(target: Target, runtime: str) -> list[str]:
+    """The other runtimes of the target that read what `runtime` makes."""
+    made = registry.load("runtimes", runtime).FORMAT
+    named = dict.fromkeys((*target.also, target.min_runtime))
+    return [n for n in named if n and n != runtime and made == registry.load("runtimes", n).FORMAT]
+
+
+def _words(call: str) -> str:
+    kind, _, name = call.split(":")[0].partition(".")
+    return f"{kind.removesuffix('s')} '{name}'"
+
+
+def plugins(target: Target) -> list[ModuleType]:
+    """The plug-ins on the way from a torch source to a target, or from the first kind of file that reaches it.
+
+    Nothing need be installed. Raises ConfigError when nothing reaches it, with what is wrong for a torch source.
+    """
+    first: ConfigError | None = None
+    for kind in ("module", *sorted(module.FORMAT for _, module in registry.every("runtimes"))):
+        try:
+            found = [modules(target, v, steps(target, v, kind, "target")) for v in target.variant]
+        except ConfigError as error:
+            first = first or error
+            continue
+        also = {f"runtime '{name}'": registry.load("runtimes", name) for name in target.also}
+        return list({name: module for each in (*found, also) for name, module in each.items()}.values())
+    assert first is not None
+    raise first

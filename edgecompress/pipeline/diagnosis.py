@@ -1,0 +1,72 @@
+"""The stages that find which layer of an artifact answers something else than its source: the tapped twin, the pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgecompress.core import registry
+from edgecompress.core.model import Stage
+from edgecompress.pipeline.conversion import TRACE
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.source_kind import TORCH
+
+CALL = "stages.diagnose:run"
+ITEMS, SPLIT = 16, "calibrate"  # data that already shows the ranges: it judges nothing
+HERE = ("seed", "batch", "threads", "here")
+TAPPED_S, DIAGNOSED_S = 10.0, 30.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is diagnosed, by the names of the stages that make it.
+
+    `source`: the net in float that the artifact is held against, of kind "module" or "program", or of a file's format:
+    then `reader` is the runtime that runs it. `before`: what the artifact's export read, where its last step was one.
+    """
+
+    runtime: str
+    artifact: str
+    source: str = "source"
+    kind: str = "module"  # of the source
+    before: str = ""
+    reader: str = ""
+    export: tuple[tuple[str, object], ...] = ()  # options of that export
+
+
+def stages(job: Job, name: str, subject: Subject, items: int = ITEMS, split: str = SPLIT) -> list[Stage]:
+    """The stages that diagnose `subject`, the last one called `name`, the others NAME/....
+
+    None where the artifact, or a source that is a file, has no runtime that tells what its layers answer.
+    """
+    readers = [subject.runtime, *([] if subject.kind in TORCH else [subject.reader])]
+    if not all(reader and registry.runtime(reader).tapped for reader in readers):
+        return []
+    before = {"before": subject.before} if subject.before else {}
+    tapped = _tapped(f"{name}/tapped", subject.runtime, {"model": subject.artifact, **before}, dict(subject.export))
+    source = _source(job, name, subject)
+    inputs = {"model": subject.artifact, "tapped": tapped.name, "source": source[-1].name if source else subject.source}
+    diagnosed = Stage(
+        name,
+        CALL,
+        {**inputs, "samples": "data"},
+        {"runtime": subject.runtime, "source_runtime": subject.reader, "split": split, "items": items},
+        context=HERE,
+        plugins=tuple(f"runtimes.{runtime}" for runtime in (subject.runtime, subject.reader) if runtime),
+        estimate_s=DIAGNOSED_S,
+    )
+    return [tapped, *source, diagnosed]
+
+
+def _tapped(name: str, runtime: str, inputs: dict[str, str], options: dict[str, object] | None = None) -> Stage:
+    return Stage(name, f"runtimes.{runtime}:tapped", inputs, options or {}, estimate_s=TAPPED_S)
+
+
+def _source(job: Job, name: str, subject: Subject) -> list[Stage]:
+    """What makes the source readable layer by layer: a module's trace, a file's own tapped twin."""
+    if subject.kind == "module":
+        options = {"dynamic": job.source.value.dynamic}
+        inputs = {"model": subject.source, "samples": "data"}
+        return [Stage(f"{name}/program", TRACE, inputs, options, user_code=True, estimate_s=6.0)]
+    if subject.reader:
+        return [_tapped(f"{name}/source", subject.reader, {"model": subject.source})]
+    return []

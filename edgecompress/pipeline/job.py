@@ -1,0 +1,186 @@
+"""What was asked for: source, target, device and profile, every `--set` laid over them, each value with its origin."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import catalog, registry
+from edgecompress.core.catalog import Found, Setting
+from edgecompress.core.errors import ConfigError, InputError, Unreachable, did_you_mean
+from edgecompress.core.json import Json
+from edgecompress.core.model import Context, sha256_of
+from edgecompress.core.settings import Device, Profile, Source, Target
+from edgecompress.pipeline import source_kind
+from edgecompress.pipeline.source_kind import SourceKind
+
+SOURCE_FLAGS = ("data", "metric", "samples")
+TARGETS = ("variant", "limits", "guard")  # tables of a target that `--set` names without it
+RUN_FLAGS = ("threads", "batch", "seed")
+STABLE_FACTS = (
+    "cpu",
+    "cores",
+    "features",
+    "os",
+    "machine",
+    "emulator",
+)  # of a device: what makes measurements comparable
+
+
+@dataclass(frozen=True)
+class Job:
+    """The effective configuration of one run."""
+
+    source: Found[Source]
+    target: Found[Target]
+    device: Found[Device]
+    profile: Found[Profile]
+    context: Context
+    only: tuple[str, ...] = ()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the device is one that the target is for: only then its measurements rank the variants."""
+        patterns, platform = self.target.value.platforms, str(self.context.device["platform"])
+        return not patterns or any(fnmatch(platform, pattern) for pattern in patterns)
+
+    @property
+    def unmeasured(self) -> str:
+        """Why nothing is measured, or ""."""
+        if self.at_hand:
+            return ""
+        runs_on = " or ".join(self.target.value.platforms)
+        return f"this machine is {self.context.device['platform']}, the target runs on {runs_on}"
+
+    @cached_property
+    def source_kind(self) -> SourceKind:
+        """The kind of the source, resolved once; raises InputError for a model that nothing here loads."""
+        return source_kind.of(self.source.value)
+
+    @property
+    def path(self) -> list[str]:
+        """Where the user's own modules are found: beside the source's TOML, then the working folder."""
+        beside = [str(self.source.path.resolve().parent)] if self.source.path.suffix == ".toml" else []
+        return [*beside, str(Path.cwd())]
+
+    def settings(self) -> list[Setting]:
+        """Every value and where it came from."""
+        files = {"source": self.source, "target": self.target, "device": self.device, "profile": self.profile}
+        return [
+            Setting(f"{name}.{s.key}", s.value, s.origin)
+            for name, found in files.items()
+            for s in found.settings  # type: ignore[attr-defined]
+        ]
+
+
+def job(
+    model: str | None = None,
+    target: str = "x86",
+    device: str | None = None,
+    profile: str = "standard",
+    only: Sequence[str] = (),
+    **more: Any,
+) -> Job:
+    """The effective configuration. `more`: data, metric, samples, threads, batch, seed, and settings (`--set` values).
+
+    Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
+    """
+    known = (*SOURCE_FLAGS, *RUN_FLAGS, "settings")
+    if unknown := sorted(set(more) - set(known)):
+        raise ConfigError(f"unknown option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
+    laid = _laid(more.get("settings") or {})
+    flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
+    found = catalog.target(target, laid["target"])
+    place = catalog.device(device or _own_device(found), laid["device"])
+    wanted = Job(
+        source=catalog.source(model, {**laid["source"], **flags}),
+        target=found,
+        device=place,
+        profile=catalog.profile(profile, laid["profile"]),
+        context=context(place.name, place.value, more),
+        only=tuple(only),
+    )
+    if device and not wanted.at_hand:
+        raise InputError(_wrong_place(wanted))
+    return wanted
+
+
+def _own_device(target: Found[Target]) -> str:
+    """The device that a target names: an installed one, for only the user chooses what else is connected to."""
+    name = target.value.device
+    if not catalog.is_installed("devices", name):
+        raise InputError(
+            f"target {target.name}: its device '{name}' is not an installed one; name it with --device {name}"
+        )
+    return name
+
+
+def _wrong_place(wanted: Job) -> str:
+    runs_on, platform = " or ".join(wanted.target.value.platforms), wanted.context.device["platform"]
+    return (
+        f"--device {wanted.device.name}: it is {platform}, target {wanted.target.name} runs on {runs_on}: "
+        "what is measured there would rank nothing; name a device of the target, or none"
+    )
+
+
+def _laid(settings: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    """`--set` values by the file they lie over: `profile.window_s` is the profile's `window_s`."""
+    laid: dict[str, dict[str, Json]] = {"target": {}, "device": {}, "profile": {}, "source": {}}
+    for key, value in settings.items():
+        first, _, rest = key.partition(".")
+        if first in TARGETS and rest:
+            laid["target"][key] = value
+        elif first == "preprocess" and rest:
+            laid["source"][key] = value
+        elif first in laid and rest:
+            laid[first][rest] = value
+        else:
+            known = (*TARGETS, "preprocess", *laid)
+            raise ConfigError(f"--set {key}: write --set GROUP.KEY=VALUE{did_you_mean(first, known)}")
+    return laid
+
+
+def context(name: str, device: Device, more: Mapping[str, int | None]) -> Context:
+    """What a run on a device may know of it; `more`: threads, batch, seed. Raises Unreachable, InputError."""
+    threads, batch, seed = (
+        d if (value := more.get(k)) is None else int(value) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
+    )
+    if threads < 1 or batch < 1 or seed < 0:
+        raise InputError(
+            f"threads {threads}, batch {batch}, seed {seed}: the first two are at least 1, the seed at least 0"
+        )
+    plain = dataclasses.asdict(device)
+    del plain["blocks"]  # they choose widths, and change nothing of what is measured
+    if device.unreachable:
+        raise Unreachable(f"{name}: {device.unreachable}")
+    host = _facts("host", {})
+    facts = host if device.transport == "host" else _facts(device.transport, plain)
+    plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
+    plain["platform"] = device.platform or facts.get("platform") or ""
+    known = {**plain, "here": facts["here"], "fingerprint": _stable(facts), "files": _files(device)}
+    return Context(seed, threads, batch, known, _stable(host))
+
+
+def _facts(transport: str, device: Mapping[str, Json]) -> dict[str, Json]:
+    shell = registry.load("transports", transport).connect(device)
+    try:
+        return {**shell.facts(), "here": shell.here}
+    finally:
+        shell.close()
+
+
+def _files(device: Device) -> dict[str, str]:
+    """The sha256 of each file that a sensor goes by (READS_FILE): another trace or calibration gives other results."""
+    sensors = [name for name in device.sensors if registry.sensor(name).reads_file]
+    named = [Path(str((device.options.get(name) or {}).get("file", ""))) for name in sensors]
+    return {str(path): sha256_of(path) for path in named if path.is_file()}
+
+
+def _stable(facts: Mapping[str, Json]) -> dict[str, Json]:
+    return {k: facts[k] for k in STABLE_FACTS if k in facts}

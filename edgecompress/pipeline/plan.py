@@ -1,0 +1,289 @@
+"""(source, target, device, profile) -> the stages: each name, option, kind and library is resolved beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgecompress.core import config, environments, registry
+from edgecompress.core.catalog import check_file, is_factory
+from edgecompress.core.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
+from edgecompress.core.model import Stage, Substitute, seconds
+from edgecompress.core.settings import Device, Source, Variant
+from edgecompress.data import excerpt_size
+from edgecompress.device import machine
+from edgecompress.pipeline import conversion, variant_stages, verification
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.conversion import Call
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.searches import accuracy_guard
+from edgecompress.pipeline.searches.instruction_count import Count
+from edgecompress.pipeline.searches.race import Race
+from edgecompress.pipeline.source_kind import SourceKind
+from edgecompress.pipeline.variant_stages import Steps
+
+ESTIMATE_S = {"data": 3.0, "source": 4.0, "golden": 6.0}
+STORED = ("onnx", "tflite")  # read by formats/; of any other format by its runtime: what zeros save in it is told
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stages in order, then the search that chooses among what they made."""
+
+    stages: tuple[Stage | Substitute, ...]
+    race: Race | Count
+    source_kind: SourceKind
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The variants that the source reaches, in the target's order."""
+        return self.race.entrants
+
+    def user_code(self) -> str:
+        """The first stage that runs the user's own code, in words, or ""."""
+        stages = (s if isinstance(s, Stage) else s.stage for s in self.stages)
+        return next((f"stage {s.name} ({_whose(s)})" for s in stages if s.user_code), "")
+
+    def estimate_s(self) -> float:
+        """Seconds the stages and the search may take when nothing is stored."""
+        return sum(map(seconds, self.stages)) + self.race.estimate_s()
+
+
+def deploy(job: Job) -> Plan:
+    """The plan of a deploy; raises InputError for whatever cannot work, before anything runs."""
+    stages: Steps = {stage.name: stage for stage in front(job)}
+    shared = set(stages)
+    calls, left_out = _calls(job)
+    _require(job, calls)
+    candidates = [_candidate(job, v, calls[v.name], stages) for v in _chosen(job) if v.name in calls]
+    for candidate in candidates:
+        for runtime, name in ((candidate.runtime, candidate.verdict), *candidate.also.items()):
+            stages[name] = verification.verify(job, name, runtime, candidate.artifact, candidate.variant)
+        if candidate.agrees:
+            limit = candidate.limits.on_device
+            stages[candidate.agrees] = verification.parity(job, candidate, candidate.verdict, limit)
+    falling = (s if s.name in shared else _with_variants(s, stages, candidates) for s in stages.values())
+    race = dataclasses.replace(ranking(job, tuple(candidates)), left_out=left_out)
+    return Plan(tuple(falling), race, job.source_kind)
+
+
+def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
+    """The calls of each variant, and why the others are not reached; raises NoPath when none is."""
+    calls: dict[str, list[Call]] = {}
+    left_out: dict[str, NoPath] = {}
+    for variant in _chosen(job):
+        try:
+            calls[variant.name] = conversion.steps(
+                job.target.value, variant, job.source_kind.kind, str(job.target.path)
+            )
+            _check_machine(job, variant)
+        except NoPath as error:
+            calls.pop(variant.name, None)
+            left_out[variant.name] = error
+    if not calls:
+        raise next(iter(left_out.values()))
+    return calls, {name: error.what for name, error in left_out.items()}
+
+
+def _check_machine(job: Job, variant: Variant) -> None:
+    """Raises NoPath where this machine cannot export what the variant asks for, or the device cannot run it."""
+    name = variant.runtime or job.target.value.runtime
+    runtime, transport = registry.runtime(name), registry.transport(job.device.value.transport)
+    why = runtime.unavailable(variant.export) if runtime.unavailable else ""
+    carried = transport.runtimes
+    if not why and carried is not None and name not in carried:
+        why = f"{transport.simulated} does not carry runtime {name}"
+    if why:
+        raise NoPath(f"{job.target.path}: variant {variant.name}", why)
+
+
+# --------------------------------------------------------------------------- source, data, golden
+
+
+def _whose(stage: Stage) -> str:
+    """The factory that a stage calls, or the saved model that may run code when loaded."""
+    named = (stage.options.get("model"), stage.options.get("source", {}).get("data"), stage.options.get("metric"))
+    called = next((n for n in named if n and (is_factory(n) or n.endswith(".pt2"))), "")
+    return called or str(stage.options.get("path", ""))
+
+
+def _check_data(source: Source, torch: bool) -> None:
+    """Raises InputError for data that is missing, or that cannot be made up."""
+    if not source.data:
+        raise InputError(
+            f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
+            "of .npy files or of images (or, asked for by name, --data random)"
+        )
+    if source.data == "random" and torch:
+        raise InputError("--data random: a torch source is loaded with samples; give real data, or an .onnx")
+    if source.data != "random" and not is_factory(source.data):
+        check_file(Path(source.data), "data")
+
+
+def front(job: Job) -> list[Stage]:
+    """The stages before any compression: data, source, golden, excerpt."""
+    source, kind = job.source.value, job.source_kind
+    _check_data(source, kind.torch)
+    random = source.data == "random"
+    plain = dataclasses.replace(variant_stages.without_words(source), augment=())
+    data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}
+    data_inputs = {"source": "source"} if random else {}
+    load_inputs = {"samples": "data"} if kind.torch else {}
+    options = {"model": source.model, "dynamic": source.dynamic} if kind.torch else {"path": source.model}
+    data = Stage("data", "stages.data:run", data_inputs, data_options, user_code=is_factory(source.data))
+    load = Stage("source", kind.call, load_inputs, options, user_code=kind.runs_code)
+    first = (load, data) if random else (data, load)
+    excerpt = {"golden": "golden", "samples": "data"}
+    return [
+        *(dataclasses.replace(s, user_files=True, estimate_s=ESTIMATE_S[s.name]) for s in first),
+        _golden(job, "golden", "test"),
+        Stage("excerpt", "stages.excerpt:run", excerpt, {"items": excerpt_size.ITEMS}, estimate_s=1.0),
+    ]
+
+
+def _golden(job: Job, name: str, split: str) -> Stage:
+    """The stage that has the source's outputs for a split; a file's are those of the first runtime of its format."""
+    runtimes = [f"runtimes.{n}" for n, module in registry.every("runtimes") if job.source_kind.kind == module.FORMAT]
+    return Stage(
+        name,
+        "stages.golden:run",
+        {"model": variant_stages.SOURCE, "samples": "data"},
+        {"splits": [split], "metric": job.source.value.metric},
+        user_code=job.source_kind.torch,
+        plugins=tuple(runtimes[:1]),
+        estimate_s=ESTIMATE_S["golden"],
+    )
+
+
+def _chosen(job: Job) -> list[Variant]:
+    variants = {v.name: v for v in job.target.value.variant}
+    for name in job.only:
+        if name not in variants:
+            raise NotFound(f"--only {name}: {job.target.path} has no such variant{did_you_mean(name, variants)}")
+    return [v for v in variants.values() if not job.only or v.name in job.only]
+
+
+# --------------------------------------------------------------------------- the stages of a variant
+
+
+def _candidate(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> Candidate:
+    """Adds the stages of one variant, but for those that verify it."""
+    at, made = _artifact(job, variant, calls, stages)
+    runtime = variant.runtime or job.target.value.runtime
+    plugin = registry.runtime(runtime)
+    untried = {other: _untried(other) for other in conversion.others(job.target.value, runtime)}
+    sparse = any(registry.step(call).zeros for call, _ in calls)
+    if sparse and (plugin.format in STORED or registry.weights_of(plugin.format)):
+        made.append(f"{variant.name}/storage")
+        stages[made[-1]] = Stage(made[-1], "stages.weight_storage:run", {"model": at}, estimate_s=4.0)
+    return Candidate(
+        variant,
+        runtime,
+        at,
+        f"{variant.name}/verify",
+        limits=verification.limits(job, variant),
+        also={other: f"{variant.name}/verify-{other}" for other, why in untried.items() if not why},
+        untried={other: why for other, why in untried.items() if why},
+        min_runtime=job.target.value.min_runtime,
+        simulated=plugin.simulated,
+        estimated=plugin.estimates,
+        agrees="" if job.context.device["here"] else f"{variant.name}/agree",
+        made=tuple(made),
+    )
+
+
+def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) -> tuple[str, list[str]]:
+    """Adds the stages to a variant's artifact; where it is guarded, those up to its ladder, and the ladder."""
+    tail = conversion.quantizing(variant)
+    if not job.target.value.guard.on or variant.reference or not tail:
+        return variant_stages.add(job, variant, calls, stages)
+    on_module = conversion.leading(calls)
+    at, made = variant_stages.add(job, variant, on_module, stages) if on_module else (variant_stages.SOURCE, [])
+    stages.setdefault(accuracy_guard.GOLDEN, _golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT))
+    ladder = accuracy_guard.Guard(job, variant, at, job.source_kind.kind, tail)
+    ladder.check()
+    stages[ladder.name] = ladder
+    return ladder.name, made
+
+
+def _untried(runtime: str) -> str:
+    """Why a runtime that is not required is not tried here, or ""."""
+    module = registry.load("runtimes", runtime)
+    lacking = ", ".join(environments.missing(module))
+    return f"not tried: {lacking} is not installed; run: {environments.install_command(module)}" if lacking else ""
+
+
+def _with_variants(stage: Stage | Substitute, stages: Steps, candidates: Sequence[Candidate]) -> Stage | Substitute:
+    """The stage with the variants that fall with it."""
+    users = tuple(c.name for c in candidates if stage.name in _all_needs(c, stages))
+    return dataclasses.replace(stage, variants=users)
+
+
+def _all_needs(candidate: Candidate, stages: Steps) -> set[str]:
+    last = [candidate.verdict, *candidate.also.values(), *candidate.made, *filter(None, [candidate.agrees])]
+    return set().union(*(_needs(name, stages) for name in last))
+
+
+def _needs(name: str, stages: Steps) -> set[str]:
+    return {name}.union(*(_needs(n, stages) for n in stages[name].inputs.values()))
+
+
+# --------------------------------------------------------------------------- race
+
+
+def ranking(job: Job, candidates: tuple[Candidate, ...]) -> Race | Count:
+    """How the variants are ranked on the job's device: by time, or by instructions where it is simulated."""
+    _check_profilers(job)
+    device, profile = job.device.value, job.profile.value
+    plugins = variant_stages.device_plugins(job)
+    if simulated := registry.transport(device.transport).simulated:
+        return Count(candidates, profile, simulated, plugins=plugins)
+    energy = only_estimates(device)
+    return Race(candidates, profile, estimated_energy=energy, unmeasured=job.unmeasured, plugins=plugins)
+
+
+def _check_profilers(job: Job) -> None:
+    """Raises NotFound for a profiler that there is not, ConfigError for its options."""
+    for name, options in job.profile.value.profilers.items():
+        module = registry.load("profilers", name)
+        config.build(module.Options, options, f"{job.profile.path}: profilers.{name}")
+
+
+def only_estimates(device: Device) -> bool:
+    """Whether no sensor of the device can read now: then no energy window runs. Off this host: by kind."""
+    if device.transport != "host":
+        return all(registry.load("sensors", name).STATUS == "estimated" for name in device.sensors)
+    plain = dataclasses.asdict(device)
+    for name in device.sensors:
+        sensor = registry.load("sensors", name)
+        if not sensor.unavailable(plain, machine.root()):
+            return bool(sensor.STATUS == "estimated")
+    return True
+
+
+def no_sensor(device: Device) -> str:
+    """Why each of this machine's sensors cannot read; empty for an external device, or one that names none."""
+    plain = dataclasses.asdict(device)
+    sensors = [(name, registry.load("sensors", name)) for name in device.sensors if device.transport == "host"]
+    reasons = {
+        name: module.unavailable(plain, machine.root()) for name, module in sensors if module.STATUS != "estimated"
+    }
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
+
+
+def _require(job: Job, calls: Mapping[str, Sequence[Call]]) -> None:
+    """Every library is there, or the error says which variants can do without it."""
+    reached = [v for v in _chosen(job) if v.name in calls]
+    needed = {v.name: conversion.modules(job.target.value, v, calls[v.name]) for v in reached}
+    kind = job.source_kind
+    who = "a torch source" if kind.torch else f"a source of kind '{kind.kind}'"
+    environments.require(registry.call(kind.call)[0], who)
+    for who, module in {k: m for each in needed.values() for k, m in each.items()}.items():
+        try:
+            environments.require(module, who)
+        except MissingDependency as error:
+            without = [name for name, each in needed.items() if not any(map(environments.missing, each.values()))]
+            hint = f", or do without: --only {','.join(without)}" if without else ""
+            raise MissingDependency(f"{error}{hint}") from error

@@ -1,0 +1,42 @@
+"""What set-up asks before anything is installed: the extras that a target needs, and environments of plug-ins' own."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.errors import EdgeError
+from edgecompress.pipeline import conversion
+
+
+def main() -> int:
+    """`python -m edgecompress.pipeline.requirements TARGET`: the extras that a target needs, separated by commas.
+
+    `... make NAME`: makes the environment of a runtime, or those that a target needs.
+    """
+    try:
+        if sys.argv[1] == "make":
+            for module in _named(sys.argv[2]):
+                environments.make(module)
+        else:
+            print(",".join(environments.extras(_plugins(sys.argv[1]))))
+    except EdgeError as error:
+        print(f"edgecompress: error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _plugins(target: str) -> list[ModuleType]:
+    """What a target runs, and what packs it."""
+    wanted = catalog.target(target).value
+    return [*conversion.plugins(wanted), registry.load("packagers", wanted.package)]
+
+
+def _named(name: str) -> list[ModuleType]:
+    """The runtime of that name, or the plug-ins of the target."""
+    return [registry.load("runtimes", name)] if name in registry.names("runtimes") else _plugins(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

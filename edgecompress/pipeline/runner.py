@@ -1,0 +1,320 @@
+"""Walks a plan: a hit, or a worker process with a deadline and a log; searches are asked until they choose."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from edgecompress.core import child_process, closure, environments, registry
+from edgecompress.core.errors import EdgeError, StageFailed, kind_of
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds, sha256_of
+from edgecompress.pipeline.store import Entry, Parts, Receipt, Store, key_of
+from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
+
+STAGE_ABI = 2  # raised when the core changes what a stage's result means
+CORE = (  # covered by STAGE_ABI
+    "edgecompress",
+    "edgecompress.core",
+    *(f"edgecompress.core.{name}" for name in ("child_process", "closure", "config", "errors", "model", "place")),
+    *(f"edgecompress.core.{name}" for name in ("protocols", "registry", "settings", "version")),
+    *(f"edgecompress.device.{name}" for name in ("bundle", "machine")),
+    *(f"edgecompress.pipeline.{name}" for name in ("worker", "worker_protocol")),
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a listener hears: a stage began, went on, or ended."""
+
+    kind: str  # "started", "progress", "ended"
+    stage: Stage
+    why: str = ""  # started: why it runs
+    fraction: float = 0.0  # progress: of this stage, 0..1
+    what: str = ""  # progress: in words
+    outcome: Outcome | None = None  # ended
+    left_s: float = 0.0  # seconds until everything is done, as far as is known
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass
+class Run:
+    """One walk: where results go, what the stages may know, who listens. `outcomes` fills as it goes."""
+
+    store: Store
+    context: Context
+    path: Sequence[str] = ()  # folders of the user's own modules
+    scope: str = ""  # whose stages these are: the reason for a re-run is told within a scope
+    offline: bool = False
+    remeasure: bool = False
+    listener: Listener = lambda event: None
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)  # of each search in the place of a stage
+    waiting: list[Stage | Substitute] = field(default_factory=list)  # steps known to come, for the time left
+    ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
+    began: float = field(default_factory=time.time)
+
+    def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
+        """Runs the steps in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
+        self.waiting = list(steps)
+        while self.waiting:
+            step = self.waiting.pop(0)
+            self.stage(step) if isinstance(step, Stage) else self.substitute(step)
+            if step.name == until:
+                return True
+        return False
+
+    def search(self, search: Search) -> Choice:
+        """Asks a search for stages until it chooses."""
+        after_s, end = self.ahead_s, time.monotonic() + search.estimate_s()
+        while not isinstance(step := search.step(self.outcomes), Choice):
+            self.ahead_s = after_s + max(0.0, end - time.monotonic() - sum(s.estimate_s for s in step))
+            self.stages(step)
+        self.ahead_s = after_s
+        return step
+
+    def substitute(self, search: Substitute) -> Outcome:
+        """Asks a search until it chooses; its name then stands for the stage that it chose."""
+        later, after_s = self.waiting, self.ahead_s
+        self.ahead_s += sum(self._expected_s(step) for step in later)
+        choice = self.choices[search.name] = self.search(search)
+        self.waiting, self.ahead_s = later, after_s
+        chosen = self.outcomes[choice.stage] if choice.stage else Outcome(search.name, "lost", reason=choice.reason)
+        why = "hit" if chosen.why_run == "hit" else choice.reason
+        outcome = dataclasses.replace(chosen, stage=search.name, why_run=why)
+        self.outcomes[search.name] = outcome
+        self.listener(Event("ended", search.stage, outcome=outcome, left_s=self._left_s()))
+        return outcome
+
+    def stage(self, stage: Stage) -> Outcome:
+        """Runs one stage, or finds its result. An error of a stage that everything depends on is raised."""
+        begin = time.monotonic()
+        if fallen := self._fallen(stage):
+            self.outcomes[stage.name] = dataclasses.replace(fallen, stage=stage.name, artifact=None)
+            return self.outcomes[stage.name]
+        try:
+            outcome = self._ended(stage)
+        except EdgeError as error:
+            self.listener(Event("ended", stage, outcome=_failed(stage, error, begin), left_s=self._left_s()))
+            if not stage.variants:
+                raise
+            outcome = _failed(stage, error, begin)
+            self.outcomes[stage.name] = outcome
+            return outcome
+        self.outcomes[stage.name] = outcome
+        self.listener(Event("ended", stage, outcome=outcome, left_s=self._left_s()))
+        return outcome
+
+    # ------------------------------------------------------------------ one stage
+
+    def _ended(self, stage: Stage) -> Outcome:
+        made = {role: self.outcomes[name].artifact for role, name in stage.inputs.items()}
+        inputs = {role: artifact for role, artifact in made.items() if artifact}
+        parts = self._parts(stage, inputs)
+        with self.store.locked(key_of(parts)):
+            entry = self.store.find(parts, stage.observes)
+            why = self._why(stage, parts, entry)
+            if not why and entry:
+                self.store.remember(self._name(stage), parts, entry.receipt)
+                return _outcome(stage, entry, "hit")
+            self.listener(Event("started", stage, why=why, left_s=stage.estimate_s + self._left_s()))
+            entry = self._work(stage, inputs, parts)
+        self.store.remember(self._name(stage), parts, entry.receipt)
+        return _outcome(stage, entry, why)
+
+    def _fallen(self, stage: Stage) -> Outcome | None:
+        """The input that is lost or failed, where the stage falls with it (the report does not: it tells of it)."""
+        inputs = (self.outcomes[name] for name in stage.inputs.values())
+        return next((o for o in inputs if o.status != "ok"), None) if stage.variants else None
+
+    def _why(self, stage: Stage, parts: Parts, entry: Entry | None) -> str:
+        """Why the stage has to run, or "" for a hit."""
+        if entry is None:
+            return self.store.why(self._name(stage), parts, stage.observes)
+        if stage.max_age_s is None:
+            return ""
+        if self.remeasure and entry.receipt["time"] < self.began:
+            return "--remeasure"
+        if entry.age_s > stage.max_age_s:
+            return f"measured {entry.age_s / 86400:.1f} days ago, older than {stage.max_age_s / 86400:g}"
+        return ""
+
+    def _parts(self, stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, Json]:
+        module, _ = registry.call(stage.call)
+        parts: dict[str, Json] = {"call": stage.call, "abi": STAGE_ABI, "python": platform.python_version()}
+        parts |= {f"input.{role}": artifact.sha256 for role, artifact in inputs.items()}
+        parts |= _flat("options", _plain(stage.options))
+        parts |= _flat("context", {name: _plain(getattr(self.context, name)) for name in stage.context})
+        if stage.user_code:
+            parts["path"] = list(self.path)
+        for reference in (module, *(registry.load(*p.split(".", 1)) for p in stage.plugins)):
+            name = reference.__name__.removeprefix("edgecompress.")
+            parts[f"code of {name}"] = code_digest(reference)
+            parts |= {f"version of {p}": v for p, v in environments.versions(reference).items()}
+        return parts
+
+    def _name(self, stage: Stage | Substitute) -> str:
+        return f"{self.scope}:{stage.name}"
+
+    def _left_s(self) -> float:
+        return self.ahead_s + sum(self._expected_s(step) for step in self.waiting)
+
+    def _expected_s(self, step: Stage | Substitute) -> float:
+        return self.store.expected_s(self._name(step)) or seconds(step)
+
+    # ------------------------------------------------------------------ its worker
+
+    def _work(self, stage: Stage, inputs: Mapping[str, Artifact], parts: Parts) -> Entry:
+        self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
+        scratch = self.store.scratch(key_of(parts))
+        log = self.store.log(stage.name)
+        alone = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
+        with alone:  # two runs on one store do not measure at once
+            begin = time.monotonic()
+            answer = self._answer(stage, inputs, scratch, log)
+        (scratch / "request.json").unlink()
+        shutil.rmtree(scratch / "tmp", ignore_errors=True)
+        receipt = Receipt(
+            stage=stage.name,
+            wall_s=time.monotonic() - begin,
+            log=str(log),
+            files=answer["files"],
+            modules=answer["modules"],
+        )
+        self.store.release(scratch.name)
+        return self.store.commit(scratch, parts, receipt)
+
+    def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
+        request: StageRequest = {
+            "stage": stage.name,
+            "call": stage.call,
+            "inputs": {role: str(a.path) for role, a in inputs.items()},
+            "out": str(scratch / "artifact"),
+            "keep": str(self.store.keep(scratch.name)),
+            "options": stage.options,
+            "context": self._context(stage),
+            "observes": stage.observes,
+            "path": list(self.path) if stage.user_code else [],
+            "store": str(self.store.root),
+            "offline": self.offline,
+        }
+        file = scratch / "request.json"
+        file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
+        (scratch / "tmp").mkdir()
+        argv = child_process.python("edgecompress.pipeline.worker", str(file))
+        process = child_process.spawn(argv, log, _environment(self.offline, scratch / "tmp"))
+        try:
+            return self._listen(stage, process, log)
+        finally:
+            child_process.end(process)
+
+    def _context(self, stage: Stage) -> ContextFields:
+        """What the stage may know of the run: the fields that it names, the others as they are by default."""
+        known, default = self.context, Context()
+        seed, threads, batch, device, here = (
+            known if name in stage.context else default for name in ("seed", "threads", "batch", "device", "here")
+        )
+        return ContextFields(
+            seed=seed.seed, threads=threads.threads, batch=batch.batch, device=device.device, here=here.here
+        )
+
+    def _listen(self, stage: Stage, process: subprocess.Popen[bytes], log: Path) -> Done:
+        deadline = time.monotonic() + stage.timeout_s
+        for line in _lines(process, deadline):
+            message = json.loads(line)
+            if "progress" in message:
+                left_s = (1 - message["progress"]) * stage.estimate_s + self._left_s()
+                self.listener(Event("progress", stage, "", message["progress"], message["what"], left_s=left_s))
+            elif "error" in message:
+                raise kind_of(message["error"])(f"{message['message']} (log: {log})")
+            else:
+                return Done(done=True, files=message["files"], modules=message["modules"])
+        raise StageFailed(_ending(stage, process, deadline, log))
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[bytes]:
+    """The worker's answers until it closes its output or the deadline passes."""
+    assert process.stdout is not None
+    buffer = b""
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([process.stdout], [], [], left)
+        if not ready:
+            return
+        block = os.read(process.stdout.fileno(), 1 << 16)
+        if not block:
+            return
+        *lines, buffer = (buffer + block).split(b"\n")
+        yield from lines
+
+
+def _ending(stage: Stage, process: subprocess.Popen[bytes], deadline: float, log: Path) -> str:
+    """How a worker ended that gave no answer, in words."""
+    if time.monotonic() >= deadline:
+        return f"{stage.name}: no end after {stage.timeout_s:.0f} s, stopped (log: {log})"
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=5)
+    code = process.returncode if process.returncode is not None else 0
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = "out of memory?" if name == "SIGKILL" else "a crash in native code"
+        return f"{stage.name}: its process was ended by {name} ({hint}; log: {log})"
+    return f"{stage.name}: its process ended with code {code} and no answer (log: {log})"
+
+
+def _environment(offline: bool, scratch: Path) -> dict[str, str]:
+    """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours."""
+    extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
+    extra["PYTHONSAFEPATH"] = "1"  # nor does a Python that a library starts find modules in the working folder
+    extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
+    if offline:
+        extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return {**os.environ, **extra}
+
+
+def _outcome(stage: Stage, entry: Entry, why: str) -> Outcome:
+    lost = str(entry.artifact.facts.get("lost") or "")
+    status: Literal["ok", "lost"] = "lost" if lost else "ok"
+    receipt = entry.receipt
+    return Outcome(
+        stage.name, status, entry.artifact, lost, why, receipt["wall_s"], made=receipt["time"], log=receipt["log"]
+    )
+
+
+def _failed(stage: Stage, error: EdgeError, begin: float) -> Outcome:
+    return Outcome(stage.name, "failed", None, str(error), wall_s=time.monotonic() - begin, error=error)
+
+
+# --------------------------------------------------------------------------- what a key is made of
+
+
+def code_digest(module: ModuleType) -> str:
+    """The sha256 over all files that can change what a module does, but for what STAGE_ABI covers."""
+    files = closure.sources(module.__name__, CORE)
+    return key_of({name: sha256_of(path) for name, path in files.items()})[:16]
+
+
+def _plain(value: Json) -> Json:
+    """As JSON would give it back: tuples are lists, dataclasses are tables."""
+    plain: Json = json.loads(json.dumps(value, default=lambda v: dataclasses.asdict(v)))
+    return plain
+
+
+def _flat(prefix: str, value: Json) -> dict[str, Json]:
+    if isinstance(value, dict) and value:
+        return {k: v for key, item in value.items() for k, v in _flat(f"{prefix}.{key}", item).items()}
+    return {prefix: value}

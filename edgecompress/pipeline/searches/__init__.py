@@ -1,0 +1,1 @@
+"""Searches: loops on results that choose a variant, a strength or a repair."""

@@ -1,0 +1,515 @@
+"""The accuracy guard: a ladder of what mends a compressed artifact, climbed as far as the budget needs.
+
+Each rung is built, run by its runtime and compared with the source on the split "select"; what is chosen there is
+verified on "test", like any other variant. Nothing on "test" chooses anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.errors import ConfigError, EdgeError, did_you_mean
+from edgecompress.core.json import Json
+from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
+from edgecompress.core.plugins import TechniquePlugin
+from edgecompress.core.settings import Limits, Variant
+from edgecompress.core.stats import CHANGE
+from edgecompress.data import flip_risk, metrics
+from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.searches.strength import shares, turns
+
+SPLIT = "select"
+GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
+PLAIN = "plain"
+CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
+OWN = {"calibrate": CALIBRATE, "keep": KEEP}
+QUALITIES = ("items_lost", "metric_ratio", "metric_drop", "sqnr_db", "cosine")  # limits on what it answers
+BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
+FREE = 0.002  # of the latency: what costs less than this costs nothing
+UNQUANTIZED = "unquantized"  # what a rung is measured beside: keeping layers has to leave it faster than that
+RUNG_S = 30.0  # of a rung that does not train, roughly
+
+Table = Mapping[str, Any]
+
+
+class Cell(TypedDict):
+    """A layer kept in higher precision alone: what that mends of the noise, and costs of the latency."""
+
+    name: str
+    gain: float
+    cost: float | None
+    sqnr_db: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a rung changes: techniques put before quantization, options laid over its own."""
+
+    before: tuple[str, ...] = ()
+    options: Table = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rung, built and compared with the source. `over`: what it loses beyond the budget, None where it broke."""
+
+    rung: str
+    label: str
+    recipe: Recipe
+    stage: str  # that made the artifact
+    over: float | None
+    sqnr_db: float | None
+    facts: Table  # what the report tells of it
+    reason: str = ""
+    lost: float = 0.0  # without what is gained by luck
+
+    @property
+    def inside(self) -> bool:
+        """Whether it keeps the budget."""
+        return self.over is not None and self.over <= 0
+
+    def better(self, other: Trial) -> bool:
+        """Inside the budget, or else less lost; of equal ones the one that is nearer to the source."""
+        return self._rank() < other._rank()
+
+    def _rank(self) -> tuple[bool, bool, bool, float, float]:
+        near = math.inf if self.sqnr_db is None else self.sqnr_db  # None: identical
+        return self.over is None, self.over == math.inf, not self.inside, self.lost, -near
+
+
+Climb = Generator[list[Stage], None, Any]  # yields the stages that it needs the outcomes of
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A search in the place of a variant's artifact: it ends as that of the first rung that keeps the budget.
+
+    The rungs are the technique's own calibrators, then every technique that has a RUNG, and, at KEEP, layers in higher
+    precision by what each mends per millisecond. What helped stays while the next one is tried.
+    """
+
+    job: Job
+    variant: Variant
+    head: str  # the stage that compression to fewer bits starts from
+    kind: str  # what that stage makes
+    tail: tuple[Table, ...]  # the steps of the recipe from there
+    variants: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+        return f"{self.variant.name}/guard"
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """What every rung asks for."""
+        return {"model": self.head, "samples": "data", "golden": GOLDEN, "samples of turns": "excerpt"}
+
+    @property
+    def stage(self) -> Stage:
+        """How the plan shows it."""
+        call, _ = self._calls(Recipe())[-1]
+        return Stage(self.name, call, self.inputs, variants=self.variants, estimate_s=self.estimate_s())
+
+    def check(self) -> None:
+        """Raises ConfigError for a rung that there is not."""
+        for word in self.job.target.value.guard.rungs:
+            if word not in rungs():
+                where = f"{self.job.target.path}: guard: rungs"
+                raise ConfigError(f"{where}: no rung '{word}'{did_you_mean(word, rungs())}")
+
+    def bound(self) -> str:
+        """The most it can cost, in words."""
+        rungs = [label for label, _ in self._calibrators(Recipe())] + [word for _, word in self._ladder()]
+        return f"rungs until the budget is kept on {SPLIT}: {', '.join([PLAIN, *dict.fromkeys(rungs)])}"
+
+    def estimate_s(self) -> float:
+        """Seconds of the plain artifact and a few rungs; training comes only where nothing else does."""
+        return 4 * RUNG_S
+
+    def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
+        """The next stages to run, or the choice. The ladder is climbed anew each time, over what is known by now."""
+        climb = self._climb(outcomes)
+        while True:
+            try:
+                stages = next(climb)
+            except StopIteration as end:
+                choice: Choice = end.value
+                return choice
+            if missing := [stage for stage in stages if stage.name not in outcomes]:
+                return missing
+
+    # ------------------------------------------------------------------ the ladder
+
+    def _climb(self, outcomes: Outcomes) -> Climb:
+        plain = best = yield from self._try(outcomes, PLAIN, PLAIN, Recipe())
+        tried, cells = [plain], list[Cell]()
+        for number, word in self._ladder():
+            if best.inside or plain.over is None:
+                break
+            rung: Climb
+            if number == CALIBRATE:
+                rung = self._calibrate(outcomes, best)
+            elif number == KEEP:
+                rung = self._keep(outcomes, best, cells)
+            else:
+                rung = self._prepare(outcomes, best, word)
+            for trial in (yield from rung):
+                tried.append(trial)
+                best = trial if trial.better(best) else best
+        costs = yield from self._costs(outcomes, tried)
+        judged = self._verify(PLAIN, plain.stage, "test")
+        yield [judged]
+        return self._choice(best, tried, {"costs": costs, "cells": cells, "plain_test": _metric(outcomes[judged.name])})
+
+    def _ladder(self) -> list[tuple[int, str]]:
+        """The rungs in order, each with its place and its word."""
+        wanted = self.job.target.value.guard.rungs
+        found = list(zip(OWN.values(), OWN, strict=True))
+        if self.kind == "module":
+            found += [(each.rung, each.name) for each in registry.techniques() if each.rung is not None]
+        return sorted(rung for rung in found if not wanted or rung[1] in wanted)
+
+    def _calibrators(self, recipe: Recipe) -> list[tuple[str, dict[str, Json]]]:
+        """What else the technique's own calibration can do."""
+        technique, options = self._last(recipe)
+        return list(technique.rungs(options)) if technique.rungs else []
+
+    def _calibrate(self, outcomes: Outcomes, best: Trial) -> Climb:
+        found = []
+        for label, options in self._calibrators(best.recipe):
+            recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **options})
+            found.append((yield from self._try(outcomes, "calibrate", label, recipe)))
+            if found[-1].inside:
+                break
+        return found
+
+    def _prepare(self, outcomes: Outcomes, best: Trial, technique: str) -> Climb:
+        """A technique on the net before it is quantized; one that trains starts from weights that nothing rounded."""
+        module = registry.load("techniques", technique)
+        if lacking := ", ".join(environments.missing(module)):
+            why = f"not tried: {lacking} is not installed; run: {environments.install_command(module)}"
+            return [_nothing(technique, best, why)]
+        trains = registry.technique(technique).trains
+        earlier = [t for t in best.recipe.before if not (trains and _on_grid(t))]
+        recipe = dataclasses.replace(best.recipe, before=(*earlier, technique))
+        return [(yield from self._try(outcomes, technique, technique, recipe))]
+
+    def _keep(self, outcomes: Outcomes, best: Trial, cells: list[Cell]) -> Climb:
+        """Layers in higher precision: each of the worst alone, then together those that mend most for their time."""
+        quantizer, options = self._last(best.recipe)
+        kept = quantizer.kept
+        stages = diagnosis.stages(self.job, f"{self.name}/diagnose", self._subject(best))
+        if not kept or not stages:
+            return [_nothing("keep", best, "its layers cannot be told apart, or not be left out")]
+        yield self._own(stages)
+        found = outcomes[stages[-1].name]
+        if found.status != "ok":
+            return [_nothing("keep", best, found.reason)]
+        rows = _worst(found.facts["layers"])[: self.job.target.value.guard.layers]
+        alone = []
+        for number, row in enumerate(rows, 1):
+            recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **kept(options, [row])})
+            alone.append((yield from self._try(outcomes, "keep", f"keep-only-{number}", recipe)))
+        costs = yield from self._turns(outcomes, "layers", [best, *alone], self._unquantized(best))
+        order = _by_gain(best, list(zip(rows, alone, strict=True)), costs)
+        cells += [cell for cell, _ in order]
+        return (yield from self._together(outcomes, best, _affordable(order, costs.get(UNQUANTIZED))))
+
+    def _unquantized(self, best: Trial) -> dict[str, str]:
+        """The stage that has the same net before it was quantized, where the runtime runs that."""
+        stages, _ = self._chain(best.label, best.recipe)
+        last = stages[-1]
+        quantizes = last.call.endswith(":apply")
+        runs = registry.runtime(self._runtime).format in registry.step(last.call).reads
+        return {UNQUANTIZED: last.inputs["model"]} if quantizes and runs else {}
+
+    def _subject(self, best: Trial) -> diagnosis.Subject:
+        """What is diagnosed: the artifact, against the net as it was right before it was quantized."""
+        stages, end = self._chain(best.label, best.recipe)
+        net = next((s.name for s in reversed(stages) if _on_module(s)), self.head)
+        last = stages[-1]
+        before = last.inputs["model"] if last.call.endswith(":export") else ""
+        reader = self._runtime if self.kind == registry.runtime(self._runtime).format else ""
+        export = tuple(self.variant.export.items())
+        return diagnosis.Subject(self._runtime, end, net, self.kind, before, reader, export)
+
+    def _together(self, outcomes: Outcomes, best: Trial, rows: Sequence[Table]) -> Climb:
+        """The first layer, the first two, four, ... until the budget is kept."""
+        quantizer, options = self._last(best.recipe)
+        kept, found = quantizer.kept, list[Trial]()
+        for count in _doubling(len(rows)):
+            more = kept(options, rows[:count]) if kept else {}
+            recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **more})
+            found.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
+            if found[-1].inside:
+                break
+        return found or [_nothing("keep", best, "no layer mends anything, and leaves it faster than unquantized")]
+
+    # ------------------------------------------------------------------ one rung
+
+    def _try(self, outcomes: Outcomes, rung: str, label: str, recipe: Recipe) -> Climb:
+        """The rung's artifact, and how it does on the split that chooses."""
+        try:
+            stages, end = self._chain(label, recipe)
+        except EdgeError as error:
+            return Trial(rung, label, recipe, "", None, None, {}, str(error))
+        verdict = self._verify(label, end, SPLIT)
+        yield self._own([*stages, verdict])
+        return self._scored(outcomes, Trial(rung, label, recipe, end, None, None, {}), verdict.name)
+
+    def _scored(self, outcomes: Outcomes, trial: Trial, verdict: str) -> Trial:
+        found = outcomes[verdict]
+        if found.status != "ok":  # lost: it answers what is no number; failed: it was not built, or does not run
+            over = math.inf if found.artifact else None
+            return dataclasses.replace(trial, over=over, reason=found.reason)
+        budget = Budget(
+            verification.limits(self.job, self.variant), self._items(outcomes), self.job.target.value.guard.sure
+        )
+        over = budget.excess(found.facts)
+        worst = min((o["sqnr_db"] for o in found.facts["outputs"] if o["sqnr_db"] is not None), default=None)
+        artifact = outcomes[trial.stage].artifact
+        told = {"metric": _metric(found), "size_bytes": artifact.size_bytes if artifact else None}
+        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=told, lost=foretold(found.facts))
+
+    def _items(self, outcomes: Outcomes) -> int:
+        """How many items the budget is told for: those of the split that judges."""
+        return int(outcomes["data"].facts["splits"]["test"])
+
+    def _tables(self, recipe: Recipe) -> tuple[Table, ...]:
+        last = {**self.tail[-1], **recipe.options}
+        before = (
+            {"use": name, **_bits(name, last), **_unrounded(name, recipe.before[place + 1 :])}
+            for place, name in enumerate(recipe.before)
+        )
+        return (*before, *self.tail[:-1], last)
+
+    def _variant(self, label: str, recipe: Recipe) -> Variant:
+        return dataclasses.replace(self.variant, name=f"{self.name}/{label}", compress=self._tables(recipe))
+
+    def _calls(self, recipe: Recipe) -> list[conversion.Call]:
+        target = self.job.target
+        return conversion.steps(target.value, self._variant(PLAIN, recipe), self.kind, str(target.path))
+
+    def _chain(self, label: str, recipe: Recipe) -> tuple[list[Stage], str]:
+        """The stages to a rung's artifact, and the last one's name."""
+        stages: variant_stages.Steps = {}
+        end, _ = variant_stages.add(self.job, self._variant(label, recipe), self._calls(recipe), stages, self.head)
+        return [stage for stage in stages.values() if isinstance(stage, Stage)], end
+
+    def _last(self, recipe: Recipe) -> tuple[TechniquePlugin, Table]:
+        """The technique that quantizes, and its options."""
+        calls = [(call, options) for call, options in self._calls(recipe) if call.endswith(":apply")]
+        return registry.technique(calls[-1][0].split(":")[0].partition(".")[2]), calls[-1][1]
+
+    def _verify(self, label: str, artifact: str, split: str) -> Stage:
+        stage = verification.verify(self.job, f"{self.name}/{label}/{split}", self._runtime, artifact, self.variant)
+        if split != SPLIT:
+            return dataclasses.replace(stage, variants=self.variants)
+        limits = {**stage.options["limits"], **dict.fromkeys(QUALITIES)}
+        options = {**stage.options, "limits": limits, "split": SPLIT}
+        inputs = {**stage.inputs, "golden": GOLDEN}
+        return dataclasses.replace(stage, options=options, inputs=inputs, variants=self.variants)
+
+    @property
+    def _runtime(self) -> str:
+        return self.variant.runtime or self.job.target.value.runtime
+
+    def _own(self, stages: Sequence[Stage]) -> list[Stage]:
+        """The stages, falling with the variant alone."""
+        return [dataclasses.replace(stage, variants=self.variants) for stage in stages]
+
+    # ------------------------------------------------------------------ what it costs
+
+    def _costs(self, outcomes: Outcomes, tried: Sequence[Trial]) -> Climb:
+        """The latency of each rung beside that of the plain artifact."""
+        return (yield from self._turns(outcomes, "rungs", [t for t in tried if t.over is not None]))
+
+    def _turns(
+        self, outcomes: Outcomes, name: str, trials: Sequence[Trial], more: Mapping[str, str] | None = None
+    ) -> Climb:
+        """The latency of each trial, and of the stages of `more`, as a part of the first trial's, if it is measured."""
+        ends = {t.label: t.stage for t in trials if t.over is not None} | dict(more or {})
+        if self.job.unmeasured or len(ends) < 2:
+            return {}
+        profile = catalog.profile(variant_stages.TRIALS).value
+        plugins = variant_stages.device_plugins(self.job)
+        stage = turns(f"{self.name}/{name}", ends, self._runtime, profile, plugins)
+        yield self._own([stage])
+        found = outcomes[stage.name]
+        return shares(found.facts, trials[0].label) if found.status == "ok" else {}
+
+    # ------------------------------------------------------------------ the end
+
+    def _choice(self, best: Trial, tried: Sequence[Trial], more: Table) -> Choice:
+        rows = [_row(trial, chosen=trial is best) for trial in tried]
+        table = {"ladder": rows, "budget": _budget(verification.limits(self.job, self.variant)), "split": SPLIT, **more}
+        table = {**table, "runtime": self._runtime, "variant": self.variant.name}
+        if best.over is None:
+            return Choice("", best.reason, table)
+        where = f"{len(tried)} artifacts tried" if len(tried) > 1 else "as it is"
+        if best.inside:
+            return Choice(best.stage, f"{best.label}: inside the budget on {SPLIT}, {where}", table)
+        return Choice(best.stage, f"{best.label}: the nearest to the budget on {SPLIT}, {where}", table)
+
+
+# --------------------------------------------------------------------------- pure parts
+
+
+def rungs() -> list[str]:
+    """The words for every rung that there is."""
+    return [*OWN, *(each.name for each in registry.techniques() if each.rung is not None)]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be lost. `items`: those that judge, which limits.items_lost is told for."""
+
+    limits: Limits
+    items: int
+    sure: float  # the chance to keep a budget of items that is asked for
+
+    def excess(self, facts: Table) -> float:
+        """What a verdict on other items loses beyond the budget: at most 0 inside.
+
+        Of right answers it is what the chance to keep the budget on `items` items lacks of `sure`; of a number with an
+        interval a standard error is added, for other items give another one. Without a metric: what the outputs lack.
+        """
+        m, limits = facts.get("metric") or {}, self.limits
+        if limits.items_lost is not None and m.get("items_lost") is not None:
+            return self.sure - self._chance(m, limits.items_lost)
+        if limits.metric_ratio is not None and m.get("ratio") is not None:
+            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - limits.metric_ratio)
+        if limits.metric_drop is not None and None not in (m.get("before"), m.get("after")):
+            change = m["after"] - m["before"]
+            return float(_error(change, m.get("low")) - change - limits.metric_drop)
+        return max([0.0, *_lacking(facts["outputs"], limits)])
+
+    def _chance(self, metric: Table, most: int) -> float:
+        """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""
+        counted = {word: metric[f"items_{word}"] / metric["n"] for word in ("lost", "gained")}
+        expected = metric.get("expected") or counted
+        lost = max(expected["lost"], counted["lost"])
+        return flip_risk.chance(self.items * lost, self.items * expected["gained"], most)
+
+
+def _error(value: float, end: float | None) -> float:
+    """The standard error of a number, from an end of its interval of 95 %."""
+    return 0.0 if end is None else abs(end - value) / metrics.Z
+
+
+def foretold(facts: Table) -> float:
+    """What a verdict loses, gains not counted: of right answers as margins and counting foretell, else as seen."""
+    metric: metrics.Comparison | None = facts.get("metric")
+    if metric and (expected := metric.get("expected")):
+        return flip_risk.settled(expected["lost"], metric["items_lost"] or 0, metric["n"])
+    return float(metrics.lost(metric, gross=True) or 0.0)
+
+
+def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
+    """How far each output is below the limits on outputs."""
+    for output in outputs:
+        for name in ("sqnr_db", "cosine"):
+            limit = getattr(limits, name)
+            if limit is not None and output["reason"] != "identical":
+                yield limit - output[name] if output[name] is not None else math.inf
+
+
+def ending(choice: Choice, metric: metrics.Comparison | None) -> str:
+    """How a ladder ended, and the part of the plain artifact's loss, both on the split that judges, that it mends."""
+    plain, ours = metrics.lost(choice.table["plain_test"]), metrics.lost(metric)
+    if not plain or plain < 0 or ours is None:
+        return choice.reason
+    return f"{choice.reason}; of what {PLAIN} loses on test it recovers {100 * (1 - ours / plain):.0f} %"
+
+
+def _worst(rows: Sequence[Table]) -> list[Table]:
+    """The layers that can be left out, by what each does to the outputs; where that is not known, by its own noise."""
+    known = [row for row in rows if row["operator"] and (row["own_sqnr_db"] is not None or row["not_finite"])]
+    return sorted(known, key=lambda row: (-row["not_finite"], -(row["effect"] or 0.0), row["own_sqnr_db"] or 0.0))
+
+
+def _by_gain(best: Trial, alone: Sequence[tuple[Table, Trial]], costs: Mapping[str, float]) -> list[tuple[Cell, Table]]:
+    """Each layer with what it mends and costs, those that mend most for their time first."""
+    found = []
+    for row, trial in alone:
+        gain = _noise(best.sqnr_db) - _noise(trial.sqnr_db) if trial.over is not None else 0.0
+        cost = costs[trial.label] - 1 if trial.label in costs else None
+        cell = Cell(name=row["name"], gain=gain, cost=cost, sqnr_db=trial.sqnr_db, reason=trial.reason)
+        found.append((cell, row))
+    return sorted(found, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
+
+
+def _affordable(order: Sequence[tuple[Cell, Table]], whole: float | None) -> list[Table]:
+    """The first layers that mend anything, as long as together they leave it faster than `whole`.
+
+    That is the latency before quantization, as costs are parts of the latency after it; where that gained none, smaller
+    is all that it is to become, and any layer may stay.
+    """
+    found, ratio = list[Table](), 1.0
+    for cell, row in (each for each in order if each[0]["gain"] > 0):
+        ratio += max(cell["cost"] or 0.0, 0.0)
+        if whole is not None and 1 + CHANGE < whole <= ratio:
+            break
+        found.append(row)
+    return found
+
+
+def _noise(sqnr_db: float | None) -> float:
+    """Noise over signal."""
+    return 0.0 if sqnr_db is None else float(10 ** (-sqnr_db / 10))
+
+
+def _doubling(most: int) -> list[int]:
+    """1, 2, 4, ... and `most`."""
+    powers = [1 << i for i in range(most.bit_length()) if 1 << i < most]
+    return [*powers, most] if most else []
+
+
+def _on_module(stage: Stage) -> bool:
+    """Whether it changes the net itself."""
+    return stage.call.endswith(":apply") and registry.step(stage.call).writes == "module"
+
+
+def _bits(technique: str, last: Table) -> dict[str, Json]:
+    """The width of weights that a technique prepares for, where the one that quantizes has another than it expects."""
+    known = registry.load("techniques", technique).Options.__dataclass_fields__
+    return {BITS: last[BITS]} if BITS in last and BITS in known else {}
+
+
+def _unrounded(technique: str, after: Sequence[str]) -> Table:
+    """Its options where another rounds the weights after it, and would learn what makes up for rounding as well."""
+    found = registry.technique(technique).unrounded
+    return found if any(_on_grid(other) for other in after) else {}
+
+
+def _on_grid(technique: str) -> bool:
+    return registry.technique(technique).on_grid
+
+
+def _nothing(rung: str, best: Trial, reason: str) -> Trial:
+    """A rung that does not apply."""
+    return Trial(rung, rung, best.recipe, "", None, None, {}, reason)
+
+
+def _row(trial: Trial, chosen: bool) -> dict[str, Json]:
+    """A trial for the report."""
+    over = trial.over if trial.over is not None and math.isfinite(trial.over) else None
+    return {**dataclasses.asdict(trial), "over": over, "inside": trial.inside, "chosen": chosen}
+
+
+def _metric(outcome: Outcome) -> Table | None:
+    metric: Table | None = outcome.facts.get("metric")
+    return metric
+
+
+def _budget(limits: Limits) -> dict[str, float]:
+    plain = dataclasses.asdict(limits)
+    return {name: plain[name] for name in QUALITIES if plain[name] is not None}

@@ -1,0 +1,125 @@
+"""The folder that a deploy ships into: it replaces what a deploy wrote and nothing else, whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from edgecompress.core import work_folder
+from edgecompress.core.errors import EdgeError, InputError, StageFailed
+from edgecompress.core.model import Artifact
+from edgecompress.reporting import external_results, read
+
+ORIGIN = "deploy.json"  # beside the artifact: what it was made from, and every file that shipped with it
+FILES = "files"  # in it
+REPORT = ("report.html", "report.json", "report.md")
+ARTIFACTS = ("artifact", "excerpt", "verdict")
+# What `report --add` writes: a measurement is called by its content; and what is left of it by a kill.
+_ADDED = re.compile(
+    rf"{external_results.FOLDER}/([0-9a-f]{{12}}\.json|\.[0-9a-f]{{12}}\.\d+\.part)|\.report\.\w+\.part"
+)
+
+
+def check(out: Path, store: Path) -> None:
+    """Raises InputError for a place that cannot be shipped into; what a killed deploy moved aside is moved back."""
+    work_folder.sweep(out, lambda work: _back(work / "old", out))
+    for kept, what in ((Path.cwd(), "the folder you are in"), (Path.home(), "your home folder"), (store, "the store")):
+        if kept.resolve().is_relative_to(out):
+            raise InputError(f"--out {out}: is or holds {what}; name a folder of its own, such as {out / 'shipped'}")
+    there = next(folder for folder in (out, *out.parents) if folder.exists())
+    if not there.is_dir():
+        raise InputError(f"{there}: is a file, not a folder; give another --out")
+    if not os.access(there if there != out else out.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{there}: cannot be written to; give another --out")
+    if foreign := next(_foreign(out), None):
+        raise InputError(f"{foreign}: was not written by edgecompress; give another --out, for {out} would be replaced")
+
+
+def ship(out: Path, fill: Callable[[Path], None]) -> None:
+    """Replaces `out` by a folder that `fill` writes into. Raises StageFailed where there is no room, or no right."""
+    try:
+        with work_folder.folder(out) as work:
+            (work / "new").mkdir()
+            fill(work / "new")
+            _swap(work / "new", out, work / "old")
+    except OSError as error:
+        said = error.strerror or error
+        raise StageFailed(f"{out}: cannot be written: {said}; make room, or give another --out") from error
+
+
+def copied(artifact: Artifact, place: Path) -> None:
+    """Copies a stage's result; raises StageFailed unless the copy has the very bytes that the stage gave."""
+    shutil.copytree(artifact.path, place, dirs_exist_ok=True)
+    copy = dataclasses.replace(Artifact.read(place), path=artifact.path)
+    if copy != artifact or Artifact.read(place).digest() != artifact.sha256:
+        raise StageFailed(f"{artifact.path}: its bytes are not those that were verified; deploy again")
+
+
+def sound(folder: Path) -> Artifact:
+    """The artifact in a folder that shipped; raises InputError when its bytes are others."""
+    found = Artifact.read(folder)
+    if found.digest() != found.sha256:
+        raise InputError(f"{folder}: its bytes are not those that were shipped (sha256 differs); deploy again")
+    return found
+
+
+def files(folder: Path) -> list[str]:
+    """Every file below a folder, by its path in it; links too."""
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_symlink() or not p.is_dir())
+
+
+def _swap(part: Path, out: Path, old: Path) -> None:
+    if out.exists():
+        out.rename(old)
+    try:
+        part.rename(out)
+    except BaseException:
+        _back(old, out)
+        raise
+
+
+def _back(old: Path, out: Path) -> None:
+    if old.is_dir() and not out.exists():
+        old.rename(out)
+
+
+# --------------------------------------------------------------------------- whose files they are
+
+
+def _foreign(out: Path) -> Iterator[Path]:
+    """The files in a folder that no deploy wrote there."""
+    there = files(out)
+    if there:
+        known = _listed(out)
+        ours = known if known is not None else _by_name(out, there)
+        yield from (out / name for name in there if name not in ours and not _ADDED.fullmatch(name))
+
+
+def _listed(out: Path) -> set[str] | None:
+    """The files that its deploy.json names, or None where it names none: an older version wrote it."""
+    try:
+        origin = json.loads((out / ORIGIN).read_text(encoding="utf-8"))
+        names, keys = origin[FILES], ("variant", "runtime", "target")
+        ours = (
+            isinstance(names, list) and set(REPORT) <= set(names) and all(isinstance(origin[key], str) for key in keys)
+        )
+        return {ORIGIN, *map(str, names)} if ours and read.report(out) else None
+    except (EdgeError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _by_name(out: Path, there: list[str]) -> set[str]:
+    """Those of an older version: with our report, and in artifacts whose sha256 says that nothing was added."""
+    try:
+        read.report(out)
+        whole = {name for name in ARTIFACTS if (out / name).is_dir() and sound(out / name)}
+    except EdgeError:
+        return set()
+    if "artifact" not in whole:
+        return set()
+    return {name for name in there if name in (ORIGIN, *REPORT) or name.partition("/")[0] in whole}

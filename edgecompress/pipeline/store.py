@@ -1,0 +1,372 @@
+"""Results of stages by content: the key holds inputs, options, code and versions; atomic, locked, and able to say why.
+
+ROOT/store/KEY/{artifact/, receipt.json}   one result; written elsewhere, then renamed into place
+ROOT/observed/KEY.json                     of stages that run user code: the files seen, and the result they gave
+ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
+ROOT/kept/KEY/                             a stage's own: checkpoints until it ends, the log of a training for good
+ROOT/tmp, ROOT/locks, ROOT/logs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, TypeVar
+
+from edgecompress.core.errors import DiskFull, InputError
+from edgecompress.core.json import Json
+from edgecompress.core.model import CARD, Artifact, sha256_of
+
+Parts = Mapping[str, Json]  # what a key is made of, flat: {"options.ratio": 0.5, "inputs.model": "3f..", ...}
+
+RECEIPT = "receipt.json"
+SEAL = "seal"  # of a receipt: the sha256 of the rest of it
+KEPT_LOG = "log"
+MIN_FREE_BYTES = 32 << 20
+T = TypeVar("T")
+
+
+class Receipt(TypedDict, total=False):
+    """How a result was made; what the store adds when it takes it in comes last."""
+
+    stage: str
+    wall_s: float
+    log: str
+    files: dict[str, str]  # of the user's, with their digests
+    modules: list[str]
+    parts: dict[str, Json]
+    time: float  # seconds since 1970
+    key: str
+    card: str  # the sha256 of the artifact's card
+    seal: str
+
+
+class LastRun(TypedDict):
+    """What the key of a stage was made of the last time it ran, and how long it took."""
+
+    name: str
+    parts: dict[str, Json]
+    files: dict[str, str]
+    key: str
+    wall_s: float
+
+
+class Seen(TypedDict):
+    """The user's files that a stage read, and the result that it gave with them."""
+
+    files: dict[str, str]
+    key: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored result."""
+
+    key: str
+    artifact: Artifact
+    receipt: Receipt
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was made."""
+        return max(0.0, time.time() - self.receipt["time"])
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since it was made or last found."""
+        return max(0.0, time.time() - (self.artifact.path.parent / RECEIPT).stat().st_mtime)
+
+
+def key_of(parts: Parts) -> str:
+    """The sha256 of the parts."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+class Store:
+    """The folder that holds the results. Successes only; safe against `kill -9` and against a second process."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._dropped = set[str]()  # keys whose result was damaged
+        try:
+            for name in ("store", "observed", "last", "kept", "tmp", "locks", "logs"):
+                (root / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            said = f"cannot keep results there: {error.strerror}"
+            raise InputError(f"{root}: {said}; choose another place with --store") from error
+
+    # ------------------------------------------------------------------ look up
+
+    def find(self, parts: Parts, user_code: bool = False) -> Entry | None:
+        """The stored result for these parts, if its user files (where it has any) are as they were.
+
+        Its bytes are those that were stored: one that was damaged is removed, and `why` says so.
+        """
+        primary = key_of(parts)
+        key: str | None = primary
+        if user_code:
+            observed = reversed(self._seen(primary))
+            key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), None)
+        entry = self._entry(key) if key else None
+        if key and not (entry and _whole(entry)) and self._drop(key):
+            self._dropped.add(primary)
+            return None
+        if entry:
+            os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` lets it be
+        return entry
+
+    def _entry(self, key: str) -> Entry | None:
+        """The result of that key, or None where there is none that can be read; its files are not looked at."""
+        folder = self.root / "store" / key
+        receipt: Receipt | None = _read_json(folder / RECEIPT, None)
+        try:
+            whole = receipt is not None and _sealed(receipt, folder)
+            return Entry(key, Artifact.read(folder / "artifact"), receipt) if receipt and whole else None
+        except (InputError, OSError):
+            return None
+
+    def why(self, name: str, parts: Parts, user_code: bool) -> str:
+        """Why the stage `name` has to run: what changed since the last time, in words."""
+        last = _last_run(self._last(name))
+        if key_of(parts) in self._dropped:
+            return "its stored bytes were damaged"
+        if last is None:
+            return "first run"
+        changed = sorted(k for k in {*parts, *last["parts"]} if parts.get(k) != last["parts"].get(k))
+        if changed:
+            shown = ", ".join(_change(k, last["parts"].get(k), parts.get(k)) for k in changed[:3])
+            return f"changed: {shown}" + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        files = [
+            path
+            for path, digest in last.get("files", {}).items()
+            if user_code and observed_digest(Path(path)) != digest
+        ]
+        if files:
+            return f"changed: file {Path(files[0]).name}"
+        return "its result is no longer in the store"
+
+    def remember(self, name: str, parts: Parts, receipt: Receipt) -> None:
+        """Keeps what the key of `name` was made of, for the next `why`, and how long it took."""
+        last = LastRun(
+            name=name, parts=dict(parts), files=receipt["files"], key=receipt["key"], wall_s=receipt["wall_s"]
+        )
+        _write_json(self._last(name), last)
+
+    def expected_s(self, name: str) -> float | None:
+        """Seconds the stage `name` took the last time, if it ran before."""
+        last = _last_run(self._last(name))
+        return last["wall_s"] if last else None
+
+    def remembered(self) -> list[LastRun]:
+        """Every stage that has run: its name, the parts of its key, its key, its seconds."""
+        paths = sorted((self.root / "last").glob("*.json"))
+        return [run for path in paths if (run := _last_run(path))]
+
+    def log(self, stage: str) -> Path:
+        """A new log file for a stage."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        return self.root / "logs" / f"{stamp}-{os.getpid()}-{stage.replace('/', '-')}.log"
+
+    def _last(self, name: str) -> Path:
+        return self.root / "last" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+    # ------------------------------------------------------------------ write
+
+    @contextlib.contextmanager
+    def locked(self, key: str, wait: bool = True) -> Iterator[None]:
+        """Holds the key for this process; another process waits. The kernel frees it when the process dies.
+
+        Without `wait` it raises BlockingIOError when another process holds the key.
+        """
+        with (self.root / "locks" / f"{key}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            yield
+
+    def scratch(self, key: str) -> Path:
+        """An empty folder to work in; call with the key locked, so what a killed run left there can go."""
+        folder = self.root / "tmp" / key
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "artifact").mkdir(parents=True)
+        return folder
+
+    def keep(self, key: str) -> Path:
+        """A folder where the stage of that key may keep what outlives it when it is killed: checkpoints."""
+        folder = self.root / "kept" / key
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def release(self, key: str) -> None:
+        """The stage has its result: what it kept goes, but for its log."""
+        folder = self.root / "kept" / key
+        for path in folder.iterdir():
+            if path.name != KEPT_LOG:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with contextlib.suppress(OSError):  # where there is a log it stays
+            folder.rmdir()
+
+    def commit(self, scratch: Path, parts: Parts, receipt: Receipt) -> Entry:
+        """Moves a finished scratch folder into place with one rename, and returns the entry."""
+        files = receipt["files"]
+        primary = key_of(parts)
+        key = key_of({"primary": primary, "files": files}) if files else primary
+        card = sha256_of(scratch / "artifact" / CARD)
+        receipt = {**receipt, "parts": dict(parts), "time": time.time(), "key": key, "card": card}
+        receipt["seal"] = _seal(receipt)
+        _write_json(scratch / RECEIPT, receipt)
+        place = self.root / "store" / key
+        if place.exists():  # a renewed measurement, or another process was first
+            aside = self.root / "tmp" / f"{key}.old.{os.getpid()}"
+            place.rename(aside)
+            scratch.rename(place)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            scratch.rename(place)
+        self._dropped.discard(primary)
+        if files:
+            self._observe(primary, key, files)
+        return Entry(key, Artifact.read(place / "artifact"), receipt)
+
+    def _observe(self, primary: str, key: str, files: Mapping[str, str]) -> None:
+        index = self.root / "observed" / f"{primary}.json"
+        seen = [s for s in self._seen(primary) if s["key"] != key]
+        _write_json(index, [*seen, Seen(files=dict(files), key=key)][-20:])
+
+    def _seen(self, primary: str) -> list[Seen]:
+        """What user code looked at when it gave each of its results; nothing of what is not as we write it."""
+        seen = _read_json(self.root / "observed" / f"{primary}.json", list[Seen]())
+        return [s for s in seen if _is_seen(s)] if isinstance(seen, list) else []
+
+    def require_room(self, size_bytes: int) -> None:
+        """Raises DiskFull when less than `size_bytes` (and 32 MiB) is free where results go."""
+        need = max(size_bytes, MIN_FREE_BYTES)
+        free = shutil.disk_usage(self.root).free
+        if free < need:
+            raise DiskFull(
+                f"{self.root}: {free >> 20} MiB free, the next stage needs about {need >> 20} MiB; "
+                "free some room, run `edgecompress cache gc`, or choose another place with --store"
+            )
+
+    # ------------------------------------------------------------------ housekeeping
+
+    def entries(self) -> list[Entry]:
+        """Every stored result, the newest first."""
+        found = (self._entry(folder.name) for folder in (self.root / "store").iterdir())
+        return sorted((e for e in found if e), key=lambda e: e.age_s)
+
+    def damaged(self) -> list[Path]:
+        """The folders of results whose bytes are no longer what they were when they were stored."""
+        folders = sorted((self.root / "store").iterdir())
+        return [folder for folder in folders if not ((entry := self._entry(folder.name)) and _whole(entry))]
+
+    def remove(self, entry: Entry) -> None:
+        """Deletes one result, in one rename."""
+        self._drop(entry.key)
+
+    def _drop(self, key: str) -> bool:
+        """Deletes what is stored there; returns whether there was something."""
+        aside = self.root / "tmp" / f"{key}.gone.{os.getpid()}"
+        try:
+            (self.root / "store" / key).rename(aside)
+        except FileNotFoundError:
+            return False
+        shutil.rmtree(aside, ignore_errors=True)
+        return True
+
+    def collect(self, older_than_s: float) -> int:
+        """Removes results unused for so long, and what killed runs left behind; returns the bytes freed."""
+        before = _bytes_in(self.root)
+        for folder in list((self.root / "store").iterdir()):
+            entry = self._entry(folder.name)
+            if entry is None or entry.idle_s > older_than_s:
+                self._drop(folder.name)
+        for left in (self.root / "tmp").iterdir():
+            with contextlib.suppress(BlockingIOError), self.locked(left.name.split(".")[0], wait=False):
+                shutil.rmtree(left, ignore_errors=True)
+        for log in (self.root / "logs").iterdir():
+            if time.time() - log.stat().st_mtime > older_than_s:
+                log.unlink()
+        for kept in (self.root / "kept").iterdir():
+            if time.time() - max(p.stat().st_mtime for p in (kept, *kept.rglob("*"))) > older_than_s:
+                shutil.rmtree(kept, ignore_errors=True)
+        return before - _bytes_in(self.root)
+
+
+def _seal(receipt: Receipt) -> str:
+    """The sha256 of a receipt, without the seal itself."""
+    rest = {name: value for name, value in receipt.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _sealed(receipt: Receipt, folder: Path) -> bool:
+    """Whether receipt and card are those of the result that was stored."""
+    if not isinstance(receipt, dict):
+        return False
+    return receipt.get("seal") == _seal(receipt) and receipt.get("card") == sha256_of(folder / "artifact" / CARD)
+
+
+def _whole(entry: Entry) -> bool:
+    """Whether the files are those that the card tells of."""
+    try:
+        return entry.artifact.digest() == entry.artifact.sha256
+    except OSError:
+        return False
+
+
+def _change(key: str, old: Json, new: Json) -> str:
+    short = key.removeprefix("options.")
+    digest = key.startswith(("code of", "input."))
+    if digest or old is None or new is None or max(len(str(old)), len(str(new))) > 24:
+        return short
+    return f"{short} {old} → {new}"
+
+
+def observed_digest(path: Path) -> str:
+    """What must stay the same of a file (its bytes) or a folder (its names) that user code looked at; "" if gone."""
+    try:
+        if path.is_dir():
+            return hashlib.sha256("\0".join(sorted(p.name for p in path.iterdir())).encode()).hexdigest()
+        return sha256_of(path)
+    except OSError:
+        return ""
+
+
+def _unchanged(files: Mapping[str, str]) -> bool:
+    return all(observed_digest(Path(path)) == digest for path, digest in files.items())
+
+
+def _last_run(path: Path) -> LastRun | None:
+    """What is remembered of a stage; None where the file is not as we write it."""
+    last: LastRun | None = _read_json(path, None)
+    tables = isinstance(last, dict) and all(isinstance(last.get(key), dict) for key in ("parts", "files"))
+    return last if last and tables and isinstance(last.get("wall_s"), (int, float)) and "name" in last else None
+
+
+def _is_seen(seen: Seen) -> bool:
+    return isinstance(seen, dict) and isinstance(seen.get("files"), dict) and isinstance(seen.get("key"), str)
+
+
+def _read_json(path: Path, default: T) -> T:
+    """What we wrote there, or `default` where nothing can be read."""
+    try:
+        content: T = json.loads(path.read_text(encoding="utf-8"))
+        return content
+    except (OSError, ValueError, RecursionError):
+        return default
+
+
+def _write_json(path: Path, data: Receipt | LastRun | list[Seen]) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(data, indent=1, default=str), encoding="utf-8")
+    part.replace(path)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

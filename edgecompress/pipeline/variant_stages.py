@@ -1,0 +1,142 @@
+"""From the source to a variant's artifact: a stage per call of its route, a search where a strength is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from edgecompress.core import catalog, config, registry
+from edgecompress.core.errors import ConfigError
+from edgecompress.core.model import Goal, Stage, Substitute
+from edgecompress.core.settings import Source, Variant
+from edgecompress.pipeline import channel_block, conversion
+from edgecompress.pipeline.conversion import TRACE, Call
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.searches.strength import GOALS, Fit
+
+TRIALS = "quick"  # the profile that strengths are tried with, whatever the race is run with: they are not tried twice
+ESTIMATE_S = {"run": 6.0, "export": 8.0, "apply": 15.0}
+TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
+STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
+SOURCE = "source"  # the stage that has the model as it was given
+ROLES = {"samples": "data", "dense": SOURCE, "training": "training"}  # what a technique needs -> who makes it
+
+Steps = dict[str, Stage | Substitute]
+
+
+def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start: str = "") -> tuple[str, list[str]]:
+    """Adds the stages to a variant's artifact; returns the last, and those of its techniques.
+
+    Those before its first technique are shared with the others, unless it starts from a stage that is its own.
+    """
+    at, own, made = start or SOURCE, bool(start), list[str]()
+    for index, (call, options) in enumerate(calls):
+        own = own or call.endswith(":apply") or bool(options)
+        name = f"{variant.name}/{_short(call)}" if own else _short(call)
+        if own and name in stages:  # the same technique once more
+            name = f"{name}-{sum(s.startswith(name) for s in stages) + 1}"
+        if "training" in registry.step(call).needs:
+            stages.setdefault("training", _training(job))
+        if name not in stages:
+            step = _aligned(job, variant, _step(job, name, (call, options), at), stages)
+            goal = _goal(step)
+            stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
+        made += [name] if call.endswith(":apply") else []
+        at = name
+    return at, made
+
+
+def _short(call: str) -> str:
+    where, function = call.split(":")
+    plugin = where.split(".")[-1]
+    return f"export-{plugin}" if function == "export" else plugin
+
+
+def _step(job: Job, name: str, call: Call, at: str) -> Stage:
+    reference, options = call
+    traces, called = reference == TRACE, registry.step(reference)
+    needs = ("samples",) if traces else called.needs
+    return Stage(
+        name,
+        reference,
+        {"model": at, **{role: ROLES[role] for role in needs}},
+        {"dynamic": job.source.value.dynamic} if traces else options,
+        user_code=traces or "module" in called.reads,
+        estimate_s=TRAIN_S if called.trains else ESTIMATE_S[reference.split(":")[1]],
+        timeout_s=TRAIN_TIMEOUT_S if called.trains else STEP_TIMEOUT_S,
+    )
+
+
+def _training(job: Job) -> Stage:
+    """The data to train on: all of the split "train", which nothing else reads."""
+    plain = without_words(job.source.value)
+    return Stage(
+        "training",
+        "stages.data:training",
+        options={"source": dataclasses.asdict(plain)},
+        user_code=catalog.is_factory(plain.data),
+        user_files=True,
+        estimate_s=20.0,
+    )
+
+
+def _goal(stage: Stage) -> Goal | None:
+    """What the technique of a stage is to measure, where it is asked for that."""
+    called = registry.step(stage.call)
+    if called.goal is None or called.options is None or not stage.call.endswith(":apply"):
+        return None
+    return called.goal(config.build(called.options, stage.options, stage.name))
+
+
+def _fit(job: Job, variant: Variant, asked: tuple[Stage, Goal], rest: Sequence[Call]) -> Fit:
+    """The search in the place of a technique's stage; raises ConfigError where there is nothing to measure on."""
+    step, goal = asked
+    simulated = registry.transport(job.device.value.transport).simulated
+    why = job.unmeasured or (f"{simulated} counts instructions" if simulated and goal.quantity != "ratio" else "")
+    if why:
+        raise ConfigError(
+            f"{job.target.path}: {step.name}: {_asked_for(step)} is found by measuring, but {why}; give macs or ratio"
+        )
+    chain = [(call, options) for call, options in rest if not registry.step(call).trains]
+    runtime = variant.runtime or job.target.value.runtime
+    stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "") for i, call in enumerate(chain, 1))
+    return Fit(step, goal, stages, runtime, catalog.profile(TRIALS).value, simulated, device_plugins(job))
+
+
+def _asked_for(step: Stage) -> str:
+    return " and ".join(name for name in GOALS if step.options.get(name) is not None)
+
+
+def _aligned(job: Job, variant: Variant, step: Stage, stages: Steps) -> Stage:
+    """A stage whose technique aligns channels to the device's block: the device file's, else what is measured."""
+    options = registry.step(step.call).options
+    if "align" not in getattr(options, "__dataclass_fields__", ()) or step.options.get("align") is not None:
+        return step
+    runtime, precision = variant.runtime or job.target.value.runtime, conversion.precision(variant)
+    known = job.device.value.blocks.get(f"{runtime}-{precision}")
+    if known:
+        return dataclasses.replace(step, options={**step.options, "align": known})
+    if why := job.unmeasured:
+        raise ConfigError(
+            f"{job.target.path}: {step.name}: the channel block of {runtime} {precision} on {job.device.name} is not "
+            f"known and cannot be measured: {why}; give align, or [blocks] in the device's file"
+        )
+    name = f"block/{runtime}-{precision}"
+    stages.setdefault(name, _block(job, name, runtime, precision))
+    return dataclasses.replace(step, inputs={**step.inputs, "block": name})
+
+
+def _block(job: Job, name: str, runtime: str, precision: str) -> Stage:
+    """The stage that finds how many channels the device's kernels take at once."""
+    return dataclasses.replace(channel_block.stage(runtime, precision, job.device.value), name=name)
+
+
+def device_plugins(job: Job) -> tuple[str, ...]:
+    """The plug-ins of the device: with other code of them it is measured again."""
+    device = job.device.value
+    return (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
+
+
+def without_words(source: Source) -> Source:
+    """A source without what changes no data, so that other words make nothing anew."""
+    return dataclasses.replace(source, name="", description="", licence="")

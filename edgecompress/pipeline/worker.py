@@ -1,0 +1,159 @@
+"""The child process of a stage: one request in, one call, one answer out; what anybody prints goes to the log."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import child_process, config, place, registry
+from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Context, Request
+from edgecompress.pipeline.store import observed_digest
+from edgecompress.pipeline.worker_protocol import StageRequest
+
+Say = Callable[[Mapping[str, Json]], None]
+
+
+def main() -> int:
+    """Reads the request named by the first argument and answers on stdout."""
+    child_process.tie()
+    say = _speaker()
+    asked: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if asked["offline"]:
+        sys.addaudithook(_refuse_network)
+    seen = _Observed(asked["store"]) if asked["observes"] else None
+    try:
+        _call(asked, say)
+    except EdgeError as error:
+        say({"error": type(error).__name__, "message": str(error)})
+        return _logged()
+    except Exception as error:  # the boundary: whatever a stage raises becomes one line, its traceback is in the log
+        say(_mapped(error, asked))
+        return _logged()
+    files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
+    say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
+    return 0
+
+
+def _logged() -> int:
+    """Leaves the traceback in the log, where the disk has room for it."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+    return 1
+
+
+def _speaker() -> Say:
+    """Takes stdout for the answers, and sends what anybody prints to the log instead."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(message: Mapping[str, Json]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    return say
+
+
+def _call(asked: StageRequest, say: Say) -> None:
+    sys.path += asked["path"]  # behind every library: a module of the user's stands in for none
+    module, function = registry.call(asked["call"])
+    own = registry.step(asked["call"]).options if function != "read" else None
+    options = config.build(own, asked["options"], asked["stage"]) if own else asked["options"]
+    request = Request(
+        inputs={role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()},
+        out=Path(asked["out"]),
+        options=options,
+        context=Context(**asked["context"]),
+        progress=lambda fraction, what: say({"progress": fraction, "what": what}),
+        keep=Path(asked["keep"]),
+    )
+    _check_promise(getattr(module, function)(request), request, asked["call"])
+
+
+def _check_promise(result: Any, request: Request, call: str) -> None:
+    """A stage proves itself: it returned an artifact, in the folder it was given, with its card written."""
+    if not isinstance(result, Artifact) or result.path != request.out or not result.sha256:
+        returned = type(result).__name__
+        raise StageFailed(f"{call}: promised an artifact in its folder, returned {returned} (the plug-in's fault)")
+
+
+def _mapped(error: Exception, asked: StageRequest) -> dict[str, str]:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or asked["out"]
+        return {
+            "error": DiskFull.__name__,
+            "message": f"{asked['stage']}: no space left on the device that holds {where}; "
+            "free some room, run `edgecompress cache gc`, or choose another place with --store",
+        }
+    message = " ".join(str(error).split())[:300] or "no message"
+    return {"error": StageFailed.__name__, "message": f"{asked['stage']}: {type(error).__name__}: {message}"}
+
+
+def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        raise InputError(f"--offline: something tried to reach {arguments[1][0]}; fetch what it needs beforehand")
+
+
+class _Observed:
+    """The user's own files that this process imported or opened to read: part of the stage's key."""
+
+    def __init__(self, store: str) -> None:
+        self.paths: set[str] = set()
+        self.store = store + os.sep
+        sys.addaudithook(self._hear)
+        self._watch_safetensors()
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], (str, bytes)) and not _writes(arguments[1]):
+            self.paths.add(os.path.abspath(os.fsdecode(arguments[0])))
+        elif event in ("os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
+            self._hear_listing(os.path.abspath(os.fsdecode(arguments[0])))
+
+    def _hear_listing(self, folder: str) -> None:
+        """A listed folder counts by its names; those that Python lists to import from do not."""
+        if folder not in {os.path.abspath(p) for p in sys.path}:
+            self.paths.add(folder)
+
+    def _watch_safetensors(self) -> None:
+        """safetensors opens files in native code, which no audit event tells of."""
+        try:
+            import safetensors
+        except ImportError:
+            return
+        paths, native = self.paths, safetensors.safe_open
+
+        def safe_open(filename: Any, *rest: Any, **named: Any) -> Any:
+            paths.add(os.path.abspath(os.fsdecode(filename)))
+            return native(filename, *rest, **named)
+
+        vars(safetensors)["safe_open"] = safe_open
+
+    def files(self) -> list[str]:
+        """Files and listed folders outside the Python installation, the system, and edgecompress's own folders."""
+        sources = {_source(p) for p in self.paths}
+        sources |= {m.__file__ for m in list(sys.modules.values()) if getattr(m, "__file__", None)}  # type: ignore[misc]
+        return sorted(p for p in sources if place.is_users(p) and not p.startswith(self.store) and os.path.exists(p))
+
+
+def _writes(mode: str | int | None) -> bool:
+    return isinstance(mode, str) and any(c in mode for c in "wax+")
+
+
+def _source(path: str) -> str:
+    """The .py behind a cached .pyc; any other path as it is."""
+    if path.endswith(".pyc") and "__pycache__" in path:
+        folder, name = os.path.split(path)
+        return os.path.join(os.path.dirname(folder), name.split(".")[0] + ".py")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

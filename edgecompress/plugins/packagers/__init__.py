@@ -1,0 +1,1 @@
+"""One file per packager; the file name is its name."""

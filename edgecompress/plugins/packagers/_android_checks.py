@@ -1,0 +1,197 @@
+"""What `package verify` looks at in an Android package. Nothing in it is executed; aapt2 reads its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.packaging import archive
+from edgecompress.packaging.contents import Check
+from edgecompress.packaging.identifiers import names
+from edgecompress.packaging.model_card import digest
+from edgecompress.plugins.packagers import _android_java, _android_maven
+from edgecompress.plugins.packagers._android_classes import JAVA_8, ClassFile, jar
+from edgecompress.plugins.packagers._android_engines import Engine, engine
+
+MANIFEST = "AndroidManifest.xml"
+METADATA = "META-INF/com/android/build/gradle/aar-metadata.properties"
+ENTRIES = (MANIFEST, "R.txt", "classes.jar", "proguard.txt", METADATA)
+FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")  # Debian's
+LONGEST = 1 << 20  # bytes of a text that is parsed
+LIMIT_S = 60.0
+ANDROID = "{http://schemas.android.com/apk/res/android}"
+POM = "{http://maven.apache.org/POM/4.0.0}"
+REAL_JAR = "the runtime's own classes are not here: the wrapper was compiled against their signatures"
+TROUBLE = (EdgeError, OSError, ValueError, LookupError, ElementTree.ParseError, subprocess.SubprocessError)
+
+
+class _Skipped(Exception):
+    """Why something was not looked at."""
+
+
+def library(root: Path) -> Path:
+    """The one .aar of a package. Raises InputError."""
+    found = sorted((root / "maven").rglob("*.aar"))
+    if len(found) != 1 or not found[0].is_file():
+        raise InputError(f"maven/ holds {len(found)} libraries (.aar), not one; pack it again")
+    return found[0]
+
+
+def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+    """Each check with what it found."""
+    aar = work / "aar"
+    aar.mkdir()
+    archive.unpack(library(root), aar)
+    looks: dict[str, Callable[[], str]] = {
+        "aar": lambda: _structure(aar, card),
+        "classes": lambda: _classes(aar, card),
+        "constants": lambda: _constants(aar, card),
+        "maven": lambda: _sums(root / "maven"),
+        "pom": lambda: _pom(library(root), card),
+        "aapt2": lambda: _linked(aar, work),
+        "real jar": _real_jar,
+    }
+    for name, look in looks.items():
+        yield _judged(name, look)
+
+
+def _judged(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, "pass", look())
+    except _Skipped as why:
+        return Check(name, "skipped", str(why))
+    except TROUBLE as error:
+        return Check(name, "fail", " ".join(str(error).split())[:300])
+
+
+def _xml(file: Path) -> ElementTree.Element:
+    """A small document without a DOCTYPE, for that is where entities grow. Raises InputError."""
+    data = file.read_bytes()
+    if len(data) > LONGEST or b"<!DOCTYPE" in data or b"\0" in data:
+        raise InputError(f"{file.name}: is too long, or has a DOCTYPE")
+    return ElementTree.fromstring(data)
+
+
+# --------------------------------------------------------------------------- the library
+
+
+def _structure(aar: Path, card: Mapping[str, Any]) -> str:
+    missing = [name for name in ENTRIES if not (aar / name).is_file()]
+    if missing:
+        raise InputError(f"the library has no {missing[0]}")
+    more = sorted(p.name for p in aar.iterdir() if p.name not in {*ENTRIES, "META-INF", "assets"})
+    if more:
+        raise InputError(f"the library has {archive.shown(more[0])}, which none of ours has")
+    least = _xml(aar / MANIFEST).find("uses-sdk")
+    wanted = str(engine(card).min_sdk)
+    if least is None or least.get(f"{ANDROID}minSdkVersion") != wanted:
+        raise InputError(f"{MANIFEST}: minSdkVersion is not {wanted}, which {engine(card).words} needs")
+    return f"{sum(1 for p in aar.rglob('*') if p.is_file())} entries, from API level {wanted}"
+
+
+def _namespace(aar: Path) -> str:
+    found = _xml(aar / MANIFEST).get("package") or ""
+    if not found:
+        raise InputError(f"{MANIFEST}: has no package")
+    return found
+
+
+def _classes(aar: Path, card: Mapping[str, Any]) -> str:
+    """All of Java 8, all in the library's namespace, the wrapper and one engine among them."""
+    found, namespace = jar(aar / "classes.jar"), _namespace(aar)
+    if wrong := [c.name for c in found.values() if c.major != JAVA_8]:
+        raise InputError(f"{archive.shown(wrong[0])} is not of Java 8 (class file {JAVA_8})")
+    if strays := [name for name in found if not name.startswith(f"{namespace}.")]:
+        raise InputError(f"{archive.shown(strays[0])} is not in the library's namespace")
+    own: Engine = engine(card)
+    wanted = [*_android_java.expected(namespace, names(card["name"]).camel), f"{namespace}.{own.java}"]
+    if missing := [name for name in wanted if name not in found]:
+        raise InputError(f"the class {missing[0]} is missing")
+    return f"{len(found)} classes of Java 8"
+
+
+def _constants(aar: Path, card: Mapping[str, Any]) -> str:
+    """What is compiled in is what the card says: the wrapper reads nothing but that text."""
+    spec: ClassFile | None = jar(aar / "classes.jar").get(f"{_namespace(aar)}.ModelSpec")
+    if spec is None:
+        raise InputError("there is no ModelSpec to look at")
+    parts = sorted((int(name[5:]), text) for name, text in spec.texts.items() if name.startswith("JSON_"))
+    if "".join(text for _, text in parts) != _android_java.facts(card):
+        raise InputError("what is compiled into ModelSpec is not what the card says")
+    told = {"NAME": card["name"], "VERSION": card["version"], "MODEL_SHA256": digest(card)}
+    told |= {"RUNTIME": card["runtime"]["name"], "RUNTIME_VERSION": card["runtime"]["version"]}
+    for name, wanted in told.items():
+        if spec.texts.get(name) != wanted:
+            raise InputError(f"ModelSpec.{name} is not what the card says")
+    return f"{len(_android_java.FACTS) + len(told)} facts"
+
+
+def _real_jar() -> str:
+    raise _Skipped(REAL_JAR)
+
+
+# --------------------------------------------------------------------------- the repository
+
+
+def _sums(maven: Path) -> str:
+    files = [p for p in maven.rglob("*") if p.is_file() and p.suffix[1:] not in _android_maven.SUMS]
+    for file in files:
+        for name in _android_maven.SUMS:
+            beside = file.with_name(f"{file.name}.{name}")
+            if not beside.is_file() or beside.read_text().strip() != hashlib.new(name, file.read_bytes()).hexdigest():
+                raise InputError(f"{file.name}: its {name} is missing, or another")
+    return f"{len(files)} files"
+
+
+def _pom(aar: Path, card: Mapping[str, Any]) -> str:
+    """Its coordinates are its place, its one dependency the runtime that verified the model."""
+    pom = _xml(aar.with_suffix(".pom"))
+    group, artifact, version = (pom.findtext(f"{POM}{key}") or "" for key in ("groupId", "artifactId", "version"))
+    where = _android_maven.place(group, artifact, version) / f"{artifact}-{version}.aar"
+    if not aar.as_posix().endswith(f"/maven/{where.as_posix()}"):
+        raise InputError("the coordinates in the pom are not those of its folder")
+    if version != card["version"]:
+        raise InputError("the version in the pom is not the card's")
+    wanted = engine(card)
+    needs = [
+        [found.findtext(f"{POM}{key}") for key in ("groupId", "artifactId", "version")]
+        for found in pom.iter(f"{POM}dependency")
+    ]
+    if needs != [[wanted.group, wanted.artifact, card["runtime"]["version"]]]:
+        raise InputError(
+            f"the pom does not depend on {wanted.group}:{wanted.artifact}:{card['runtime']['version']} alone"
+        )
+    return f"{wanted.group}:{wanted.artifact}:{card['runtime']['version']}"
+
+
+# --------------------------------------------------------------------------- Android's own tool
+
+
+def framework() -> Path | None:
+    """A jar of Android's resources: an SDK's newest, or Debian's."""
+    sdk = os.environ.get("ANDROID_HOME") or os.environ.get("ANDROID_SDK_ROOT") or ""
+    found = sorted(Path(sdk).glob("platforms/*/android.jar")) if sdk else []
+    return found[-1] if found else FRAMEWORK if FRAMEWORK.is_file() else None
+
+
+def _linked(aar: Path, work: Path) -> str:
+    """aapt2 takes the manifest and the assets, against Android's resources."""
+    tool, base = shutil.which("aapt2"), framework()
+    if tool is None or base is None:
+        lacking = "aapt2" if tool is None else "android.jar"
+        raise _Skipped(f"no {lacking} here (Debian: apt-get install aapt android-framework-res)")
+    command = [tool, "link", "-o", str(work / "linked.apk"), "-I", str(base), "--manifest", str(aar / MANIFEST)]
+    done = subprocess.run(
+        [*command, "-A", str(aar / "assets")],
+        capture_output=True, encoding="utf-8", errors="replace", timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise InputError(f"aapt2 refuses it: {ascii(' '.join(done.stderr.split()))[1:200]}")
+    return f"linked against {base.name}"

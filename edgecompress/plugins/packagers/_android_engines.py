@@ -1,0 +1,104 @@
+"""The runtimes that an Android package can be of: their coordinates, the class that calls them, what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.core.errors import InputError
+
+NUMBERS = ("float32", "int8", "uint8", "int32", "int64")  # what every engine takes
+STORED = ("int8", "uint8")  # what a quantized input or output is stored as
+LARGEST = (1 << 31) - 1  # bytes of a file that Java maps
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A runtime's library for Android. `min_sdk`: the API level that it needs, at least."""
+
+    words: str
+    group: str
+    artifact: str
+    java: str  # the class that calls it; its source lies in templates/android/java/FOLDER
+    folder: str
+    package: str  # of its own classes
+    min_sdk: int
+    dtypes: tuple[str, ...] = NUMBERS
+
+
+ENGINES: Mapping[str, Engine] = {
+    "litert": Engine(
+        words="LiteRT", group="com.google.ai.edge.litert", artifact="litert",
+        java="LiteRtEngine", folder="litert", package="org.tensorflow.lite", min_sdk=24,
+    ),
+    "tflite": Engine(
+        words="TensorFlow Lite", group="org.tensorflow", artifact="tensorflow-lite",
+        java="LiteRtEngine", folder="litert", package="org.tensorflow.lite", min_sdk=21,
+    ),
+    "executorch": Engine(
+        words="ExecuTorch", group="org.pytorch", artifact="executorch-android",
+        java="ExecuTorchEngine", folder="executorch", package="org.pytorch.executorch", min_sdk=23,
+        dtypes=(*NUMBERS, "float64"),
+    ),
+    "onnx": Engine(
+        words="ONNX Runtime", group="com.microsoft.onnxruntime", artifact="onnxruntime-android",
+        java="OnnxEngine", folder="onnx", package="ai.onnxruntime", min_sdk=24,
+        dtypes=(*NUMBERS, "float64", "bool"),
+    ),
+}  # fmt: skip
+
+
+def engine(card: Mapping[str, Any]) -> Engine:
+    """The one of a card, which it can run. Raises InputError."""
+    name = card["runtime"]["name"]
+    if name not in ENGINES:
+        raise InputError(f"runtime '{name}' has no library for Android here; deploy with {' or '.join(ENGINES)}")
+    found = ENGINES[name]
+    if not card["runtime"]["version"]:
+        raise InputError(f"the version of {found.words} that verified the model is not known; deploy it again")
+    for spec in (*card["inputs"], *card["outputs"]):
+        _check_end(spec, found)
+    for file in card["model"]["files"]:
+        if file["bytes"] > LARGEST:
+            raise InputError(
+                f"{file['path']}: {file['bytes']} bytes, an app maps at most {LARGEST}; compress it further"
+            )
+        if any(part.startswith((".", "_")) or part.endswith("~") for part in file["path"].split("/")):
+            raise InputError(f"{file['path']}: Android's tools leave out such a name; rename it and deploy again")
+    _check_raw(card)
+    return found
+
+
+def _check_end(spec: Mapping[str, Any], found: Engine) -> None:
+    how, where = spec["quantization"], f"'{spec['name']}'"
+    if spec["dtype"] not in found.dtypes:
+        raise InputError(
+            f"{where} is {spec['dtype']}; the wrapper of {found.words} takes {', '.join(found.dtypes)}: export it so"
+        )
+    if how and (len(how["scale"]) != 1 or spec["dtype"] not in STORED):
+        raise InputError(f"{where} is quantized per channel, or not to 8 bits; the wrapper takes one scale of 8 bits")
+
+
+def _check_raw(card: Mapping[str, Any]) -> None:
+    """Raises InputError for raw items that the Java processing cannot take."""
+    how, raw = card["preprocess"], card["golden"]["raw"]
+    if how is None or raw is None or raw["dtype"] == "uint8" or how["spectrogram"]:
+        return
+    if how["resize"] or how["crop"] or how["layout"] or how["colour"] != "RGB":
+        raise InputError(
+            f"the raw pictures are {raw['dtype']}, the processing on a phone takes uint8; give those, and a scale"
+        )
+
+
+def picture(card: Mapping[str, Any]) -> bool:
+    """Whether raw data is a picture: bytes [height, width], or [height, width, 1 or 3]."""
+    how, raw = card["preprocess"], card["golden"]["raw"]
+    if how is None or raw is None or how["spectrogram"] or raw["dtype"] != "uint8":
+        return False
+    return len(raw["shape"]) == 2 or (len(raw["shape"]) == 3 and raw["shape"][2] in (1, 3))
+
+
+def audio(card: Mapping[str, Any]) -> bool:
+    """Whether raw data is samples of a clip."""
+    return bool(card["preprocess"] and card["preprocess"]["spectrogram"])

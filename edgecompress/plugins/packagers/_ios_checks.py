@@ -1,0 +1,238 @@
+"""What a Swift package has to keep: looked at as text and as syntax, nothing in it is run."""
+
+from __future__ import annotations
+
+import json
+import plistlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgecompress.core import child_process
+from edgecompress.core.errors import InputError
+from edgecompress.packaging.contents import Check
+from edgecompress.packaging.model_card import digest, listed
+
+MANIFEST, PRIVACY, SPEC = "Package.swift", "PrivacyInfo.xcprivacy", "ModelSpec.swift"
+LARGEST = 4 << 20  # bytes of a source: ours have some kilobytes
+PARSE_S = 60.0  # that all sources of a package take at most: ours take one
+PARSED = "all parse"
+NO_PARSER = "no Swift parser here: pip install 'edgecompress[package]'"
+PRIVATE: Mapping[str, type] = {
+    "NSPrivacyTracking": bool,
+    "NSPrivacyTrackingDomains": list,
+    "NSPrivacyCollectedDataTypes": list,
+    "NSPrivacyAccessedAPITypes": list,
+}
+TEXT = r'"((?:[^"\\\n]|\\.)*)"'  # the inside of a literal
+PLACE = re.compile(rf"\bpath:\s*{TEXT}")
+RESOURCE = re.compile(rf"\.(?:copy|process|embedInCode)\(\s*{TEXT}")
+TARGET = re.compile(r"\.(?:target|executableTarget|testTarget)\(\s*name:")
+FILE = re.compile(rf"FileSpec\(\s*path: {TEXT}, bytes: (\d+),\s*sha256: {TEXT}\)")
+TENSOR = re.compile(rf"TensorSpec\(\s*name: {TEXT}, feature: {TEXT},\s*shape: (\[[\d, ]*\]), dtype: \.(\w+),")
+NORMALISED = re.compile(r"scale: ([-+.\de]+),\s*mean: (\[[^\]\n]*\]),\s*std: (\[[^\]\n]*\]),")
+CONSTANT = re.compile(rf"static let (name|version|runtime|main|digest)(?:: String)? = {TEXT}")
+LIMIT = re.compile(r"static let (tolerance|processingReal|processingWhole): Double = ([-+.\de]+)")
+ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
+
+
+def every(root: Path, card: Mapping[str, Any], resources: Path) -> Iterator[Check]:
+    """A check each; what is wrong is its reason."""
+    yield _check("Package.swift", lambda: _manifest(root))
+    yield from _syntax(root)
+    yield _check(SPEC, lambda: _constants(resources.parent / SPEC, card, resources))
+    yield _check("privacy manifest", lambda: _privacy(resources.parent / PRIVACY))
+    if card["model"]["format"] == "mlpackage":
+        yield _check("mlpackage items", lambda: _items(resources / str(card["model"]["main"])))
+
+
+def _check(name: str, look: Callable[[], None]) -> Check:
+    try:
+        look()
+    except InputError as error:
+        return Check(name, "fail", str(error))
+    return Check(name, "pass")
+
+
+def _text(file: Path) -> str:
+    """A source's text; raises InputError for one that is missing, huge, or no UTF-8."""
+    try:
+        if file.stat().st_size > LARGEST:
+            raise InputError(f"{file.name} has {file.stat().st_size >> 20} MiB: that is no source of ours")
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file.name} cannot be read: {type(error).__name__}") from error
+
+
+# --------------------------------------------------------------------------- the manifest
+
+
+def _manifest(root: Path) -> None:
+    """Each target lies in the package, and each resource in its target."""
+    text = _text(root / MANIFEST)
+    if not text.startswith("// swift-tools-version:"):
+        raise InputError(f"{MANIFEST} does not begin with its swift-tools-version")
+    places = [(found.start(), found[1]) for found in PLACE.finditer(text)]
+    if len(places) != len(TARGET.findall(text)):
+        raise InputError(f"{MANIFEST} has {len(TARGET.findall(text))} targets and {len(places)} paths")
+    for _, place in places:
+        if not _inside(root, place).is_dir():
+            raise InputError(f"{MANIFEST} names the folder {place!a}, which is not there")
+    for found in RESOURCE.finditer(text):
+        place = next((p for start, p in reversed(places) if start < found.start()), "")
+        if not _inside(root / place, found[1]).exists():
+            raise InputError(f"{MANIFEST} names the resource {found[1]!a}, which is not there")
+
+
+def _inside(folder: Path, path: str) -> Path:
+    """A path of the manifest; raises InputError for one that leaves its folder."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith(("/", "~")) or ".." in parts or "\\" in path:
+        raise InputError(f"{MANIFEST} names {ascii(path)[:100]}, which leads out of the package")
+    return folder / path
+
+
+# --------------------------------------------------------------------------- the sources
+
+
+def _syntax(root: Path) -> Iterator[Check]:
+    """Each source, parsed in a process of its own, which a stranger's may crash or hold up for ever."""
+    if parser() is None:
+        yield Check("Swift syntax", "skipped", NO_PARSER)
+        return
+    words = child_process.python(__name__, str(root))
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PARSE_S)
+        told = done.stdout.decode("ascii", "replace").strip()
+        wrong = f"the parser broke on the sources ({done.returncode})" if done.returncode or not told else told
+        wrong = "" if wrong == PARSED else wrong
+    except subprocess.TimeoutExpired:
+        wrong = f"the parser took over {PARSE_S:.0f} s for the sources: no Swift of ours"
+    yield Check("Swift syntax", "fail" if wrong else "pass", wrong)
+
+
+def _wrong(root: Path) -> str:
+    """The first three sources that do not parse, in a line; or that all do."""
+    parse, sources = parser(), sorted(p for p in root.rglob("*.swift") if p.is_file())
+    wrong = (_error(parse, file, file.relative_to(root).as_posix()) for file in sources)
+    return "; ".join([said for said in wrong if said][:3]) or PARSED
+
+
+def parser() -> Any:
+    """A parser of Swift, or None where it is not installed."""
+    try:
+        import tree_sitter
+        import tree_sitter_swift
+    except ImportError:
+        return None
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_swift.language()))
+
+
+def _error(parse: Any, file: Path, name: str) -> str:
+    try:
+        root = parse.parse(_text(file).encode()).root_node
+    except InputError as error:
+        return str(error)
+    if not root.has_error:
+        return ""
+    node = root
+    while inner := next((c for c in node.children if c.has_error or c.is_missing), None):
+        node = inner
+    return f"{name}: line {node.start_point[0] + 1} is not Swift"
+
+
+# --------------------------------------------------------------------------- what is compiled in
+
+
+def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
+    """The compiled constants are the card's, and the sums those of the files beside it."""
+    text = _text(file)
+    said = {name: _plain(value) for name, value in CONSTANT.findall(text)}
+    _equal("version", said.get("version"), card["version"])
+    _equal("runtime", said.get("runtime"), card["runtime"]["name"])
+    _equal("main", said.get("main"), card["model"]["main"])
+    _equal("digest", said.get("digest"), digest(card))
+    _files(FILE.findall(text), card)
+    tensors = [(_plain(n), json.loads(shape), dtype) for n, _, shape, dtype in TENSOR.findall(text)]
+    wanted = [(spec["name"], spec["shape"], spec["dtype"]) for spec in (*card["inputs"], *card["outputs"])]
+    _equal("inputs and outputs", tensors, wanted)
+    _equal("normalisation", _normalised(text), _declared(card))
+    golden = card["golden"]
+    limits = {"tolerance": golden["tolerance"], "processingReal": golden["processing"]["float"]}
+    limits["processingWhole"] = golden["processing"]["int8"]
+    _equal("limits", {name: float(value) for name, value in LIMIT.findall(text)}, limits)
+
+
+def _equal(what: str, compiled: Any, said: Any) -> None:
+    if compiled != said:
+        raise InputError(f"{SPEC}: {what}: compiled in is {ascii(compiled)[:80]}, the card says {ascii(said)[:80]}")
+
+
+def _files(found: list[tuple[str, str, str]], card: Mapping[str, Any]) -> None:
+    _equal("files", {path: sha256 for path, _, sha256 in found}, listed(card))
+    sizes = {path: int(size) for path, size, _ in found}
+    _equal(
+        "sizes",
+        {f["path"]: sizes[f["path"]] for f in card["model"]["files"]},
+        {f["path"]: f["bytes"] for f in card["model"]["files"]},
+    )
+
+
+def _normalised(text: str) -> list[Any] | None:
+    found = NORMALISED.search(text)
+    try:
+        return [float(found[1]), json.loads(found[2]), json.loads(found[3])] if found else None
+    except ValueError as error:
+        raise InputError(f"{SPEC}: the normalisation is no list of numbers") from error
+
+
+def _declared(card: Mapping[str, Any]) -> list[Any] | None:
+    declared = card["preprocess"]
+    return [float(declared["scale"]), declared["mean"], declared["std"]] if declared else None
+
+
+def _plain(inside: str) -> str:
+    """The text that the inside of a literal stands for."""
+    return ESCAPE.sub(lambda found: chr(min(int(found[1], 16), 0x10FFFF)), inside)
+
+
+# --------------------------------------------------------------------------- resources
+
+
+def _privacy(file: Path) -> None:
+    """A property list with the keys that Apple asks for, of their types; nothing is tracked."""
+    try:
+        told = plistlib.loads(_text(file).encode(), fmt=plistlib.FMT_XML)
+    except InputError:
+        raise
+    except Exception as error:  # expat's errors have no base of their own
+        raise InputError(f"{PRIVACY} is no property list: {type(error).__name__}") from error
+    wrong = [key for key, kind in PRIVATE.items() if not isinstance(told, dict) or type(told.get(key)) is not kind]
+    if wrong:
+        raise InputError(f"{PRIVACY}: {wrong[0]} is missing, or no {PRIVATE[wrong[0]].__name__}")
+    if told["NSPrivacyTracking"] or told["NSPrivacyTrackingDomains"]:
+        raise InputError(f"{PRIVACY} says that the package tracks: it does not")
+
+
+def _items(package: Path) -> None:
+    """What the manifest of a .mlpackage lists is there, and its root model is among it."""
+    try:
+        told = json.loads(_text(package / "Manifest.json"))
+        entries, first = dict(told["itemInfoEntries"]), told["rootModelIdentifier"]
+        paths = {key: str(entry["path"]) for key, entry in entries.items()}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{package.name}/Manifest.json: damaged: {ascii(str(error))[1:80]}") from error
+    if first not in paths:
+        raise InputError(f"{package.name}/Manifest.json: its root model is not among its items")
+    for path in paths.values():
+        if ".." in PurePosixPath(path).parts or path.startswith("/"):
+            raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which leads out of the package")
+        if not (package / "Data" / path).exists():
+            raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which is not there")
+
+
+if __name__ == "__main__":
+    print(ascii(_wrong(Path(sys.argv[1])))[1:-1])

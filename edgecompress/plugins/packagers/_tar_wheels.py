@@ -1,0 +1,103 @@
+"""The wheels of a board: fetched by pip for another machine than this, kept in the user's cache, never run here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import child_process
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import sha256_of
+
+OFFLINE = "EDGECOMPRESS_OFFLINE"  # set: nothing may be fetched
+MACHINES = {"linux-aarch64": "aarch64", "linux-x86_64": "x86_64"}
+# The versions of constraints.txt: what runs there is what was tried here. pip installs the rest from its own wheel.
+PINS = {"numpy": "2.3.5", "pillow": "13.0.0", "pip": "26.3"}
+GLIBC = range(5, 40)  # 2.x: pip takes the tag of a wheel literally
+TAG = re.compile(r"manylinux_2_([0-9]+)_")
+OLD_TAGS = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
+VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
+WAIT_S = 1800
+
+
+def pinned(card: Mapping[str, Any], opens_with: Sequence[str], image: bool) -> list[str]:
+    """NAME==VERSION of all that the board needs: NumPy, the runtime as it verified the model, Pillow for pictures."""
+    engine = card["runtime"]["version"]
+    if opens_with and not VERSION.fullmatch(engine):
+        raise InputError(f"packager 'tar': {opens_with[0]} {engine!r:.40}: no version that has a wheel; deploy again")
+    needed = {
+        "numpy": PINS["numpy"],
+        **dict.fromkeys(opens_with, engine),
+        **({"pillow": PINS["pillow"]} if image else {}),
+    }
+    return sorted(f"{name}=={version}" for name, version in needed.items())
+
+
+def fetched(requirement: str, platform: str, python: str) -> Path:
+    """The wheel of NAME==VERSION, from the cache or by pip. Raises InputError, StageFailed."""
+    place = _cache() / f"{platform}-{python}" / requirement
+    if not (found := sorted(place.glob("*.whl"))):
+        _fetch(requirement, platform, python, place)
+        found = sorted(place.glob("*.whl"))
+    return found[0]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgecompress" / "wheels"
+
+
+def _fetch(requirement: str, platform: str, python: str, place: Path) -> None:
+    """By pip into a folder beside, which is put in place by a rename."""
+    if os.environ.get(OFFLINE):
+        raise InputError(
+            f"packager 'tar': no wheel of {requirement} here, and --offline; pack once online, or wheels=false"
+        )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as work:
+        into = Path(work) / "found"
+        into.mkdir()
+        _pip(requirement, platform, python, into)
+        try:
+            into.rename(place)
+        except OSError:  # another packager was faster
+            if not place.is_dir():
+                raise
+
+
+def _pip(requirement: str, platform: str, python: str, into: Path) -> None:
+    tags = [f"manylinux_2_{minor}_{MACHINES[platform]}" for minor in GLIBC]
+    platforms = [word for tag in (*tags, f"manylinux2014_{MACHINES[platform]}") for word in ("--platform", tag)]
+    how = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python, *platforms]
+    quiet = ["-q", "--disable-pip-version-check", "--no-input"]
+    words = child_process.python("pip", "download", *quiet, *how, "--dest", str(into), requirement)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S)
+    if done.returncode or len(list(into.glob("*.whl"))) != 1:
+        said = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("ERROR")]
+        why = said[-1][:200] if said else f"pip ended with code {done.returncode}"
+        raise StageFailed(
+            f"packager 'tar': no wheel of {requirement} for {platform}, Python {python}: {why}; check the network, "
+            "choose another --set python=, or pack with --set wheels=false"
+        )
+
+
+def requirements(wheels: Mapping[str, Sequence[Path]]) -> str:
+    """The lines of requirements.txt; a wheel for each Python has a hash."""
+    lines = []
+    for requirement, files in sorted(wheels.items()):
+        hashes = sorted({f"--hash=sha256:{sha256_of(file)}" for file in files})
+        lines.append(" ".join([requirement, *hashes]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def glibc(names: Sequence[str]) -> int:
+    """The 2.x that every one of these wheels runs with: the lowest tag of each, the highest of all."""
+    return max((min(minors) for name in names if (minors := _minors(name))), default=17)
+
+
+def _minors(name: str) -> list[int]:
+    return [int(n) for n in TAG.findall(name)] + [minor for tag, minor in OLD_TAGS.items() if tag in name]

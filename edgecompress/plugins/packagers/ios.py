@@ -1,0 +1,81 @@
+"""A Swift package for iOS and macOS: the model as a resource, a typed wrapper, a self-test and a benchmark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core.errors import InputError
+from edgecompress.packaging.contents import PAYLOAD, Check, Contents
+from edgecompress.packaging.render import render
+from edgecompress.plugins.packagers import _ios_checks, _ios_spec
+
+REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+EXTRA = "package"
+SUFFIX = ".zip"
+FORMATS: tuple[str, ...] = tuple(_ios_spec.ENGINES)
+PRIVACY = "PrivacyInfo.xcprivacy"
+CARRIED: tuple[str, ...] = ()
+SOURCES = (
+    *("Benchmark", "Digest", "Engine", "Machine", "Numbers", "Packaged", "Picture", "Pixels", "Processing"),
+    *("Resize", "SelfTest", "Spectrogram"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Versions of the runtimes' own Swift packages; empty: that which verified the model, or the newest known here."""
+
+    litert: str = ""  # the branch release/VERSION
+    onnxruntime: str = ""  # a release of onnxruntime-swift-package-manager
+    executorch: str = ""  # the branch swiftpm-VERSION
+
+
+def build(contents: Contents, root: Path) -> None:
+    """The code, with the payload as its resources."""
+    code(contents, root, root)
+    shutil.copytree(contents.payload, root / "Sources" / _ios_spec.module(contents.names.camel) / "Resources")
+
+
+def code(contents: Contents, root: Path, package: Path) -> None:
+    """Package.swift, the wrapper, its tests, a benchmark and an example."""
+    values = _ios_spec.values(contents, vars(contents.options or Options()))
+    render(
+        "ios",
+        root,
+        {**values, "resources": [*(f"Resources/{name}" for name in PAYLOAD), PRIVACY]},
+        _files(values["camel"], values["engine"]["type"]),
+    )
+
+
+def _files(camel: str, engine: str) -> dict[str, str]:
+    """{path in the package: template}."""
+    module = f"Sources/{camel}"
+    return {
+        "Package.swift": "Package.swift.j2",
+        "README.md": "README.md.j2",
+        f"{module}/{camel}Model.swift": "Model.swift.j2",
+        f"{module}/ModelSpec.swift": "ModelSpec.swift.j2",
+        f"{module}/{engine}.swift": f"engines/{engine}.swift",
+        f"{module}/{PRIVACY}": f"sources/{PRIVACY}",
+        "Sources/benchmark/main.swift": "main.swift.j2",
+        f"Tests/{camel}Tests/{camel}Tests.swift": "Tests.swift.j2",
+        "Examples/BenchmarkView.swift": "BenchmarkView.swift.j2",
+        **{f"{module}/{name}.swift": f"sources/{name}.swift" for name in SOURCES},
+    }
+
+
+def payload(root: Path, work: Path) -> Path:
+    """The one folder of resources. Raises InputError for a package that has none, or several."""
+    found = sorted(p for p in root.glob("Sources/*/Resources") if p.is_dir())
+    if len(found) != 1:
+        raise InputError(f"{root.name}: has {len(found)} folders Sources/*/Resources, not one; pack it again")
+    return found[0]
+
+
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+    """Manifest, Swift sources, compiled constants, privacy manifest, and the items of a .mlpackage."""
+    return _ios_checks.every(root, card, payload(root, work))

@@ -1,0 +1,93 @@
+"""A web page with the model in it, for ONNX Runtime Web: it checks itself, classifies pictures, measures itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core.errors import InputError
+from edgecompress.packaging.contents import Check, Contents
+from edgecompress.packaging.render import render
+from edgecompress.plugins.packagers import _web_checks, _web_ort
+from edgecompress.plugins.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
+
+REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+EXTRA = "package"
+SUFFIX = ".zip"
+FORMATS: tuple[str, ...] = ("onnx",)
+
+ORT = "ort"  # the folder of the runtime
+COPIED = (*SCRIPTS, "page.css", ICON, "serve.py")
+CARRIED = (*(f"{ORT}/{name}" for name in _web_ort.FILES),)
+LICENCE = "LICENSE.ort"  # of the runtime, whose release has none of its own
+
+
+@dataclass(frozen=True)
+class Options:
+    """None of its own."""
+
+
+def build(contents: Contents, root: Path) -> None:
+    """The page, its scripts, the runtime, and the payload beside them.
+
+    Raises InputError for a model in several files, MissingDependency where nothing can fetch the runtime.
+    """
+    card = contents.card
+    if len(card["model"]["files"]) != 1:
+        count = len(card["model"]["files"])
+        raise InputError(f"packager 'web': the model is {count} files; it takes one .onnx with its weights inside")
+    shutil.copytree(contents.payload, root, dirs_exist_ok=True)
+    (root / ORT).mkdir()
+    for name, file in _web_ort.files().items():
+        shutil.copyfile(file, root / ORT / name)
+    code(contents, root, root)
+
+
+def code(contents: Contents, root: Path, package: Path) -> None:
+    """The page and its scripts."""
+    files = {**{name: name for name in COPIED}, **TEMPLATES, f"{ORT}/LICENSE": LICENCE}
+    render("web", root, _values(contents, package / ORT), files)
+
+
+def _values(contents: Contents, ort: Path) -> dict[str, Any]:
+    """What the templates say."""
+    card = contents.card
+    pictured = card["preprocess"] is not None and card["preprocess"]["spectrogram"] is None
+    return {
+        "spec": spec(card),
+        "policy": POLICY,
+        **{key: card[key] for key in ("name", "description", "slug", "version")},
+        "semver": _semver(card["version"]),
+        "camel": contents.names.camel,
+        "folder": f"{card['slug']}-web",
+        "runtime": _web_ort.VERSION,
+        "pictures": pictured and card["postprocess"]["task"] == "classify",
+        "megabytes": round(sum((ort / name).stat().st_size for name in _web_ort.FILES) / 1e6),
+        "kilobytes": -(-sum(file["bytes"] for file in card["model"]["files"]) // 1000),
+    }
+
+
+def _semver(version: str) -> str:
+    """As npm wants it, of three parts: "2.1-beta" is 2.1.0-beta."""
+    numbers, rest = re.match(r"([0-9.]*)(.*)", version, re.DOTALL).groups()  # type: ignore[union-attr]  # it always does
+    parts = [str(int(part)) for part in numbers.split(".")]
+    return ".".join([*parts, "0", "0"][:3]) + rest
+
+
+def payload(root: Path, work: Path) -> Path:
+    """It lies beside the page."""
+    return root
+
+
+def purl(card: Mapping[str, Any]) -> str:
+    """The runtime as the bill of materials names it."""
+    return f"pkg:npm/{_web_ort.NAME}@{_web_ort.VERSION}"
+
+
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+    """The page's policy, that its files name no other host, the compiled constants, and the runtime's bytes."""
+    return _web_checks.found(root, card, ORT)

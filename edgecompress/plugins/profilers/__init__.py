@@ -1,0 +1,1 @@
+"""One file per profiler; the file name is its name."""

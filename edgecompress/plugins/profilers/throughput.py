@@ -1,0 +1,101 @@
+"""Items per second by batch, each batch in a session of its own: where more items at once stop to pay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.protocols import Subject
+from edgecompress.plugins.profilers import _times
+
+REQUIRES = ("numpy",)
+NEAR = 0.95  # of the most items per second: the smallest batch that reaches it is the knee
+WARM_S = 5.0  # of one batch's load and warm-up, roughly
+RUNS = 3  # of a batch, at least
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which batches, each for how long."""
+
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16)
+    seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.batches or min(self.batches) < 1 or self.seconds <= 0:
+            raise ValueError("batches are at least 1, seconds above 0")
+
+
+def estimate_s(options: Options) -> float:
+    """A warm-up and a window for each batch."""
+    return len(options.batches) * (WARM_S + options.seconds)
+
+
+def measure(subject: Subject, options: Options) -> dict[str, Any]:
+    """A row for each batch that the artifact takes, and the knee."""
+    axis = subject.model.inputs[0].shape[0]
+    fixed = f"the artifact is made for batch {axis}" if isinstance(axis, int) else ""
+    most = None if isinstance(axis, int) else axis.max
+    rows, left_out = [], {}
+    for batch in [axis] if isinstance(axis, int) else sorted(set(options.batches)):
+        if most is not None and batch > most:
+            left_out[str(batch)] = f"the artifact takes batches up to {most}"
+            continue
+        try:
+            rows.append(_row(subject, batch, options.seconds))
+        except Exception as error:  # the boundary: a runtime without memory for a batch is no end of the sweep
+            left_out[str(batch)] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if not rows:
+        raise StageFailed(f"no batch ran: {'; '.join(f'{b}: {why}' for b, why in left_out.items())}")
+    return {"rows": rows, **knee(rows), "left_out": left_out, "fixed": fixed}
+
+
+def _row(subject: Subject, batch: int, seconds: float) -> dict[str, Any]:
+    session, inputs = subject.open(), subject.inputs(batch)
+    subject.warm_up(session.run, inputs)
+    with _times.reading(subject) as energy_of:
+        begin = time.monotonic()
+        times = subject.timed(session.run, inputs, seconds, RUNS)
+        end = time.monotonic()
+        energy = energy_of(begin, end)
+    session.close()
+    items = batch * len(times)
+    return {
+        "batch": batch,
+        "runs": len(times),
+        "items_per_s": items / (end - begin),
+        "median_ms": _times.tail_ms(times, 50),
+        "p95_ms": _times.tail_ms(times, 95),
+        "ms_per_item": 1e3 * (end - begin) / items,
+        "energy_per_item": _times.per(energy, "energy_gross", "mJ", 1e3 / items),
+    }
+
+
+def knee(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The most items per second, and the smallest batch that comes near."""
+    best = max(rows, key=lambda row: row["items_per_s"])
+    near = next(row for row in rows if row["items_per_s"] >= NEAR * best["items_per_s"])
+    reason = f"the smallest batch with {NEAR:.0%} of the most items per second (batch {best['batch']})"
+    named = {
+        name: {key: row[key] for key in ("batch", "items_per_s")} for name, row in (("best", best), ("knee", near))
+    }
+    return {"best": named["best"], "knee": {**named["knee"], "reason": reason}}
+
+
+def lines(answer: Mapping[str, Any]) -> list[str]:
+    """A line for each batch, and the knee."""
+    found = [
+        f"batch {row['batch']}: {row['items_per_s']:.4g} items/s, {row['median_ms']:.4g} ms a run" + _energy(row)
+        for row in answer["rows"]
+    ]
+    knee_at = f"knee at batch {answer['knee']['batch']}: {answer['knee']['reason']}"
+    end = f"no other batch: {answer['fixed']}" if answer["fixed"] else knee_at
+    return [*found, end, *(f"batch {batch} left out: {why}" for batch, why in answer["left_out"].items())]
+
+
+def _energy(row: Mapping[str, Any]) -> str:
+    figure = row["energy_per_item"]
+    return "" if figure["value"] is None else f", {_times.in_words(figure)} an item"

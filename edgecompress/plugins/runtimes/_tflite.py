@@ -1,0 +1,116 @@
+"""What LiteRT and its elder share: a session over an interpreter, and the trial of a stranger's file."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core import child_process
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ai_edge_litert.interpreter import Interpreter
+
+    from edgecompress.core.protocols import OperatorTimes
+
+REHEARSAL_S = 300.0
+NO_TIMES = "its Python runtime tells no times of single operators"
+
+# --------------------------------------------------------------------------- a trial
+
+
+def rehearse(file: Path, where: str) -> None:
+    """Runs the file on zeros in a process of its own, which may crash. Raises InputError with what went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        child = child_process.spawn(child_process.python(__name__, str(file)), log)
+        try:
+            code = child.wait(REHEARSAL_S)
+        except subprocess.TimeoutExpired as error:
+            raise InputError(f"{where}: LiteRT does not finish one run of it in {REHEARSAL_S:.0f} s") from error
+        finally:
+            child_process.end(child)
+        said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    if code < 0:
+        raise InputError(f"{where}: LiteRT crashes on it ({signal.Signals(-code).name}); export it again")
+    if code:
+        raise InputError(f"{where}: LiteRT cannot run it: {said[-1][:300] if said else code}; export it again")
+
+
+def main() -> int:
+    """`python -m edgecompress.plugins.runtimes._tflite FILE`: one run on zeros."""
+    child_process.tie()
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        interpreter = Interpreter(model_path=sys.argv[1], num_threads=1)
+        interpreter.allocate_tensors()
+        for detail in interpreter.get_input_details():
+            interpreter.tensor(detail["index"])()[...] = 0
+        interpreter.invoke()
+    except Exception as error:
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+# --------------------------------------------------------------------------- a session
+
+
+class TfliteSession:
+    """A file opened by an interpreter, of LiteRT or of its elder: both have the same calls."""
+
+    def __init__(self, interpreter: Interpreter, artifact: Artifact) -> None:
+        interpreter.allocate_tensors()
+        self.interpreter = interpreter
+        self.inputs = _places(artifact.inputs, interpreter.get_input_details())
+        self.outputs = _places(artifact.outputs, interpreter.get_output_details())
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One inference."""
+        for name, index in self.inputs:
+            self.interpreter.set_tensor(index, inputs[name])
+        self.interpreter.invoke()
+        return {name: self.interpreter.get_tensor(index) for name, index in self.outputs}
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        """No times, and why; the operators that XNNPACK did not take."""
+        return {"ops": [], "why": NO_TIMES, "fallback": left(self.interpreter._get_ops_details())}
+
+    def close(self) -> None:
+        """Frees it."""
+        self.interpreter = None
+
+
+def _places(specs: Sequence[TensorSpec], details: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    return [(spec.name, int(detail["index"])) for spec, detail in zip(specs, details, strict=True)]
+
+
+def left(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The operators that no delegate took, as "TYPE:number in the file".
+
+    A delegate's node stands behind the nodes that it took: those on the way from its outputs back to its inputs.
+    """
+    makers = {int(t): node for node in nodes if node["op_name"] != "DELEGATE" for t in node["outputs"]}
+    taken: set[int] = set()
+    for delegate in (node for node in nodes if node["op_name"] == "DELEGATE"):
+        given = {int(t) for t in delegate["inputs"]}
+        todo = [int(t) for t in delegate["outputs"]]
+        while todo:
+            tensor = todo.pop()
+            if tensor not in given and tensor in makers and makers[tensor]["index"] not in taken:
+                taken.add(makers[tensor]["index"])
+                todo += [int(t) for t in makers[tensor]["inputs"]]
+    own = (node for node in nodes if node["op_name"] != "DELEGATE")
+    return [f"{node['op_name']}:{node['index']}" for node in own if node["index"] not in taken]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""XNNPACK inside of ExecuTorch: operators that it does not take, put into the words of those that it does."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def partitioner() -> Any:
+    """What decides which operators XNNPACK takes."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return XnnpackPartitioner()
+
+
+def passes() -> list[Any]:
+    """Rewrites before the partitioner looks: with them an LSTM of n steps is one delegate, without them it is 2 n."""
+    from executorch.backends.transforms.replace_squeeze_unsqueeze_with_view import (
+        ReplaceSqueezeAndUnsqueezeWithViewPass,
+    )
+
+    return [slices_for_splits, ReplaceSqueezeAndUnsqueezeWithViewPass()]
+
+
+def slices_for_splits(net: torch.fx.GraphModule) -> Any:
+    """Each part of a split as a slice."""
+    from executorch.exir.dialects._ops import ops
+    from torch.fx.passes.infra.pass_base import PassResult
+
+    aten = ops.edge.aten
+    found = net.graph.find_nodes(op="call_function", target=aten.split_with_sizes_copy.default)
+    for split in found:
+        tensor, sizes, *axis = split.args
+        ends = list(accumulate(sizes))
+        for part in list(split.users):
+            index = part.args[1]
+            with net.graph.inserting_before(part):
+                args = (tensor, *(axis or [0]), ends[index] - sizes[index], ends[index])
+                slice_ = net.graph.call_function(aten.slice_copy.Tensor, args)
+            slice_.meta = part.meta
+            part.replace_all_uses_with(slice_)
+            net.graph.erase_node(part)
+        net.graph.erase_node(split)
+    net.recompile()
+    return PassResult(net, bool(found))

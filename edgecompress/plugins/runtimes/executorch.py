@@ -1,0 +1,294 @@
+"""ExecuTorch: lowers programs to XNNPACK, Core ML, Vulkan or no delegate; runs and profiles them on the CPU."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.runtimes import _coreml_delegate, _executorch_layer_outputs, _xnnpack
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from executorch.exir.schema import ExecutionPlan, Operator
+
+    from edgecompress.core.protocols import OperatorTime, OperatorTimes
+
+REQUIRES = ("torch", "executorch>=1.5")
+IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
+EXTRA = "executorch"
+FORMAT = "pte"
+READS: tuple[str, ...] = ("program",)
+SUFFIX = ""
+
+FILE = "model.pte"
+METHOD = "forward"
+WARM_RUNS = 3  # of the per-operator pass, left out of its means
+SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
+CONTAINERS = ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")  # events that hold other events
+NATIVE = "native_call_"  # what an event of an operator outside of every delegate begins with
+ELSEWHERE = {"CoreMLBackend": "on macOS and iOS", "VulkanBackend": "on Android, where a GPU has Vulkan"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Who computes."""
+
+    backend: Literal["xnnpack", "coreml", "vulkan", "portable"] = "xnnpack"  # portable: no delegate, 1000 times slower
+
+
+# --------------------------------------------------------------------------- a program becomes a file
+
+
+def export(request: Request) -> Artifact:
+    """The program as `model.pte`, lowered to the backend. Raises StageFailed where ExecuTorch cannot.
+
+    facts: {"backend", "delegates": [name], "fallback": [operators that no delegate took]}.
+    """
+    model, backend = request.model, request.options.backend
+    facts = _lower(_program(model), backend, request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
+
+
+def tapped(request: Request) -> Artifact:
+    """The input "before", the program that "model" was lowered from, lowered again with an output per layer.
+
+    facts: those of an export, and "taps": [row]. Raises InputError without "before", StageFailed where it has no layer
+    or ExecuTorch cannot lower it so.
+    """
+    model, before = request.model, request.inputs.get("before")
+    if before is None:
+        raise InputError(
+            f"runtime executorch: {model.path}: a .pte file cannot be tapped alone; give the program it was made of"
+        )
+    program = _program(before)
+    specs, rows = _executorch_layer_outputs.add(program, before)
+    if not rows:
+        raise StageFailed(f"runtime executorch: {before.path}: it has no layer to tap: none makes floats of its inputs")
+    facts = _lower(program, model.facts["backend"], request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**facts, "taps": rows}).write()
+
+
+def _program(model: Artifact) -> torch.export.ExportedProgram:
+    import torch
+    import torch.ao.quantization.fx._decomposed  # the operators of a quantized program
+
+    file = model.file(".pt2")
+    try:
+        return torch.export.load(file)
+    except Exception as error:  # torch.export has no error of its own
+        raise StageFailed(f"runtime executorch: {file}: {_first_line(error)}") from error
+
+
+def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Any]:
+    """Writes the program's file; the facts of it."""
+    try:
+        file.write_bytes(_lowered(program, backend))
+    except Exception as error:  # of torch, the delegates' compilers, and plain Exception
+        raise StageFailed(f"runtime executorch: lowering to {backend}: {_first_line(error)}") from error
+    plan = _plan(file)
+    return {"backend": backend, "delegates": list(_delegates(plan).values()), "fallback": _left(plan)}
+
+
+def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:
+    from executorch.exir import to_edge_transform_and_lower
+
+    partitioners, passes = list(_partitioners(backend)), _xnnpack.passes() if backend == "xnnpack" else None
+    with _coreml_delegate.reproducible() if backend == "coreml" else nullcontext():
+        lowered = to_edge_transform_and_lower(program, transform_passes=passes, partitioner=partitioners)
+    return bytes(lowered.to_executorch().buffer)
+
+
+def _partitioners(backend: str) -> Iterator[Any]:
+    """What decides which operators the backend takes."""
+    if backend == "xnnpack":
+        yield _xnnpack.partitioner()
+    elif backend == "coreml":
+        yield _coreml_delegate.partitioner()
+    elif backend == "vulkan":
+        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+        yield VulkanPartitioner()
+
+
+def read(request: Request) -> Artifact:
+    """No source of users: a .pte file cannot be compressed or converted any more."""
+    raise InputError(f"{request.options['path']}: .pte files are not a source; give the torch model")
+
+
+# --------------------------------------------------------------------------- what a file says of itself
+
+
+def _plan(file: Path) -> ExecutionPlan:
+    """The execution plan of a .pte file: its operators, delegates and instructions."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    return deserialize_pte_binary(file.read_bytes()).program.execution_plan[0]
+
+
+def _delegates(plan: ExecutionPlan) -> dict[int, str]:
+    """The delegate of each instruction that calls one."""
+    return {step: plan.delegates[index].id for step, index in _calls(plan, "delegate_index")}
+
+
+def _kernels(plan: ExecutionPlan) -> dict[int, str]:
+    """The operator of each instruction that calls one outside of delegates, numbered: "aten::relu.out #1"."""
+    called = {step: _operator(plan.operators[index]) for step, index in _calls(plan, "op_index")}
+    return dict(zip(called, _numbered(called.values()), strict=True))
+
+
+def _calls(plan: ExecutionPlan, what: str) -> Iterator[tuple[int, int]]:
+    """The instructions that call something of a list of the plan, and its place there."""
+    for step, instruction in enumerate(plan.chains[0].instructions):
+        if hasattr(instruction.instr_args, what):
+            yield step, getattr(instruction.instr_args, what)
+
+
+def _left(plan: ExecutionPlan) -> list[str]:
+    """The calls of operators that no delegate took."""
+    return [name for name in _kernels(plan).values() if not name.startswith(SHAPES)]
+
+
+def _operator(operator: Operator) -> str:
+    return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
+
+
+def _numbered(names: Iterable[str]) -> Iterator[str]:
+    """Each name with a number, for one comes many times: "relu #1", "relu #2"."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        seen[name] += 1
+        yield f"{name} #{seen[name]}"
+
+
+# --------------------------------------------------------------------------- a session
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> ExecutorchSession:
+    """A session on `threads` threads of the CPU. Raises StageFailed where this machine cannot run the program."""
+    return ExecutorchSession(artifact, threads, profile)
+
+
+class ExecutorchSession:
+    """A program loaded by ExecuTorch's runtime."""
+
+    def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
+        self.file, self.profile = artifact.file(".pte"), profile
+        self.inputs, self.outputs = ([spec.name for spec in end] for end in (artifact.inputs, artifact.outputs))
+        _runtime()._unsafe_reset_threadpool(threads)
+        self.program, self.method = _loaded(self.file)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One inference."""
+        return self._run(self.method, inputs)
+
+    def _run(self, method: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        import torch
+
+        given = [torch.from_numpy(inputs[name]) for name in self.inputs]
+        try:
+            answers = method(given, clone_outputs=True)  # else they are views of memory that the next run writes
+        except RuntimeError as error:
+            raise StageFailed(f"runtime executorch: {self.file.name}: {_first_line(error)}") from error
+        return {name: answer.numpy() for name, answer in zip(self.outputs, answers, strict=True)}
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        """Mean milliseconds of each operator over `runs` runs, inside delegates too, from ExecuTorch's event trace."""
+        plan = _plan(self.file)
+        if not self.profile:
+            return {"ops": [], "why": "the session was opened without its profile", "fallback": _left(plan)}
+        program, method = _loaded(self.file, events=True)
+        if not program.has_etdump():
+            return {"ops": [], "why": "this build of ExecuTorch records no events", "fallback": _left(plan)}
+        for _ in range(WARM_RUNS + runs):
+            self._run(method, inputs)
+        with tempfile.TemporaryDirectory() as folder:
+            program.write_etdump_result_to_file(f"{folder}/events")
+            events = list(_events(f"{folder}/events"))
+        return {"ops": _operators(events, plan, runs), "why": "", "fallback": _left(plan)}
+
+    def close(self) -> None:
+        """Frees it."""
+        self.program = self.method = None
+
+
+def _runtime() -> Any:
+    """ExecuTorch's runtime, without the exporter that its Python wrapper drags in (6 s, 150 MB)."""
+    import executorch.kernels.quantized  # noqa: F401
+    import torch  # noqa: F401 (its libraries are the runtime's)
+    from executorch.extension.pybindings import _C
+
+    return _C
+
+
+def _loaded(file: Path, events: bool = False) -> tuple[Any, Any]:
+    """The program, which must outlive its method, and the method."""
+    runtime = _runtime()
+    try:
+        check = runtime.Verification.InternalConsistency
+        program = runtime._load_program(str(file), enable_etdump=events, program_verification=check)
+        return program, program.load_method(METHOD)
+    except RuntimeError as error:
+        raise StageFailed(f"runtime executorch: {file.name}: {_why_not(file) or _first_line(error)}") from error
+
+
+def _why_not(file: Path) -> str:
+    """What the program needs and this build has not: a delegate, an operator; else nothing."""
+    runtime = _runtime()
+    try:
+        plan = _plan(file)
+    except Exception:  # the file itself is broken: what the runtime said says more
+        return ""
+    for name in sorted(set(_delegates(plan).values()) - set(runtime._get_registered_backend_names())):
+        there = ELSEWHERE.get(name, "elsewhere")
+        return f"{name} is not in this build of ExecuTorch: the program runs {there}, not here"
+    lacking = sorted({_operator(o) for o in plan.operators} - set(runtime._get_operator_names()))
+    return f"it has no kernel for {', '.join(lacking)}; write the model without it" if lacking else ""
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- events
+
+
+def _events(file: str) -> Iterator[Any]:
+    """The events of operators, in the order in which they ran first."""
+    from executorch.devtools import Inspector
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tensors that the trace does not hold
+        blocks = Inspector(etdump_path=file).event_blocks
+    every = (event for block in blocks if block.name == "Execute" for event in block.events)
+    return (event for event in every if event.name not in CONTAINERS)
+
+
+def _operators(events: Sequence[Any], plan: ExecutionPlan, runs: int) -> list[OperatorTime]:
+    """Events as one mean per operator; first runs left out."""
+    kernels, delegates = _kernels(plan), _delegates(plan)
+    inner = _numbered(_type(event) for event in events if event.is_delegated_op)
+    return [
+        {
+            "name": next(inner) if event.is_delegated_op else kernels[event._instruction_id],
+            "type": _type(event),
+            "ms": sum(event.perf_data.raw[-runs:]) / runs,
+            "where": delegates.get(event._instruction_id, "portable"),
+        }
+        for event in events
+    ]
+
+
+def _type(event: Any) -> str:
+    """What it computes: "native_call_relu.out" is a relu, "Mean (ND) #2" a Mean (ND)."""
+    return re.sub(r" #\d+$", "", event.name.removeprefix(NATIVE).partition(".")[0])

@@ -1,0 +1,125 @@
+"""The null engine: a net described in JSON that computes next to nothing: the whole pipeline runs without torch.
+
+`model.null` is `{"inputs": [spec], "outputs": [spec], "scale": 1.0, "spin_ms": 0, "sleep_ms": 0, "touch_bytes": 0}`.
+Each output is scale * (the item's mean) * (1, 2, 3, ... along its elements). A run can spin, sleep, and touch memory at
+load. With EDGECOMPRESS_NULL_LOG set it appends its own elapsed milliseconds to that file, a line per run: what a
+profiler is tested against. (An environment variable, because a model file may come from a stranger.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgecompress.core.protocols import OperatorTimes
+
+REQUIRES = ("numpy",)
+OPENS_WITH: tuple[str, ...] = ()
+EXTRA = ""
+FORMAT = "null"
+READS: tuple[str, ...] = ()
+SUFFIX = ".null"
+
+
+@dataclass(frozen=True)
+class Net:
+    """The content of `model.null`."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    scale: float = 1.0
+    spin_ms: float = 0.0
+    sleep_ms: float = 0.0
+    touch_bytes: int = 0
+
+
+def parse(file: Path) -> Net:
+    """The net in `file`; raises InputError with what is wrong."""
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+        inputs, outputs = (tuple(TensorSpec.from_json(s) for s in table.pop(key)) for key in ("inputs", "outputs"))
+        net = Net(inputs, outputs, **table)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: not a null net: {error}; see the docstring of runtimes/null.py") from error
+    if not net.inputs or not net.outputs or not math.isfinite(net.scale):
+        raise InputError(f"{file}: a null net needs inputs, outputs and a finite scale")
+    return net
+
+
+def export(request: Request) -> Artifact:
+    """Nothing but a null net becomes one."""
+    raise InputError(f"runtime null: no way from {request.model.kind} to null")
+
+
+def read(request: Request) -> Artifact:
+    """The user's `.null` file, checked and copied."""
+    file = Path(request.options["path"])
+    net = parse(file)
+    shutil.copyfile(file, request.out / "model.null")
+    return Artifact(request.out, FORMAT, net.inputs, net.outputs).write()
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> NullSession:
+    """A session on one thread, whatever `threads` says."""
+    return NullSession(parse(artifact.file(".null")))
+
+
+class NullSession:
+    """Runs a null net."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.log = os.environ.get("EDGECOMPRESS_NULL_LOG", "")
+        self.touched = bytearray(b"\1") * net.touch_bytes
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One inference: {input: array [batch, ...]} -> {output: array [batch, ...]}."""
+        begin = time.perf_counter()
+        result = {spec.name: self._output(spec, inputs[self.net.inputs[0].name]) for spec in self.net.outputs}
+        time.sleep(self.net.sleep_ms / 1000)
+        while (time.perf_counter() - begin) * 1000 < self.net.spin_ms:
+            pass
+        if self.log:
+            with Path(self.log).open("a") as log:
+                log.write(f"{(time.perf_counter() - begin) * 1000}\n")
+        return result
+
+    def _output(self, spec: TensorSpec, values: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        shape = spec.concrete()[1:]
+        mean = np.asarray(values, dtype=np.float64).reshape(len(values), -1).mean(axis=1)
+        ramp = np.arange(1, math.prod(shape) + 1, dtype=np.float64)
+        found: np.ndarray = (self.net.scale * mean[:, None] * ramp).astype(spec.dtype)
+        return found.reshape(len(values), *shape)
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        """One operator: the net itself."""
+        begin = time.perf_counter()
+        for _ in range(runs):
+            self.run(inputs)
+        each_ms = (time.perf_counter() - begin) * 1000 / runs
+        return {"ops": [{"name": "null", "type": "Null", "ms": each_ms, "where": "python"}], "why": "", "fallback": []}
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self.touched = bytearray()
+
+
+def write(file: Path, net: Net) -> None:
+    """`net` as a `.null` file: what tests and demos start from."""
+    file.write_text(json.dumps(dataclasses.asdict(net)), encoding="utf-8")

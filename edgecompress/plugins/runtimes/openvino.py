@@ -1,0 +1,138 @@
+"""OpenVINO on the CPU: converts ONNX, runs and profiles the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.formats import openvino_ir
+from edgecompress.plugins.runtimes import _openvino_layer_outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    import openvino
+
+    from edgecompress.core.protocols import OperatorTime, OperatorTimes
+
+REQUIRES = ("openvino",)
+OPENS_WITH = ("openvino",)
+IMPORTS = ("openvino",)  # what `open` needs: loaded before a session's memory and load time count
+EXTRA = "openvino"
+FORMAT = "openvino"
+READS: tuple[str, ...] = ("onnx",)
+SUFFIX = ""
+
+WARM_RUNS = 3  # of the per-operator pass, left out of its means
+
+
+def export(request: Request) -> Artifact:
+    """The ONNX model as `model.xml` and `model.bin` in fp32, its batch fixed to the context's where it was dynamic."""
+    openvino, batch = _openvino(), request.context.batch
+    shapes = {spec.name: _shape(spec, batch) for spec in request.model.inputs}
+    try:
+        net = openvino.convert_model(request.model.file(".onnx"), input=shapes)
+    except Exception as error:  # the converter raises its own classes, and plain Exception
+        raise StageFailed(f"runtime openvino: it cannot read the ONNX model: {_first_line(error)}") from error
+    openvino_ir.save(net, request.out)
+    inputs, outputs = ([_fixed(s, batch) for s in specs] for specs in (request.model.inputs, request.model.outputs))
+    return Artifact(request.out, FORMAT, tuple(inputs), tuple(outputs)).write()
+
+
+def _openvino() -> Any:
+    """The library, its telemetry switched off: nothing of a user's work is sent anywhere."""
+    import sys
+
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # openvino then takes its own stub
+    import openvino
+
+    return openvino
+
+
+def _shape(spec: TensorSpec, batch: int) -> list[Any]:
+    """OpenVINO's partial shape: the batch fixed, other dynamic axes as ranges."""
+    dims = _fixed(spec, batch).shape
+    return [d if isinstance(d, int) else _openvino().Dimension(d.min, d.max) for d in dims]
+
+
+def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
+    import dataclasses
+
+    shape = tuple(batch if not isinstance(d, int) and d.name == "batch" else d for d in spec.shape)
+    return dataclasses.replace(spec, shape=shape)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("Exception from")] or lines  # that names their source file
+    return f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+
+
+def read(request: Request) -> Artifact:
+    """No source of users: an OpenVINO model comes from the ONNX one."""
+    raise InputError(f"{request.options['path']}: OpenVINO files are not a source; give the ONNX model")
+
+
+def tapped(request: Request) -> Artifact:
+    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
+    core = _openvino().Core()
+    try:
+        net = core.read_model(request.model.file(".xml"))
+        compiled = core.compile_model(net, "CPU", _config(1)).get_runtime_model()
+    except RuntimeError as error:
+        raise StageFailed(f"runtime openvino: the model cannot be tapped: {_first_line(error)}") from error
+    return _openvino_layer_outputs.tapped(request, net, compiled)
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> OpenvinoSession:
+    """A session on `threads` threads of the CPU, in one stream, in fp32 where the model is not quantized."""
+    return OpenvinoSession(artifact, threads, profile)
+
+
+def _config(threads: int) -> dict[str, Any]:
+    return {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
+    }
+
+
+class OpenvinoSession:
+    """A model compiled by OpenVINO."""
+
+    def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
+        openvino = _openvino()
+        config = {**_config(threads), "PERF_COUNT": profile}
+        net = openvino.Core().read_model(artifact.file(".xml"))
+        self.names = [spec.name for spec in artifact.outputs]
+        self.profile = profile
+        self.request = openvino.Core().compile_model(net, "CPU", config).create_infer_request()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One inference."""
+        answer = self.request.infer(inputs, share_inputs=True)
+        return {name: answer[name] for name in self.names}
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        """Mean milliseconds of each operator over `runs` runs, from OpenVINO's own counters; the kernel says where."""
+        if not self.profile:
+            return {"ops": [], "why": "the session was opened without its profile", "fallback": []}
+        total: dict[str, float] = {}
+        about: dict[str, openvino.ProfilingInfo] = {}
+        for index in range(WARM_RUNS + runs):
+            self.run(inputs)
+            for op in self.request.get_profiling_info() if index >= WARM_RUNS else ():
+                if op.status == op.Status.EXECUTED:
+                    total[op.node_name] = total.get(op.node_name, 0.0) + op.real_time.total_seconds() * 1000
+                    about[op.node_name] = op
+        ops: list[OperatorTime] = [
+            {"name": name, "type": about[name].node_type, "ms": ms / runs, "where": about[name].exec_type}
+            for name, ms in total.items()
+        ]
+        return {"ops": ops, "why": "", "fallback": []}
+
+    def close(self) -> None:
+        """Frees it."""
+        self.request = None

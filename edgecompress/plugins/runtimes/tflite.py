@@ -1,0 +1,61 @@
+"""tflite-runtime 2.14, which many devices still carry: runs what LiteRT makes, in an environment of its own."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from edgecompress.core.errors import CheckFailed, InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.runtimes import _tflite, _tflite_layer_outputs
+
+REQUIRES = ("tflite-runtime",)
+ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built against numpy 1 and breaks with numpy 2
+IMPORTS = ("tflite_runtime.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
+EXTRA = ""
+FORMAT = "tflite"
+READS: tuple[str, ...] = ()
+SUFFIX = ""
+
+MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
+CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
+
+
+def export(request: Request) -> Artifact:
+    """Nothing: it runs what the runtime litert exports."""
+    raise StageFailed("runtime tflite exports nothing: it runs the files of the runtime litert")
+
+
+def read(request: Request) -> Artifact:
+    """Nothing: the runtime litert reads users' .tflite files."""
+    raise InputError(f"{request.options['path']}: the runtime tflite reads no files; the runtime litert does")
+
+
+def tapped(request: Request) -> Artifact:
+    """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
+    return _tflite_layer_outputs.tapped(request)
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
+    """A session on `threads` threads of the CPU. Raises CheckFailed: the file needs a newer runtime, and for what."""
+    from tflite_runtime.interpreter import Interpreter
+
+    try:
+        return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+    except (ValueError, RuntimeError) as error:
+        raise _told(str(error)) from error
+
+
+def _told(said: str) -> CheckFailed | StageFailed:
+    """What an error at load time means, in a line."""
+    lacks: Any
+    if lacks := MISSING.search(said):
+        what = f"knows no {lacks[1]} of version {lacks[2]}"
+    elif lacks := CUSTOM.search(said):
+        what = f"knows no operator '{lacks[1]}'"
+    else:
+        return StageFailed(f"runtime tflite cannot load the file: {' '.join(said.split())[:300]}")
+    return CheckFailed(
+        f"tflite-runtime 2.14 {what}: the file needs a newer LiteRT on the device, "
+        f"or a net without {lacks[1]} (for GATHER_ND: attention masks given as 4-D numbers)"
+    )

@@ -1,0 +1,79 @@
+"""The power chip of the Raspberry Pi 5: currents and voltages of its rails, by `vcgencmd pmic_read_adc`.
+
+What the chip does not see is not in the figure: USB devices, fans and HATs on the 5 V supply, and its own losses.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.plugins.sensors import _sampler
+from edgecompress.plugins.sensors._sampler import Origin, Sampled
+
+if TYPE_CHECKING:
+    from edgecompress.core.json import Json
+
+REQUIRES: tuple[str, ...] = ()
+STATUS = "measured"
+SCOPE = "board"
+
+PROGRAM = "usr/bin/vcgencmd"
+PERIOD_S = 0.25  # each reading starts a program: more often would cost power itself
+DEADLINE_S = 2.0
+READING = re.compile(r"(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?[\d.]+)[AV]")
+
+
+def unavailable(device: Mapping[str, Json], root: Path) -> str:
+    """Why the rails cannot be read, or ""."""
+    program = _program(root)
+    if not program:
+        return f"no {root / PROGRAM}, and none on the PATH: it comes with Raspberry Pi OS"
+    try:
+        moved = _sampler.moving({"power": partial(_watts, program)}, 4 * PERIOD_S)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return "" if moved else "the rails of vcgencmd pmic_read_adc do not move"
+
+
+def open(device: Mapping[str, Json], root: Path) -> Sampled:
+    """A meter over the sum of the rails."""
+    program = _program(root)
+    rails = len(_rails(_told(program)))
+    source = f"Raspberry Pi PMIC, {rails} rails (without USB, fan and HATs at 5 V, and conversion losses)"
+    return Sampled(partial(_watts, program), Origin(source, SCOPE), PERIOD_S)
+
+
+def _program(root: Path) -> str:
+    file = root / PROGRAM
+    return str(file) if file.exists() else (shutil.which("vcgencmd") or "") if root == Path("/") else ""
+
+
+def _told(program: str) -> str:
+    """What the chip says; raises ValueError with the reason when it says nothing."""
+    try:
+        done = subprocess.run([program, "pmic_read_adc"], capture_output=True, text=True, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{program} pmic_read_adc gave no answer within {DEADLINE_S:g} s") from None
+    if done.returncode or not _rails(done.stdout):
+        said = " ".join((done.stderr or done.stdout).split())[:120] or "nothing"
+        raise ValueError(
+            f"{program} pmic_read_adc tells no rails (it says: {said}): only the Raspberry Pi 5 has this chip, and "
+            "only members of the group `video` may ask it"
+        )
+    return done.stdout
+
+
+def _rails(told: str) -> dict[str, float]:
+    """Watts by rail; those with a voltage alone (the 5 V input, the clock's battery) tell no power."""
+    amperes, volts = ({n: float(v) for n, unit, v in READING.findall(told) if unit == u} for u in "AV")
+    return {name: current * volts[name] for name, current in amperes.items() if name in volts}
+
+
+def _watts(program: str) -> float:
+    return sum(_rails(_told(program)).values())

@@ -1,0 +1,57 @@
+"""Calibration items for techniques: which ones, and as inputs of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
+from edgecompress.core.model import Request
+from edgecompress.data import tensors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SPLIT = "calibrate"
+
+
+def spread(request: Request, limit: int | None, batch: int | None = None) -> list[list[int]]:
+    """The items to calibrate with, at most `limit`, evenly spread over the split (it may be sorted by class).
+
+    In batches of `batch`, else as large as the model's, the last one filled up with its last item. Raises InputError
+    when there is none.
+    """
+    total = tensors.count(request.inputs["samples"], SPLIT)
+    if total == 0:
+        raise InputError(f"no calibration data: the split '{SPLIT}' is empty; give it some")
+    used = min(total, limit or total)
+    chosen = [round(i * (total - 1) / max(used - 1, 1)) for i in range(used)]
+    size = batch or _batch(request)
+    last = chosen[-1:] * (-used % size)
+    return [(chosen + last)[begin : begin + size] for begin in range(0, used, size)]
+
+
+def _batch(request: Request) -> int:
+    first = request.model.inputs[0].shape[:1]
+    return first[0] if first and isinstance(first[0], int) else 1
+
+
+def inputs_of(request: Request, items: list[int]) -> dict[str, np.ndarray]:
+    """The model's inputs for those items, by name; inputs that an output feeds (state) are zeros."""
+    import numpy as np
+
+    model, samples = request.model, request.inputs["samples"]
+    names = tensors.check_inputs(model, samples)
+    specs = {spec.name: spec for spec in model.inputs}
+    state = {s.name: np.zeros(s.concrete(len(items)), s.dtype) for s in model.inputs if s.name not in names}
+    # opened anew each time: a map that stays open keeps what it read in memory
+    data = {name: tensors.load(samples, SPLIT, stored)[items] for name, stored in names.items()}
+    return {**state, **{name: tensors.fitted(np.ascontiguousarray(a), specs[name]) for name, a in data.items()}}
+
+
+def skipping(options: Mapping[str, Json], patterns: Iterable[str]) -> dict[str, Json]:
+    """The options of a technique with those patterns added to what it keeps in higher precision."""
+    skipped = options.get("skip", ())
+    assert isinstance(skipped, Sequence), "the Options of each technique have `skip` as a tuple of patterns"
+    return {**options, "skip": list(dict.fromkeys([*map(str, skipped), *patterns]))}

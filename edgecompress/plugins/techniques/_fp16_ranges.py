@@ -1,0 +1,145 @@
+"""What half precision does to the tensors of a graph, and which nodes stay in fp32 for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LARGEST = 65504.0  # of a half-precision number
+TRIALS = 64  # of a search at most
+FEW = 8  # samples that a search looks at
+MARGIN_DB = 3.0  # that a search reaches above the floor: other data fare a little worse
+ROUNDING_DB = 50.0  # a tensor loses more only where its numbers are too small for half precision: else it is 70
+
+
+@dataclass
+class Tally:
+    """One tensor over all samples, in fp32 and in half precision; numbers that fp32 has not either do not count."""
+
+    largest: float = 0.0
+    signal: float = 0.0
+    noise: float = 0.0
+    broken: int = 0  # numbers that half precision made infinite or NaN
+
+    def add(self, full: np.ndarray, half: np.ndarray) -> None:
+        """One more sample."""
+        import numpy as np
+
+        finite = np.isfinite(full)
+        numbers, other = full[finite].astype(np.float64), half[finite].astype(np.float64)
+        kept = np.isfinite(other)
+        self.broken += int((~kept).sum())
+        self.largest = max(self.largest, float(np.abs(numbers).max(initial=0.0)))
+        self.signal += float((numbers**2).sum())
+        self.noise += float(((numbers - other)[kept] ** 2).sum())
+
+    @property
+    def db(self) -> float:
+        """Signal to noise: infinite where nothing was lost, minus infinity where numbers broke."""
+        if self.broken:
+            return -math.inf
+        if not self.noise:
+            return math.inf
+        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
+
+
+Tallies = Mapping[str, Tally]  # by tensor
+
+
+def rounded(arrays: Iterable[Mapping[str, np.ndarray]]) -> dict[str, Tally]:
+    """The tensors of each sample against themselves, rounded to half precision."""
+    import numpy as np
+
+    def halved(values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16)
+
+    return tallied({name: (values, halved(values)) for name, values in each.items()} for each in arrays)
+
+
+def tallied(pairs: Iterable[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Tally]:
+    """The tensors of each sample, in fp32 and in half precision, sample by sample."""
+    tallies: dict[str, Tally] = {}
+    for each in pairs:
+        for name, (full, half) in each.items():
+            tallies.setdefault(name, Tally()).add(full, half)
+    return tallies
+
+
+def unfit(tallies: Tallies, headroom: float) -> set[str]:
+    """The tensors that half precision cannot hold: too near its end for other data, or too small for its steps."""
+    return {n for n, t in tallies.items() if t.largest * headroom > LARGEST or t.db < ROUNDING_DB}
+
+
+def largest(tallies: Tallies) -> dict[str, str | float]:
+    """The tensor with the largest number, for the facts."""
+    name = max(tallies, key=lambda n: tallies[n].largest, default="")
+    return {"tensor": name, "value": tallies[name].largest} if name else {}
+
+
+def share(halves: int, total: int, why: str = "") -> dict[str, str | float | None]:
+    """For the facts: {"macs_half": the share of the MACs in half precision}; None, with the reason, without any."""
+    if total:
+        return {"macs_half": halves / total}
+    return {"macs_half": None, "macs_half_why": why or "nothing in the net multiplies and adds"}
+
+
+# --------------------------------------------------------------------------- which nodes
+
+Loss = Callable[[Sequence[str], int | None], Tallies]  # nodes in fp32, samples at most -> what each output loses
+
+
+@dataclass
+class Search:
+    """The fewest nodes that must stay in fp32 for every output to be finite and above the floor.
+
+    QuickXplain (Junker, AAAI 2004): a few culprits among many nodes are found in some multiple of their number times
+    log(nodes) trials. When the trials are spent, what is not decided yet stays in fp32.
+    """
+
+    loss: Loss
+    floor_db: float
+    limit: int | None
+    trials: int = 0
+
+    def good(self, kept: Sequence[str]) -> bool:
+        """Whether these suffice."""
+        self.trials += 1
+        return all(tally.db >= self.floor_db for tally in self.loss(kept, self.limit).values())
+
+    def fewest(self, kept: Sequence[str], others: Sequence[str]) -> list[str]:
+        """Those of `others` that are needed beside `kept`, provided that all of them suffice."""
+        if self.trials >= TRIALS or len(others) == 1:
+            return list(others)
+        half = len(others) // 2
+        for part in (others[:half], others[half:]):
+            if self.good([*kept, *part]):
+                return self.fewest(kept, part)
+        second = self.fewest([*kept, *others[:half]], others[half:])
+        return [*self.fewest([*kept, *second], others[:half]), *second]
+
+
+def settle(loss: Loss, kept: Sequence[str], others: Sequence[str], floor_db: float) -> tuple[list[str], Tallies]:
+    """The nodes that stay in fp32: `kept`, and those of `others` that it takes; and what the outputs lose then."""
+    full, tallies = list(kept), loss(kept, None)
+    for limit in (FEW, None):  # few samples find the nodes, all of them verify
+        if all(tally.db >= floor_db for tally in tallies.values()):
+            break
+        full = [*kept, *Search(loss, floor_db + MARGIN_DB, limit).fewest(kept, others)]
+        tallies = loss(full, None)
+    return full, tallies
+
+
+def why_lost(tallies: Tallies, floor_db: float) -> str:
+    """The output that half precision cannot give, or nothing."""
+    for name, tally in tallies.items():
+        if tally.broken:
+            return f"half precision makes the output '{name}' infinite or NaN on the calibration data"
+        if tally.db < floor_db:
+            return f"half precision leaves the output '{name}' {tally.db:.1f} dB (floor_db is {floor_db:g})"
+    return ""

@@ -1,0 +1,1 @@
+"""What low-rank factorisation is made of."""

@@ -1,0 +1,105 @@
+"""ONNX graphs as ONNX Runtime's quantizers want them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError, StageFailed
+
+if TYPE_CHECKING:
+    import onnx
+
+ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid"}  # what a kernel computes with what is before it
+MOVES = {"Flatten", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
+
+
+def prepare(source: Path, prepared: Path) -> Path:
+    """The graph simplified, in the file `prepared`, without shapes that are stale after that."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
+    try:
+        quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
+    except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
+        raise StageFailed(
+            f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    model = onnx.load_model(prepared)
+    model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
+    for node in model.graph.node:  # what is kept in float is identified by name
+        node.name = node.name or f"{node.op_type}_{node.output[0]}"
+    onnx.save_model(model, prepared)
+    return prepared
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return next((line.strip()[:300] for line in str(error).splitlines() if line.strip()), "no message")
+
+
+def matching(file: Path, patterns: Sequence[str]) -> list[str]:
+    """The nodes whose names match one of `patterns`; raises InputError where a pattern matches none."""
+    import onnx
+
+    names = [node.name for node in onnx.load_model(file).graph.node]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def to_their_ends(file: Path, names: Sequence[str]) -> list[str]:
+    """Those nodes, and what only clips or moves their outputs: what is kept in float is kept to its end."""
+    import onnx
+
+    floats, made = list(names), set[str]()
+    for node in onnx.load_model(file).graph.node:  # in the order of computing
+        if node.name not in floats and node.op_type in ACTIVATIONS | MOVES and node.input[0] in made:
+            floats.append(node.name)
+        if node.name in floats:
+            made.update(node.output)
+    return floats
+
+
+def reading(file: Path, names: Sequence[str]) -> list[str]:
+    """The products that read an output of those nodes: in int8 they would round it after all."""
+    import onnx
+
+    nodes = onnx.load_model(file).graph.node
+    made = {output for node in nodes if node.name in names for output in node.output}
+    return [n.name for n in nodes if n.op_type in PRODUCTS and n.name not in names and not made.isdisjoint(n.input)]
+
+
+def order_as(file: Path, source: Path) -> None:
+    """Brings the nodes of `file` into the order in which `source` computes the same tensors: tools sort them anew.
+
+    A node that `source` has not comes right before the first one that needs it.
+    """
+    import onnx
+
+    model, first = onnx.load_model(file), onnx.load_model(source)
+    rank = {tensor: index for index, node in enumerate(first.graph.node) for tensor in node.output}
+    nodes = list(model.graph.node)
+    if any(attribute.HasField("g") for node in nodes for attribute in node.attribute):
+        return  # a loop's body reads tensors by their names
+    makers = {tensor: index for index, node in enumerate(nodes) for tensor in node.output}
+    ranks = [min((rank.get(tensor, len(rank)) for tensor in node.output), default=len(rank)) for node in nodes]
+    waiting = sorted(range(len(nodes)), key=ranks.__getitem__, reverse=True)
+    done: dict[int, onnx.NodeProto] = {}
+    while waiting:
+        ahead = [makers[t] for t in nodes[waiting[-1]].input if t in makers and makers[t] not in done]
+        if ahead:
+            waiting += reversed(ahead)
+        else:
+            index = waiting.pop()
+            done.setdefault(index, copy.deepcopy(nodes[index]))
+    del model.graph.node[:]
+    model.graph.node.extend(done.values())
+    onnx.save_model(model, file)

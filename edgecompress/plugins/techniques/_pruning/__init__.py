@@ -1,0 +1,1 @@
+"""What the pruning techniques share."""

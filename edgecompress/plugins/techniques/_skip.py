@@ -1,0 +1,27 @@
+"""What a technique leaves as it is: the names that the patterns of its option `skip` mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import TypedDict
+
+from edgecompress.core.errors import InputError, did_you_mean
+
+
+class Layer(TypedDict):
+    """A layer of a diagnosis that is sensitive to quantization: its names in the artifact, the net and the program."""
+
+    operator: str
+    type: str
+    module: str
+    node: str
+
+
+def matching(known: Iterable[str], patterns: Sequence[str], what: str) -> set[str]:
+    """The names that match one of `patterns`. Raises InputError where a pattern matches none; `what` they name."""
+    names = set(known)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"skip: no {what} is called '{pattern}'{did_you_mean(pattern, names)}")
+    return {name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)}

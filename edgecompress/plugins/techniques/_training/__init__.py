@@ -1,0 +1,1 @@
+"""The training loop that finetune, distill and qat share."""

@@ -1,0 +1,169 @@
+"""Where training stands, in one file: tensors and JSON, no pickle; whole or not there, whatever kills the process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+from edgecompress.core.json import Json
+
+if TYPE_CHECKING:
+    import torch
+
+FILE = "checkpoint.safetensors"
+CARD = "training"  # in the file's metadata: all that is no tensor, as JSON
+NET, OPTIMIZER = "net/", "optimizer/"  # before a tensor's name; the optimizer's are NUMBER/KEY
+
+Shapes = dict[str, list[int]]
+Slots = dict[str, Json]  # of one parameter in an optimizer, its tensors left out
+
+
+class Stateful(Protocol):
+    """What has a state of plain numbers: a scheduler, a scaler."""
+
+    def state_dict(self) -> Mapping[str, Json]:
+        """The numbers."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Json], /) -> object:
+        """The inverse."""
+
+
+class OptimizerNumbers(TypedDict):
+    """The plain part of an optimizer's state."""
+
+    state: dict[str, Slots]
+    param_groups: list[dict[str, Json]]
+
+
+class Numbers(TypedDict):
+    """All of a state that is no tensor."""
+
+    optimizer: OptimizerNumbers
+    others: list[Mapping[str, Json]]
+
+
+class Epoch(TypedDict):
+    """What came of one epoch: its number from 1, the learning rate, the mean loss, the score on the split "select"."""
+
+    epoch: int
+    lr: float
+    loss: float | None
+    select: float | None
+
+
+class Card(TypedDict, total=False):
+    """What lies beside the tensors: which training it is of, its epochs so far, and what `save` adds."""
+
+    of: str
+    history: list[Epoch]
+    numbers: Numbers
+    shapes: Shapes
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be gone on from; the message says why."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What trains: all of it changes from step to step. `others` have a `state_dict` of plain numbers."""
+
+    net: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    others: Sequence[Stateful] = ()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Copies of all tensors, contiguous, on the CPU."""
+        tensors = {NET + name: tensor for name, tensor in self.net.state_dict().items()}
+        for number, slots in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"{OPTIMIZER}{number}/{key}": v for key, v in slots.items() if _is_tensor(v)}
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+
+    def numbers(self) -> Numbers:
+        """The rest, as JSON has it."""
+        state = self.optimizer.state_dict()
+        plain = {str(n): {k: v for k, v in s.items() if not _is_tensor(v)} for n, s in state["state"].items()}
+        others = [other.state_dict() for other in self.others]
+        return {"optimizer": {"state": plain, "param_groups": state["param_groups"]}, "others": others}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], numbers: Numbers) -> None:
+        """The inverse; raises ValueError, KeyError or RuntimeError where they are another training's."""
+        state: dict[int, dict[str, Json | torch.Tensor]] = {
+            int(number): dict(slots) for number, slots in numbers["optimizer"]["state"].items()
+        }
+        for name, tensor in tensors.items():
+            if name.startswith(OPTIMIZER):
+                number, _, key = name.removeprefix(OPTIMIZER).partition("/")
+                state.setdefault(int(number), {})[key] = tensor
+        self.optimizer.load_state_dict({"state": state, "param_groups": numbers["optimizer"]["param_groups"]})
+        self._lay_out()
+        for other, kept in zip(self.others, numbers["others"], strict=True):
+            other.load_state_dict(kept)
+        weights = {n.removeprefix(NET): t for n, t in tensors.items() if n.startswith(NET)}
+        self.net.load_state_dict(weights)
+
+    def _lay_out(self) -> None:
+        """In memory as the parameters are: another order of elements may round otherwise."""
+        import torch
+
+        for parameter, slots in self.optimizer.state.items():
+            for key, value in slots.items():
+                if _is_tensor(value) and value.shape == parameter.shape:
+                    slots[key] = torch.empty_like(parameter).copy_(value)
+
+
+def save(folder: Path, state: State, card: Card) -> None:
+    """Writes the checkpoint of `folder`, which it makes, anew, with one rename; `card` is given back by `load`."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = state.tensors()
+    whole: Card = {**card, "numbers": state.numbers(), "shapes": _shapes(tensors)}
+    part = folder / f"{FILE}.{os.getpid()}.part"
+    save_file(tensors, part, {CARD: json.dumps(whole)})
+    part.replace(folder / FILE)
+
+
+def load(folder: Path, state: State, of: str) -> Card:
+    """Sets `state` to the checkpoint of `folder` and returns its card; {} where there is none.
+
+    Raises Damaged for one that cannot be read, that is not `of` this training (its card says of which), or whose
+    tensors are not those of the net; `state` is then as it was.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not (folder / FILE).exists():
+        return {}
+    try:
+        with safe_open(folder / FILE, "pt") as file:
+            card: Card = json.loads((file.metadata() or {})[CARD])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        _check(card, tensors, state, of)
+        state.restore(tensors, card["numbers"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
+    return card
+
+
+def _check(card: Card, tensors: Mapping[str, torch.Tensor], state: State, of: str) -> None:
+    if card["of"] != of:
+        raise Damaged("it is of another training: other inputs, options or another device")
+    stored, own = _shapes(tensors), _shapes({NET + n: t for n, t in state.net.state_dict().items()})
+    for name in sorted({*stored, *card["shapes"], *own}):
+        expected = own.get(name) if name.startswith(NET) else card["shapes"].get(name)
+        if stored.get(name) != expected:
+            raise Damaged(f"its tensor '{name}' is {stored.get(name)}, not {expected}")
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _is_tensor(value: Json | torch.Tensor) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)

@@ -1,0 +1,1 @@
+"""report.json, its sections and its faces; comparison, gates, history."""

@@ -1,0 +1,201 @@
+"""Before and after: the shipped variant against the one to beat, compared only where that is fair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.core import quantities
+from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, direction
+from edgecompress.core.stats import CHANGE
+from edgecompress.reporting.formatting import Number, guessed, is_bound, known, plural, significant, text, times
+from edgecompress.reporting.sessions import improvement
+
+Row = dict[str, Any]
+Change = dict[str, Any]
+
+# The rows of the table, in their order.
+ROWS = quantities.of(
+    (
+        *("latency", COUNTED, CYCLES, "npu_time", "sram", "flash", "throughput", "accuracy", "size"),
+        *("peak_rss", "file_backed", "arena", "energy_gross", "energy_net", "inferences_per_joule"),
+        *("load", "first", "fallback"),
+    )
+)
+
+
+def subject(report: Mapping[str, Any]) -> str:
+    """The variant that the report is about: the shipped one, or the only one; empty when nothing ships."""
+    if report["choice"]["variant"]:
+        return str(report["choice"]["variant"])
+    return report["variants"][0]["name"] if len(report["variants"]) == 1 and not report["exit_code"] else ""
+
+
+def ranked_by(report: Mapping[str, Any]) -> str:
+    """What the variants are ranked by: "latency", "instructions" that a simulator counted, or estimated "cycles".
+
+    Cycles only where nothing was measured, and all estimates were made in the same way.
+    """
+    every = [v["numbers"] for v in report["variants"]]
+    if any(known(numbers[COUNTED]) for numbers in every):
+        return COUNTED
+    estimated = {numbers[CYCLES]["source"] for numbers in every if known(numbers.get(CYCLES))}
+    timed = any(known(numbers["latency"]) for numbers in every)
+    return CYCLES if len(estimated) == 1 and not timed else "latency"
+
+
+def baseline(report: Mapping[str, Any]) -> str:
+    """The variant to beat: the best reference that was measured, the subject left out; empty when there is none."""
+    by = ranked_by(report)
+    others = [v for v in report["variants"] if v["reference"] and v["name"] != report["subject"]]
+    measured = [v for v in others if known(v["numbers"].get(by))]
+    fastest = min(measured, key=lambda v: v["numbers"][by]["value"], default=None)
+    return fastest["name"] if fastest else ""
+
+
+def find(report: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """A variant by name."""
+    return next((v for v in report["variants"] if v["name"] == name), None)
+
+
+def table(report: Mapping[str, Any]) -> list[Row]:
+    """One row per quantity of the subject, beside the one to beat where there is one."""
+    after, before = find(report, report["subject"]), find(report, report["baseline"])
+    if after is None:
+        return []
+    rows = [_row(report, quantity, before, after) for quantity in ROWS if quantity.name in after["numbers"]]
+    return [r for r in rows if known(r["after"]) or known(r["before"]) or r["metric"] in ("energy_gross", "accuracy")]
+
+
+def _row(report: Mapping[str, Any], quantity: Quantity, before: dict[str, Any] | None, after: dict[str, Any]) -> Row:
+    metric = quantity.name
+    if metric == "accuracy":
+        return _accuracy(after)
+    if metric == "size":
+        before = _same_kind(report, after) or before
+    old = before["numbers"].get(metric) if before else None
+    new = after["numbers"][metric]
+    change, why = None, "nothing to compare with"
+    if before and old:
+        change, why = _change(quantity, before, after)
+    row = {"metric": metric, "label": quantity.label, "better": quantity.better, "before": old, "after": new}
+    row["before_of"] = before["name"] if before else ""
+    phrases = (say(change, quantity.words), say(change, quantity.words, spread=False)) if change else (why, why)
+    return {**row, "change": change, "says": phrases[0], "short": phrases[1]}
+
+
+def between(metric: str, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change | None, str]:
+    """The change of one quantity from a variant to another, or why the two are not compared."""
+    if not known(before["numbers"].get(metric)) or not known(after["numbers"].get(metric)):
+        return None, "one of the two was not measured"
+    change, why = _change(QUANTITIES[metric], before, after)
+    return change, "" if change else why or "no round measured both"
+
+
+def _same_kind(report: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any] | None:
+    """The reference in the subject's own format: sizes of two formats say nothing of compression."""
+    kind = (after["artifact"] or {}).get("kind")
+    others = (v for v in report["variants"] if v["reference"] and v["artifact"] and v["name"] != after["name"])
+    return next((v for v in others if v["artifact"]["kind"] == kind), None)
+
+
+def _change(quantity: Quantity, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change | None, str]:
+    """The change, or why the two are not compared."""
+    old, new = (v["numbers"][quantity.name] for v in (before, after))
+    if why := incomparable(old, new):
+        return None, why
+    if quantity.session:
+        return improvement(before["sessions"], after["sessions"], quantity.session), "no round measured both"
+    if quantity.name == "throughput":
+        return None, "as the latency"
+    if quantity.name == "fallback" or not old["value"] or not new["value"]:
+        return None, ""
+    return _plain(old, new, quantity), ""
+
+
+def incomparable(old: Number, new: Number) -> str:
+    """Why two numbers are never compared, or "": one is missing, a bound, or what another model or instrument tells."""
+    if not known(old) or not known(new):
+        return "not compared: one is missing"
+    if old["status"] != new["status"]:
+        return f"not compared: {old['status']} beside {new['status']}"
+    if old["scope"] != new["scope"]:
+        return f"not compared: {old['scope'] or 'no scope'} beside {new['scope'] or 'no scope'}"
+    if guessed(old) and old["source"] != new["source"]:
+        return f"not compared: by {old['source'] or 'one model'} and by {new['source'] or 'another'}"
+    if is_bound(old) or is_bound(new):
+        return "not compared: a bound is no value"
+    return ""
+
+
+def _plain(old: Number, new: Number, quantity: Quantity) -> Change:
+    """Of two single numbers; the interval is the widest that theirs allow, and one that is guessed calls nothing."""
+    a, b = (old, new) if quantity.better == "lower" else (new, old)
+    low = a["low"] / b["high"] if a["low"] and b["high"] else None
+    high = a["high"] / b["low"] if a["high"] and b["low"] else None
+    factor = a["value"] / b["value"]
+    change = {"factor": factor, "low": low, "high": high, "n": min(old["n"], new["n"]), "called": "none"}
+    if guessed(old):  # the model's error is common to both: no interval of the ratio
+        return {**change, "low": None, "high": None, "guessed": True, "exact": old["metric"] == COUNTED}
+    apart = low is None or high is None or low > 1 or high < 1
+    exact = quantity.exact or low is not None
+    called = ("better" if factor > 1 else "worse") if apart and abs(factor - 1) > CHANGE else "same"
+    return {**change, "called": called if exact else "none"}
+
+
+def say(change: Change, words: tuple[str, str], spread: bool = True) -> str:
+    """`1.92× faster [1.88, 1.95]`, `no change called (1.01×)`: the change in words, with its interval where asked."""
+    factor = change["factor"]
+    word, shown = (words[0], factor) if factor >= 1 else (words[1], 1 / factor)
+    ends = [change["low"], change["high"]]
+    if factor < 1 and None not in ends:
+        ends = [1 / ends[1], 1 / ends[0]]
+    bounds = f" [{significant(ends[0], 3)}, {significant(ends[1], 3)}]" if spread and None not in ends else ""
+    if change.get("guessed"):
+        return f"{times(shown)} {word}" if change["exact"] else f"≈ {significant(shown, 2)}× {word}"
+    if change["called"] == "same":
+        low, high = change["low"], change["high"]
+        bounds = f" [{significant(low, 3)}, {significant(high, 3)}]" if bounds else ""
+        return f"no change called ({times(factor)}{bounds})"
+    return f"{times(shown)} {word}{bounds}"
+
+
+def _accuracy(after: dict[str, Any]) -> Row:
+    """Of the artifact against the source, item by item; the other variants are not in it."""
+    number = after["numbers"]["accuracy"]
+    metric = (after["verify"] or {}).get("metric") or {}
+    label = QUANTITIES["accuracy"].label + (f" ({number['metric']})" if metric else "")
+    row = {
+        "metric": "accuracy",
+        "label": label,
+        "better": direction(number["metric"]),
+        "before": None,
+        "after": number,
+        "change": None,
+    }
+    if metric.get("before") is not None:
+        row["before"] = {**number, "value": metric["before"], "status": "measured", "reason": ""}
+    says = accuracy_says(metric) if metric else number["reason"]
+    return {**row, "before_of": "source", "says": says, "short": says}
+
+
+def accuracy_says(metric: Mapping[str, Any]) -> str:
+    """`net 1 of 500 items lost`, `1.004× the source's`, or the difference of the user's own metric."""
+    if None in (metric["before"], metric["after"]):
+        return str(metric.get("reason") or "")
+    if metric.get("net_lost") is not None:
+        return _items(metric["net_lost"], metric["n"])
+    if metric.get("ratio") is not None:
+        return f"{significant(metric['ratio'], 4)}× the source's"
+    return f"{metric['after'] - metric['before']:+.3g} to the source's".replace("-", "−")
+
+
+def _items(lost: int, n: int) -> str:
+    if not lost:
+        return f"no net loss in {plural(n, 'item')}"
+    return f"net {abs(lost)} of {plural(n, 'item')} {'gained' if lost < 0 else 'lost'}"
+
+
+def shown(row: Row) -> tuple[str, str, str, str]:
+    """A row in words: label, before, after, change."""
+    return row["label"], text(row["before"], spread=True), text(row["after"], spread=True), row["says"]

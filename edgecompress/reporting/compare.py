@@ -1,0 +1,469 @@
+"""Reports beside each other: ratios with their intervals where that is fair, the reason where it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core import stats
+from edgecompress.core.errors import CheckFailed, InputError
+from edgecompress.core.quantities import COUNTED, CYCLES, GATES, Quantity, direction
+from edgecompress.reporting import before_after
+from edgecompress.reporting.formatting import Number, guessed, known, significant, text, times
+from edgecompress.reporting.gates import Ended, Gate
+from edgecompress.reporting.sessions import values
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table as RichTable
+
+Report = Mapping[str, Any]
+
+
+# The rows of the table, in their order, by what --fail-if calls them.
+BY_NAME = {
+    name: GATES[name]
+    for name in (
+        *("latency_ms", "p95_ms", "load_ms", "first_ms", "instructions", "cycles", "sram_bytes", "flash_bytes"),
+        *("size_bytes", "peak_rss_bytes", "energy_gross_mj", "energy_net_mj", "inferences_per_joule", "accuracy"),
+    )
+}
+DROP = "accuracy_drop"  # of --fail-if: how much worse the accuracy is than the baseline's
+RANKING = ("latency", COUNTED, CYCLES)  # what decides who is first: the first that somebody has
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One variant of one report."""
+
+    label: str
+    report: Report
+    variant: Mapping[str, Any]
+    run: str  # sha256 of the report: what has the same was measured in turns
+
+    def number(self, metric: Quantity) -> Number | None:
+        """The number as report.json has it; None where the report knows nothing of the metric."""
+        found: Number | None = self.variant["numbers"].get(metric.name)
+        return found
+
+    @property
+    def device(self) -> tuple[Any, ...]:
+        """What makes two devices the same: the name, and what the processor says of itself."""
+        around = self.report["environment"]
+        return (self.report["device"].get("name"), around.get("cpu"), around.get("board"), around.get("cores"))
+
+    @property
+    def device_name(self) -> str:
+        """The device in words."""
+        name, cpu, board, _ = self.device
+        return f"{name} ({board or cpu})" if board or cpu else str(name)
+
+    @property
+    def artifact(self) -> str:
+        """The sha256 of the artifact; empty where the report has none."""
+        return str((self.variant["artifact"] or {}).get("sha256") or "")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a metric. `ratio` is new / old with its interval; None with the reason `why`."""
+
+    ratio: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    called: str = "none"  # "better", "worse", "same"; "none": nothing is called
+    paired: bool = False  # measured in turns: round by round
+    says: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of every entry, and its change in each but the first."""
+
+    metric: Quantity
+    numbers: tuple[Number | None, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a gate ended for one entry."""
+
+    words: str
+    entry: str
+    ended: Ended
+    says: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first entry is the baseline of the others."""
+
+    entries: tuple[Entry, ...]
+    rows: tuple[Row, ...]
+    sentences: tuple[str, ...]
+    warnings: tuple[str, ...]
+    gates: tuple[Verdict, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 when a gate is broken; 2 when one could not be judged: it asks for what was not measured."""
+        ended = {judged.ended for judged in self.gates}
+        return CheckFailed.exit_code if "broken" in ended else InputError.exit_code if "not judged" in ended else 0
+
+
+def _row(metric: Quantity, entries: Sequence[Entry]) -> Row | None:
+    """None where nobody has a value."""
+    numbers = tuple(e.number(metric) for e in entries)
+    if not any(map(known, numbers)):
+        return None
+    return Row(metric, numbers, tuple(change(metric, entries[0], e) for e in entries[1:]))
+
+
+# --------------------------------------------------------------------------- a change
+
+
+def change(metric: Quantity, old: Entry, new: Entry) -> Change:
+    """What became of a metric from one entry to another, or why nobody can say."""
+    if why := incomparable(metric, old, new):
+        return Change(None, why=why)
+    before, after = (e.number(metric) for e in (old, new))
+    assert before and after  # or it were incomparable
+    found = _of_sessions(metric, old, new) or _of_numbers(metric, before, after)
+    return _said(metric, before, after, found)
+
+
+def incomparable(metric: Quantity, old: Entry, new: Entry) -> str:
+    """Why a metric of two entries is not compared, or ""."""
+    before, after = old.number(metric), new.number(metric)
+    if not known(before) or not known(after):
+        return "not compared: one is missing"
+    assert before and after
+    if why := before_after.incomparable(before, after):
+        return why
+    if before["unit"] != after["unit"] or (metric.name == "accuracy" and before["metric"] != after["metric"]):
+        return f"not compared: {before['metric']} beside {after['metric']}"
+    if metric.name == "accuracy" and old.report["data"] != new.report["data"]:
+        return "not compared: judged on other test data"
+    batches = [e.report["run"]["batch"] for e in (old, new)]
+    if metric.per_run and batches[0] != batches[1]:
+        return f"not compared: batch {batches[0]} beside batch {batches[1]}"
+    if metric.of_device and old.device != new.device and not _same_artifact(old, new):
+        return f"not compared: another artifact on another device ({old.device_name} beside {new.device_name})"
+    if not before["value"] or before["value"] < 0:
+        return "not compared: there is no ratio to nothing"
+    return ""
+
+
+def _same_artifact(old: Entry, new: Entry) -> bool:
+    return old.artifact != "" and old.artifact == new.artifact
+
+
+def _of_sessions(metric: Quantity, old: Entry, new: Entry) -> Change | None:
+    """By the sessions: round by round where they took turns, else of two runs. None where there are none."""
+    if not metric.session:
+        return None
+    before, after = (values(e.variant["sessions"], metric.session) for e in (old, new))
+    both = [r for r in before if r in after] if old.run == new.run else []
+    if not before or not after or not all(before.values()):
+        return None
+    found = (
+        stats.ratio([after[r] for r in both], [before[r] for r in both])
+        if both
+        else stats.unpaired(list(after.values()), list(before.values()))
+    )
+    called = "none" if found.low is None else _called(metric, found.median) if found.changed else "same"
+    return Change(found.median, found.low, found.high, found.n, called, bool(both))
+
+
+def _of_numbers(metric: Quantity, old: Number, new: Number) -> Change:
+    """By two numbers: of exact ones the ratio is exact; of others the interval is the widest that theirs allow."""
+    ratio, n = new["value"] / old["value"], min(old["n"], new["n"])
+    if metric.exact:
+        apart = abs(ratio - 1) > (0 if metric.name == "accuracy" else stats.CHANGE)
+        return Change(ratio, ratio, ratio, n, _called(metric, ratio) if apart else "same")
+    if guessed(old):  # the model's error is common to both: no interval of the ratio
+        return Change(ratio, n=n)
+    low, high = quotient((new["low"], new["high"]), (old["low"], old["high"]))
+    if low is None or high is None:
+        return Change(ratio, n=n)
+    apart = (low > 1 or high < 1) and abs(ratio - 1) > stats.CHANGE
+    return Change(ratio, low, high, n, _called(metric, ratio) if apart else "same")
+
+
+Ends = tuple["float | None", "float | None"]
+
+
+def quotient(a: Ends, b: Ends) -> Ends:
+    """The interval of a / b: every quotient of the two; none where b may be nothing or an end is unknown."""
+    if a[0] is None or a[1] is None or b[0] is None or b[1] is None or b[0] <= 0:
+        return None, None
+    return min(a[0] / b[0], a[0] / b[1]), max(a[1] / b[0], a[1] / b[1])
+
+
+def _called(metric: Quantity, ratio: float) -> str:
+    return "better" if (ratio < 1) == (metric.better == "lower") else "worse"
+
+
+def _said(metric: Quantity, old: Number, new: Number, found: Change) -> Change:
+    """The change with its words: how many times better, or worse."""
+    if metric.name == "accuracy":
+        return _accuracy(old, new, found)
+    assert found.ratio is not None
+    ends = (None, None) if metric.exact else (found.low, found.high)
+    told = (found.ratio, *ends) if metric.better == "higher" else _inverse((found.ratio, *ends))
+    if found.called == "same":
+        return dataclasses.replace(found, says=f"no change ({_times(told)})")
+    word = metric.words[told[0] < 1]
+    told = told if told[0] >= 1 else _inverse(told)
+    if guessed(old) and not metric.exact:
+        near = told[0] <= 1 + stats.CHANGE
+        says = "no change (≈ 1.0×)" if near else f"≈ {significant(told[0], 2)}× {word}"
+        return dataclasses.replace(found, says=says)
+    uncalled = ", not called" if found.called == "none" else ""
+    return dataclasses.replace(found, says=_times(told, f" {word}{uncalled}"))
+
+
+Bounded = tuple[float, "float | None", "float | None"]  # a value between its ends
+
+
+def _inverse(bounded: Bounded) -> Bounded:
+    value, low, high = bounded
+    return 1 / value, 1 / high if high else None, 1 / low if low else None
+
+
+def _times(bounded: Bounded, word: str = "") -> str:
+    value, low, high = bounded
+    ends = "" if low is None or high is None else f" [{significant(low, 3)}, {significant(high, 3)}]"
+    return times(value) + word + ends
+
+
+def _accuracy(old: Number, new: Number, found: Change) -> Change:
+    """In points or the metric's own unit, exact on this test data; a perplexity that falls is better."""
+    more = new["value"] - old["value"]
+    lower = direction(old["metric"]) == "lower"
+    called = "same" if not more else "better" if (more < 0) == lower else "worse"
+    points = old["unit"] == "fraction"
+    said = f"{100 * more:+.2f} points" if points else f"{more:+.3g}"
+    says = said.replace("-", "−") if more else "no change"
+    return dataclasses.replace(found, called=called, says=says)
+
+
+# --------------------------------------------------------------------------- what is said of it all
+
+
+def _changes(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
+    """A sentence for each entry but the first, and what of it was not compared."""
+    for i, entry in enumerate(entries[1:]):
+        if old_and_new_device := _devices(entries[0], entry):
+            yield old_and_new_device
+        changes = {row.metric: row.changes[i] for row in rows}
+        told = [f"{m.label.lower()} {c.says}" for m, c in changes.items() if c.called in ("better", "worse")]
+        same = any(c.called == "same" for c in changes.values())
+        nothing = "no change" if same else "nothing is called"
+        yield f"{entry.label} against {entries[0].label}: {', '.join(told) or nothing}"
+        if any(c.called == "none" and c.n == 1 and m.session for m, c in changes.items()):
+            yield f"{entry.label}: one session has no interval, and no change is called; use --profile standard"
+        for why in dict.fromkeys(c.why for c in changes.values() if c.why):
+            names = ", ".join(m.gate for m, c in changes.items() if c.why == why)
+            yield f"{entry.label}: {names} {why}"
+
+
+def _devices(old: Entry, new: Entry) -> str:
+    if old.device == new.device or not _same_artifact(old, new):
+        return ""
+    return f"A comparison of devices: the same artifact on {old.device_name} and on {new.device_name}"
+
+
+def _first(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
+    """Of three or more: who is first, or why nobody is."""
+    metric = next((row.metric for name in RANKING for row in rows if row.metric.name == name), None)
+    if len(entries) < 3 or metric is None:
+        return
+    pairs = itertools.combinations(entries, 2)
+    if why := next((f"{a.label}, {b.label}: {w}" for a, b in pairs if (w := incomparable(metric, a, b))), ""):
+        yield f"No ranking by {metric.gate}: {why}"
+        return
+    best, second, *_ = sorted(entries, key=lambda e: (e.number(metric) or {})["value"])
+    found = change(metric, second, best)
+    if found.called == "better":
+        yield f"First by {metric.gate}: {best.label}, {found.says} than {second.label}"
+    else:
+        yield f"No winner by {metric.gate}: {best.label} and {second.label}: {found.says}"
+
+
+def _warnings(entries: Sequence[Entry]) -> Iterator[str]:
+    """What else than the artifact is different."""
+    first = _around(entries[0])
+    for entry in (e for e in entries[1:] if e.report["environment"]):
+        for name, value in _around(entry).items():
+            if name in first and first[name] != value:
+                yield f"{entry.label}: {name} {_word(value)}, the baseline's is {_word(first[name])}"
+        if entry.run != entries[0].run and entry.device == entries[0].device:
+            yield f"{entry.label}: measured in another run than the baseline; --remeasure measures them in turns"
+
+
+def _around(entry: Entry) -> dict[str, Any]:
+    """The environment that numbers depend on, by the words that a warning uses."""
+    report, around = entry.report, entry.report["environment"]
+    profile = report["profile"]
+    runtime = (around.get("runtimes") or {}).get(entry.variant["name"]) or {}
+    versions = runtime.get("versions") or {}
+    return {
+        "device": entry.device_name,
+        **{key: around.get(key) for key in ("os", "kernel", "governor", "virtual")},
+        **{key: report["run"][key] for key in ("threads", "batch")},
+        "profile": profile.get("name"),
+        "edgecompress": report["versions"].get("edgecompress"),
+        **{f"{name} version": version for name, version in versions.items()},
+    }
+
+
+def _word(value: Any) -> str:
+    return "unknown" if value is None else str(value)
+
+
+# --------------------------------------------------------------------------- gates
+
+
+def _verdicts(gates: Sequence[Gate], entries: Sequence[Entry]) -> Iterator[Verdict]:
+    for wanted in gates:
+        for entry in entries[1:]:
+            yield _judge(wanted, entries[0], entry)
+
+
+def _judge(wanted: Gate, old: Entry, new: Entry) -> Verdict:
+    """An absolute limit is held against the number itself, a relative one against the ratio."""
+    metric = BY_NAME["accuracy" if wanted.metric == DROP else wanted.metric]
+    number = new.number(metric)
+    held = change(metric, old, new) if wanted.relative or wanted.metric == DROP else _alone(metric, number)
+    if held.ratio is None or number is None:
+        return Verdict(wanted.text, new.label, "not judged", held.why)
+    if wanted.metric == DROP:
+        drop = _drop(old, new)
+        held = Change(drop, drop, drop, says=f"{drop:.4g}")
+    elif wanted.relative:
+        held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
+    ended = wanted.judge(held.ratio or 0.0, held.low, held.high)
+    status = f", {number['status']}" if number["status"] != "measured" else ""
+    past = ": past the limit, but its interval is not" if held.low is not None else ": past the limit, but no interval"
+    return Verdict(wanted.text, new.label, ended, held.says + status + (past if ended == "not shown" else ""))
+
+
+def _spread(found: Change) -> str:
+    return "" if found.low is None or found.low == found.high else f" [{found.low:.4g}, {found.high:.4g}]"
+
+
+def _alone(metric: Quantity, number: Number | None) -> Change:
+    """A number as what an absolute limit is held against."""
+    if number is None or number["value"] is None:
+        return Change(None, why=f"not judged: {number['reason'] if number else 'it was not measured'}")
+    exact = metric.exact
+    low, high = (number["value"],) * 2 if exact else (number["low"], number["high"])
+    return Change(number["value"], low, high, says=text(number, spread=True))
+
+
+def _drop(old: Entry, new: Entry) -> float:
+    """How much worse the accuracy became."""
+    before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
+    drop = float(before["value"] - after["value"])
+    return -drop if direction(before["metric"]) == "lower" else drop
+
+
+# --------------------------------------------------------------------------- all of it
+
+
+def of(entries: Sequence[Entry], gates: Sequence[Gate] = ()) -> Comparison:
+    """The comparison of entries; raises InputError for a report that lacks what this version writes."""
+    try:
+        rows = tuple(row for metric in BY_NAME.values() if (row := _row(metric, entries)))
+        sentences = (*_changes(entries, rows), *_first(entries, rows))
+        return Comparison(tuple(entries), rows, sentences, tuple(_warnings(entries)), tuple(_verdicts(gates, entries)))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        labels = ", ".join(e.label for e in entries)
+        raise InputError(f"{labels}: one is no report of this version ({error!r}); deploy or profile again") from error
+
+
+# --------------------------------------------------------------------------- as data, and on a console
+
+
+def data(found: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+    entries = [
+        {
+            "label": e.label,
+            "variant": e.variant["name"],
+            "runtime": e.variant["runtime"],
+            "device": e.device_name,
+            "date": e.report["date"],
+            "artifact_sha256": e.artifact,
+        }
+        for e in found.entries
+    ]
+    rows = [
+        {
+            "metric": row.metric.gate,
+            "better": row.metric.better,
+            "numbers": row.numbers,
+            "changes": [dataclasses.asdict(c) for c in row.changes],
+        }
+        for row in found.rows
+    ]
+    said = {"sentences": found.sentences, "warnings": found.warnings}
+    gates = [dataclasses.asdict(g) for g in found.gates]
+    return {"entries": entries, "rows": rows, **said, "gates": gates, "exit_code": found.exit_code}
+
+
+STYLES = {"better": "green", "worse": "red"}
+SIGNS = {"kept": ("✔", "green"), "not shown": ("!", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
+
+
+def render(found: Comparison, brief: bool = False) -> Group:
+    """What a console prints of it; `brief`: the gates alone."""
+    from rich.console import Group
+    from rich.text import Text
+
+    signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in found.gates]
+    lines = (
+        [] if brief else [*((line, "") for line in found.sentences), *((f"! {w}", "yellow") for w in found.warnings)]
+    )
+    told = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
+    for line in told:  # whole, however narrow the console
+        line.no_wrap, line.overflow = True, "ignore"
+    return Group(*told) if brief else Group(_table(found), "", *told)
+
+
+def head(found: Comparison) -> tuple[str, ...]:
+    """Of the table: the entries; for two of them the change has a column of its own."""
+    return ("", *(e.label for e in found.entries), *(["change"] if len(found.entries) == 2 else []))
+
+
+Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
+
+
+def cells(row: Row) -> list[Cell]:
+    """A row of the table without its name; for more than two entries the change stands below each number."""
+    numbers = [(text(number, spread=True), "") for number in row.numbers]
+    changes = [(change.says or "not compared", change.called) for change in row.changes]
+    if len(numbers) == 2:
+        return [(line,) for line in (*numbers, *changes)]
+    return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
+
+
+def _table(found: Comparison) -> RichTable:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for words in head(found):
+        shown.add_column(Text(words), overflow="fold")
+    for row in found.rows:
+        told = [[Text(words, STYLES.get(called, "")) for words, called in cell] for cell in cells(row)]
+        shown.add_row(row.metric.label, *(Text("\n").join(lines) for lines in told))
+    return shown

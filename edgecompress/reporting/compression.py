@@ -1,0 +1,330 @@
+"""What was taken out of each variant's net: channels, ranks, single weights; drawn as what is left of the dense one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+from edgecompress.reporting import instructions
+from edgecompress.reporting.figure_style import (
+    Figure,
+    Panel,
+    Report,
+    Values,
+    also,
+    axis,
+    colour,
+    labels,
+    paint,
+    quantity,
+)
+from edgecompress.reporting.formatting import DASH, plain, plural, significant, times
+from edgecompress.reporting.request import (
+    ChannelGroup,
+    LayerFacts,
+    ReportRequest,
+    SparseRow,
+    Sparsity,
+    TechniqueFacts,
+    Whole,
+)
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+MOST = 40  # bars in a panel
+CUTS = 40  # blocks that are told apart in the longest bar
+STORAGE = "storage"  # the stage that tells what zeros save
+_CAPTION = (
+    "Grey: the dense net. Filled: what is left of it. A bar of channels is cut where the device's kernels begin "
+    "another block; of what is gone whole only the grey is left."
+)
+
+
+class BeforeAfter(TypedDict):
+    """A number of the whole net: of the source, and what the last technique left."""
+
+    before: int
+    after: int
+
+
+Group = TypedDict(  # "class" is a keyword of Python
+    "Group", {"name": str, "channels": int, "kept": int, "layers": list[str], "class": str}
+)
+
+
+class Compressed(TypedDict):
+    """What was taken out of a variant's net."""
+
+    techniques: list[str]
+    macs: BeforeAfter | None
+    parameters: BeforeAfter | None
+    align: int | None
+    criterion: str | None
+    scope: str | None
+    groups: list[Group]
+    layers: list[LayerFacts]
+    sparsity: Sparsity | None
+    storage: dict[str, int] | None
+    left: dict[str, str]
+
+
+def of_variant(job: ReportRequest, name: str) -> Compressed | None:
+    """What the techniques of a variant took out, as they report it; None where none of them took anything."""
+    steps = [m for m in job.steps(name) if m["status"] == "ok" and _parts(m["facts"])]
+    facts = [m["facts"] for m in steps]
+    if not facts:
+        return None
+    latest = facts[::-1]
+    return {
+        "techniques": list(dict.fromkeys(base(m["technique"]) for m in steps)),
+        "macs": _whole([f["macs"] for f in facts if isinstance(f.get("macs"), Mapping)]),
+        "parameters": _whole([f["parameters"] for f in facts if isinstance(f.get("parameters"), Mapping)]),
+        "align": next((f["align"] for f in latest if f.get("align")), None),
+        "criterion": next((f["criterion"] for f in latest if f.get("criterion")), None),
+        "scope": next((f["scope"] for f in latest if f.get("scope")), None),
+        "groups": _groups(facts),
+        "layers": [_layer(each) for f in facts for each in _low_rank(f)],
+        "sparsity": next((f["sparsity"] for f in latest if f.get("sparsity")), None),
+        "storage": _stored(job, name),
+        "left": {str(part): str(why) for f in facts for part, why in _untouched(f)},
+    }
+
+
+def _untouched(facts: TechniqueFacts) -> Iterator[tuple[str, str]]:
+    """The parts that a technique left as they were, with the reasons."""
+    yield from (facts.get("refused") or {}).items()
+    yield from (facts.get("kept") or {}).items()
+
+
+def base(technique: str) -> str:
+    """`prune_channels` of `prune_channels-2`, its second use in a recipe."""
+    name, _, number = technique.rpartition("-")
+    return name if number.isdigit() else technique
+
+
+def _stored(job: ReportRequest, name: str) -> dict[str, int] | None:
+    """What the weights of the artifact take in each form, and its file as it is and through zstd, in bytes."""
+    facts = next((m["facts"] for m in job.steps(name) if m["technique"] == STORAGE and m["facts"]), None)
+    if facts is None:
+        return None
+    total, files = facts["total"], facts["files"]
+    return {**total["bytes"], "best": total["best_bytes"], "file": files["bytes"], "sent": files["zstd"]}
+
+
+def _parts(facts: TechniqueFacts) -> bool:
+    return bool(_channel_groups(facts) or _low_rank(facts) or facts.get("sparsity"))
+
+
+def _is_table(row: object) -> bool:
+    return isinstance(row, Mapping)
+
+
+def _channel_groups(facts: TechniqueFacts) -> list[ChannelGroup]:
+    """The groups that are of channels: other techniques may use the word otherwise."""
+    rows = facts.get("groups")
+    return [r for r in rows if _is_table(r) and "channels" in r] if isinstance(rows, list) else []
+
+
+def _low_rank(facts: TechniqueFacts) -> list[LayerFacts]:
+    """The layers that have ranks: other techniques may use the word otherwise."""
+    rows = facts.get("layers")
+    return [r for r in rows if _is_table(r) and "ranks" in r] if isinstance(rows, list) else []
+
+
+def _whole(found: Sequence[Whole]) -> BeforeAfter | None:
+    """MACs or parameters of the whole net: of the source, and what the last technique left."""
+    if not found:
+        return None
+    dense = found[0].get("source")
+    return {"before": dense if isinstance(dense, int) else found[0]["before"], "after": found[-1]["after"]}
+
+
+def _groups(facts: Sequence[TechniqueFacts]) -> list[Group]:
+    """Each group of channels as it was before the first technique, and after the last."""
+    found: dict[str, Group] = {}
+    for group in (g for f in facts for g in _channel_groups(f)):
+        name = str(group["name"])
+        before = found[name]["channels"] if name in found else group["channels"]
+        layers = [str(n) for n in group.get("layers") or ()]
+        kind = str(group.get("class") or "")
+        found[name] = {"name": name, "channels": before, "kept": group["kept"], "layers": layers, "class": kind}
+    return list(found.values())
+
+
+def _layer(facts: LayerFacts) -> LayerFacts:
+    return {
+        "name": facts["name"],
+        "method": facts.get("method"),
+        "shape": facts.get("shape"),
+        "ranks": facts.get("ranks"),
+        "macs": facts.get("macs"),
+        "parameters": facts.get("parameters"),
+        "error": facts.get("error"),
+    }
+
+
+# ------------------------------------------------------------------ how much, in numbers
+
+
+def fewer(whole: BeforeAfter | None) -> float | None:
+    """How many times fewer MACs (or parameters) are left; None where no technique tells."""
+    return whole["before"] / whole["after"] if whole and whole["after"] else None
+
+
+def zeros(found: Compressed | None) -> float | None:
+    """The share of the weights that is zero; None where nothing was set to zero."""
+    total = found["sparsity"]["total"] if found and found["sparsity"] else None
+    return total["zeros"] / total["elements"] if total and total["elements"] else None
+
+
+def said(ratio: float, what: str) -> str:
+    """`1.99× fewer MACs`."""
+    return f"{times(ratio)} fewer {what}" if ratio >= 1 else f"{times(1 / ratio)} more {what}"
+
+
+def percent(share: float) -> str:
+    """`50 %`."""
+    return f"{significant(100 * share, 2)} %"
+
+
+# ------------------------------------------------------------------ tables
+
+
+def shown(report: Report) -> list[Mapping[str, Any]]:
+    """The variants of which something was taken out."""
+    return [v for v in report["variants"] if v["compressed"]]
+
+
+def table(report: Report) -> Table:
+    """The whole net before and after."""
+    head = ("variant", "by", "MACs", "parameters", "channels", "zero weights", "left as they were")
+    return Table("What was compressed", head, tuple(_row(v["name"], v["compressed"]) for v in shown(report)))
+
+
+def _row(name: str, found: Compressed) -> tuple[str, ...]:
+    whole = (_change(found["macs"]), _change(found["parameters"]))
+    share = zeros(found)
+    left = plural(len(found["left"]), "part") if found["left"] else "none"
+    zero = DASH if share is None else f"{percent(share)}, {found['sparsity']['kind'] if found['sparsity'] else ''}"
+    return name, ", ".join(found["techniques"]), *whole, _channels(found), zero, left
+
+
+def _change(whole: BeforeAfter | None) -> str:
+    ratio = fewer(whole)
+    if not whole or ratio is None:
+        return DASH
+    return f"{instructions.plain(whole['before'])} → {instructions.plain(whole['after'])}, {times(ratio)}"
+
+
+def _channels(found: Compressed) -> str:
+    before, after = sum(g["channels"] for g in found["groups"]), sum(g["kept"] for g in found["groups"])
+    blocks = f", blocks of {found['align']}" if found["align"] and found["align"] > 1 else ""
+    return f"{before:,} → {after:,}{blocks}" if before else DASH
+
+
+def channels(report: Report) -> Table:
+    """Each group of channels that go together."""
+    head = ("variant", "group", "class", "channels", "left", "layers that make them")
+    found = [(v["name"], g) for v in shown(report) for g in v["compressed"]["groups"]]
+    return Table("Channels", head, tuple(_group(name, g) for name, g in found))
+
+
+def _group(name: str, group: Group) -> tuple[str, ...]:
+    left = f"{group['kept']:,}" if group["kept"] else "0: gone whole"
+    return name, group["name"], group["class"] or DASH, f"{group['channels']:,}", left, ", ".join(group["layers"])
+
+
+def low_rank(report: Report) -> Table:
+    """Each layer that became several of low rank."""
+    head = ("variant", "layer", "method", "shape", "ranks", "MACs", "parameters", "error of the weight")
+    found = [(v["name"], each) for v in shown(report) for each in v["compressed"]["layers"]]
+    return Table("Layers of low rank", head, tuple(_factors(name, each) for name, each in found))
+
+
+def _factors(name: str, each: LayerFacts) -> tuple[str, ...]:
+    sizes = (" × ".join(map(str, numbers or ())) for numbers in (each["shape"], each["ranks"]))
+    pairs = (" → ".join(map(instructions.plain, n)) if n else DASH for n in (each["macs"], each["parameters"]))
+    error = DASH if each["error"] is None else percent(each["error"])
+    return name, str(each["name"]), str(each["method"] or DASH), *sizes, *pairs, error
+
+
+def sparsity(report: Report) -> Table:
+    """Each weight in which zeros were made, or why none were."""
+    head = ("variant", "layer", "pattern", "weights", "of them zero", "share", "why not")
+    found = [(v["name"], v["compressed"]["sparsity"]) for v in shown(report) if v["compressed"]["sparsity"]]
+    rows = tuple((name, *_zeros(row, sparse["kind"])) for name, sparse in found for row in sparse["rows"])
+    return Table("Zero weights", head, rows)
+
+
+def _zeros(row: SparseRow, kind: str) -> tuple[str, ...]:
+    share = percent(row["zeros"] / row["elements"]) if row["elements"] else DASH
+    sizes = (f"{row['elements']:,}", f"{row['zeros']:,}")
+    return row["name"], kind if row["pruned"] else DASH, *sizes, share, row["why"]
+
+
+def storage(report: Report) -> Table:
+    """What zeros save on disk and on the wire."""
+    head = ("variant", "weights", "bitmask", "CSR", "zstd", "each at its best", "file", "file through zstd")
+    found = [(v["name"], v["compressed"]["storage"]) for v in shown(report) if v["compressed"]["storage"]]
+    keys = ("dense", "bitmask", "csr", "zstd", "best", "file", "sent")
+    return Table("What zeros save as bytes", head, tuple((n, *(plain(s[k], "bytes") for k in keys)) for n, s in found))
+
+
+def left(report: Report) -> Table:
+    """What a technique would not touch, and why."""
+    rows = ((v["name"], part, why) for v in shown(report) for part, why in v["compressed"]["left"].items())
+    return Table("Left as they were", ("variant", "part", "why"), tuple(rows))
+
+
+# ------------------------------------------------------------------ the figure
+
+
+def figure(report: Report) -> Figure:
+    """What is left of each part of each variant's net, beside the dense one."""
+    panels = tuple(p for v in shown(report) for p in _panels(v, colour(report, v["name"])))
+    return Figure("compressed", "What is left of each part", _CAPTION if panels else "", panels)
+
+
+def _panels(variant: Mapping[str, Any], fill: str) -> Iterator[Panel]:
+    found, name = variant["compressed"], variant["name"]
+    sparse = found["sparsity"]
+    if parts := [_bar(g["name"], (g["channels"], g["kept"]), "channels") for g in found["groups"]]:
+        yield Panel(f"channels: {_channels(found)}", _spec(parts, "channels", fill, found["align"]), name)
+    if parts := [_bar(str(each["name"]), each["macs"], "MACs") for each in found["layers"] if each["macs"]]:
+        ratio = sum(p["whole"] for p in parts) / max(1, sum(p["left"] for p in parts))
+        yield Panel(f"low rank: {said(ratio, 'MACs')} in these layers", _spec(parts, "MACs", fill), name)
+    if parts := [_weights(row) for row in sparse["rows"] if row["elements"]] if sparse else []:
+        heading = f"{sparse['kind']}: {percent(1 - (zeros(found) or 0))} of the weights are not zero"
+        yield Panel(heading, _spec(parts, "% not zero", fill), name)
+
+
+def _bar(label: str, ends: Sequence[int], what: str) -> dict[str, Any]:
+    whole, rest = ends
+    amounts = (instructions.plain(n) if n >= 1e4 else f"{n:,}" for n in (rest, whole))
+    says = f"{label}: {' of '.join(amounts)} {what} left" if rest else f"{label}: gone whole, it had {whole:,} {what}"
+    return {"label": label, "whole": whole, "left": rest, "says": says}
+
+
+def _weights(row: SparseRow) -> dict[str, Any]:
+    share = 100 * (1 - row["zeros"] / row["elements"])
+    says = f"{row['name']}: {significant(share, 2)} % of {row['elements']:,} weights are not zero"
+    return {"label": row["name"], "whole": 100, "left": share, "says": says}
+
+
+def _spec(parts: Values, title: str, fill: str, align: int | None = None) -> Spec:
+    """Bars over their dense width; of too many those that lost most, in the order of the net."""
+    most = sorted(parts, key=lambda p: p["left"] / p["whole"])[:MOST]
+    values = [{**p, "fill": "var(--c0)", "opacity": 0.2} for p in parts if p in most]
+    longest = max(p["whole"] for p in values)
+    block = align if align and 1 < align >= longest / CUTS else longest
+    ticks = {"values": [*range(0, longest + 1, block)]} if block < longest else {}
+    x, y = quantity("whole", axis(title, format="~s", **ticks), zero=True), labels()
+    track = told(values, {"type": "bar", "height": 10, "strokeWidth": 0.8}, "part", x=x, y=y, **paint())
+    rest = [v for v in values if v["left"]]
+    kept = layer(rest, {"type": "bar", "height": 10, "fill": fill, "fillOpacity": 0.9}, x=also(x, "left"), y=y)
+    cuts = [{"label": v["label"], "cut": n} for v in values for n in range(block, v["whole"], block)]
+    cut = {"type": "tick", "size": 11, "thickness": 1.5, "color": "var(--card)"}
+    between = layer(cuts, cut, x=also(x, "cut"), y=y)
+    words = {"type": "text", "align": "left", "dx": 4, "fontSize": 9, "color": "var(--ink)", "text": "gone", "x": 0}
+    gone = layer([v for v in values if not v["left"]], words, y=y)
+    return unit(44 + 16 * len(values), [track, kept, between, gone])

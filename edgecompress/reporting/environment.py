@@ -1,0 +1,143 @@
+"""Where it ran: the device, how it was reached, what stood in for it, its clock and temperature, and how it agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Request
+from edgecompress.reporting.formatting import DASH, known, plain, plural, provenance, significant
+from edgecompress.reporting.request import DeclaredDevice
+from edgecompress.reporting.sessions import rounds
+from edgecompress.reporting.tables import Report, Table
+
+Facts = Mapping[str, Any]
+UNKNOWN = f"{DASH} it does not tell"
+
+
+def environment(request: Request) -> dict[str, Any]:
+    """What the device said of itself: as it was before the first round, and after the last."""
+    found = [artifact.facts.get("environment") or {} for _, artifact in rounds(request.inputs)]
+    if not found and "count" in request.inputs:
+        found = [request.inputs["count"].facts.get("environment") or {}]
+    if not found:
+        return {}
+    ends = {"before": (found[0].get("now") or {}).get("before"), "after": (found[-1].get("now") or {}).get("after")}
+    return {**found[0], **({"now": ends} if any(ends.values()) else {})}
+
+
+def simulated(device: DeclaredDevice) -> str:
+    """What stands in for the device; empty where it is itself."""
+    name = str(device.get("transport") or "")
+    return registry.transport(name).simulated if name in registry.names("transports") else ""
+
+
+def agreement(artifact: Artifact | None) -> dict[str, Any] | None:
+    """How far a variant's answers on the device lie from those here."""
+    return dict(artifact.facts) if artifact else None
+
+
+# ------------------------------------------------------------------ the environment
+
+
+def table(report: Report) -> Table:
+    """The device in one table: each line is a fact, or that it is not told."""
+    rows = (*_device(report), *_machine(report["environment"]), *_state(report), *_energy(report))
+    return Table("Environment", ("", ""), tuple(rows))
+
+
+def _device(report: Report) -> Iterator[tuple[str, str]]:
+    device = report["device"]
+    if device.get("name"):
+        yield "device", " – ".join(filter(None, (device["name"], str(device.get("description") or ""))))
+        yield (
+            "reached by",
+            {"host": "it is this machine"}.get(device.get("transport", ""), device.get("transport") or "host"),
+        )
+        yield "emulated", f"yes, by {report['simulated']}" if report["simulated"] else "no"
+    yield "asked for", f"batch {report['run']['batch']}, {plural(report['run']['threads'], 'thread')}"
+
+
+def _machine(said: Facts) -> Iterator[tuple[str, str]]:
+    """What stays the same from run to run."""
+    if not said:
+        return
+    for key in ("board", "cpu"):
+        if said.get(key):
+            yield key, str(said[key])
+    yield "cores", str(said.get("cores") or UNKNOWN)
+    yield "features", ", ".join(said.get("features") or ()) or "none that matter"
+    yield "memory", plain(said.get("memory_bytes"), "bytes") if said.get("memory_bytes") else UNKNOWN
+    yield "system", ", ".join(str(said[k]) for k in ("os", "kernel", "machine") if said.get(k)) or UNKNOWN
+    yield "virtual", str(said.get("virtual") or UNKNOWN)
+
+
+def _state(report: Report) -> Iterator[tuple[str, str]]:
+    """Clock, temperature and load, before the first round and after the last; an emulator has none of its own."""
+    said = report["environment"]
+    if not said or report["simulated"]:
+        return
+    yield "governor", str(said.get("governor") or UNKNOWN)
+    now = said.get("now") or {}
+    before, after = (now.get(end) or {} for end in ("before", "after"))
+    for key, word, unit in (("cpu_mhz", "clock", "MHz"), ("temperature_c", "temperature", "°C")):
+        ends = [plain(end.get(key), unit) for end in (before, after)]
+        yield word, UNKNOWN if ends == [DASH, DASH] else f"{ends[0]} before, {ends[1]} after"
+    if load := [f"{end['loadavg'][0]:g}" for end in (before, after) if end.get("loadavg")]:
+        yield "load, one minute", f"{load[0]} before{f', {load[1]} after' if len(load) > 1 else ''}"
+
+
+def _energy(report: Report) -> Iterator[tuple[str, str]]:
+    numbers = [v["numbers"]["energy_gross"] for v in report["variants"]]
+    behind = sorted({provenance(n) for n in numbers if known(n)})
+    reasons = sorted({n["reason"] for n in numbers if not known(n)})
+    yield "energy", "; ".join(behind) or f"{DASH} {'; '.join(reasons) or 'not asked for'}"
+    if report["not_measured"]:
+        yield "required measured", f"no: {report['not_measured']}"
+
+
+def runtimes(report: Report) -> Table:
+    """Each variant's runtime on the device, with its versions."""
+    said = report["environment"].get("runtimes") or {}
+    rows = tuple((name, *_runtime(facts)) for name, facts in said.items())
+    return Table("Runtimes on the device", ("variant", "runtime", "versions", "Python", "threads"), rows)
+
+
+def _runtime(facts: Facts) -> tuple[str, ...]:
+    versions = ", ".join(f"{name} {version}" for name, version in (facts.get("versions") or {}).items())
+    return str(facts.get("runtime", "")), versions or DASH, str(facts.get("python", "")), str(facts.get("threads", ""))
+
+
+# ------------------------------------------------------------------ the agreement
+
+
+def agreed(report: Report) -> Table:
+    """Each output of each variant on the device, beside what the same artifact answered here."""
+    head = ("variant", "output", "from here", "limit", "kept", "note")
+    found = [(v["name"], v["agree"]) for v in report["variants"] if v["agree"]]
+    rows = tuple(row for name, facts in found for row in _agreed(name, facts))
+    return Table("On the device", head, rows)
+
+
+def _agreed(name: str, facts: Facts) -> Iterator[tuple[str, ...]]:
+    words = {True: "kept", False: "broken", None: "not judged"}
+    for output, check in zip(facts["outputs"], facts["checks"], strict=True):
+        limit = DASH if facts["limit"] is None else plain(facts["limit"], "fraction")
+        where = f"first at operator {output['operator']}" if output.get("operator") else output.get("reason") or ""
+        yield name, output["name"], distance(output["moved"]), limit, words[check["ok"]], where
+
+
+def distance(moved: float | None) -> str:
+    """`0.30 %`, `0 %`: how far an output is, of its own size."""
+    return DASH if moved is None else f"{significant(100 * moved, 2)} %"
+
+
+def agrees(variant: Mapping[str, Any]) -> str:
+    """`on the device: 0.3 % from here, limit 5 %`; empty where it did not run there."""
+    facts = variant["agree"]
+    moved = [o["moved"] for o in facts["outputs"] if o["moved"] is not None] if facts else []
+    if not facts or not moved or facts.get("lost"):
+        return str(facts.get("lost") or "") if facts else ""
+    limit = "not judged" if facts["limit"] is None else f"limit {100 * facts['limit']:g} %"
+    return f"on the device: {distance(max(moved))} from here, {limit}"

@@ -1,0 +1,131 @@
+"""The rows of the report's section "On other devices": measurements of a device as its sessions, and what they say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from edgecompress.core import stats
+from edgecompress.core.session_stats import drifting, in_numbers
+from edgecompress.reporting import variants
+from edgecompress.reporting.external_results import Measurement
+from edgecompress.reporting.external_section import step, when
+from edgecompress.reporting.formatting import Number, cleaned, known, missing, plural
+
+Row = dict[str, Any]
+PACKAGES = {"ios": "ios", "macos": "ios", "linux": "tar"}  # whose benchmark runs there, where it has another name
+COARSE = 0.01  # of the latency: a clock that steps further is told of
+FAILED = "its self-test failed: it does not compute what shipped, so it is not ranked"
+NO_ENERGY = "a package's benchmark reads no sensor"
+
+
+def rows(found: Sequence[Measurement]) -> list[Row]:
+    """A row per device, runtime and way of asking, the fastest first; what failed its self-test is last, unranked."""
+    ordered = sorted(found, key=lambda m: (repr(_place(m)), m.run.started, m.name))
+    alike = (list(group) for _, group in itertools.groupby(ordered, key=_place))
+    placed = sorted((_row(sessions) for sessions in alike), key=_order)
+    ranks = itertools.count(1)
+    made = [{"rank": next(ranks) if _ranked(row) else None, **row} for row in placed]
+    clean: list[Row] = cleaned(made)
+    return clean
+
+
+def _place(m: Measurement) -> tuple[Any, ...]:
+    """What the sessions of a row share."""
+    return m.device, m.runtime, m.run.threads, m.self_test, m.clock
+
+
+def _ranked(row: Row) -> bool:
+    return row["self_test"] == "pass" and known(row["numbers"]["latency"])
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    value = row["numbers"]["latency"]["value"]
+    return not _ranked(row), row["self_test"] != "pass", value or 0.0, row["device"]["name"]
+
+
+def _row(found: Sequence[Measurement]) -> Row:
+    first, sessions = found[0], [_session(m) for m in found]
+    told = {
+        "device": asdict(first.device),
+        "runtime": asdict(first.runtime),
+        "model": asdict(first.model),
+        "package": _package(first),
+        "threads": first.run.threads,
+        "self_test": first.self_test,
+        "clock": first.clock,
+        "clock_step_ns": max(s["step_ns"] for s in sessions),
+    }
+    numbers = _numbers(told, sessions)
+    return {**told, "numbers": numbers, "sessions": sessions, "says": _says(told, numbers, sessions)}
+
+
+def _package(m: Measurement) -> str:
+    system = m.device.platform.partition("-")[0]
+    return PACKAGES.get(system, system)
+
+
+def _session(m: Measurement) -> Row:
+    """One file: the statistics of its latencies as of any session here."""
+    found = in_numbers([ns / 1e6 for ns in m.latencies_ns])
+    asked = {"started": m.run.started, "warmup": m.run.warmup, "n": len(m.latencies_ns), "step_ns": m.step_ns}
+    return {"round": m.name, **asked, **found}
+
+
+# --------------------------------------------------------------------------- its numbers
+
+
+def _numbers(told: Row, sessions: Sequence[Row]) -> dict[str, Number]:
+    """As those of a variant; each latency is off by a step of the clock at most, and so is what follows from it."""
+    timed = {"latency": variants.latency(sessions, ""), **variants.percentiles(sessions, "")}
+    where = f"{told['clock']} on {told['device']['name']}, {when(sessions)}"
+    behind = {
+        "source": f"{where}, by the benchmark of its {told['package']} package",
+        "reason": "" if told["self_test"] == "pass" else FAILED,
+    }
+    stepped = {name: _stepped(n, told["clock_step_ns"] / 1e6, behind) for name, n in timed.items()}
+    rate = variants.throughput(stepped["latency"], 1)
+    rate = rate if rate["value"] is None else {**rate, **behind}
+    return {**stepped, "throughput": rate, "energy_gross": missing("energy_gross", NO_ENERGY)}
+
+
+def _stepped(n: Number, step_ms: float, behind: Mapping[str, str]) -> Number:
+    """With the interval as much wider; no number where the step is as long as what it times."""
+    if n["value"] is None:
+        return n
+    if step_ms >= n["value"]:
+        return missing(n["metric"], f"its clock steps by {step(round(1e6 * step_ms))}, no less than it takes")
+    ends = {} if n["low"] is None else {"low": max(0.0, n["low"] - step_ms), "high": n["high"] + step_ms}
+    return {**n, **ends, **behind}
+
+
+# --------------------------------------------------------------------------- what to know of them
+
+
+def _says(told: Row, numbers: Mapping[str, Number], sessions: Sequence[Row]) -> list[str]:
+    """What a reader of the row should know, the gravest first."""
+    flags = [] if told["self_test"] == "pass" else ["self-test FAILED: not ranked"]
+    took = numbers["latency"]
+    if not known(took):
+        flags.append(took["reason"])
+    elif told["clock_step_ns"] / 1e6 >= COARSE * took["value"]:
+        flags.append(f"its clock steps by {step(told['clock_step_ns'])}")
+    return [*flags, *_sure(sessions), *_flags(sessions)]
+
+
+def _sure(sessions: Sequence[Row]) -> Iterator[str]:
+    """What the interval over the sessions lacks."""
+    found = stats.interval([s["median_ms"] for s in sessions])
+    if found is None:
+        yield "one session: no interval"
+    elif found[2] < stats.COVERAGE:
+        yield f"{plural(len(sessions), 'session')}: the interval covers {100 * found[2]:.3g} %"
+
+
+def _flags(sessions: Sequence[Row]) -> Iterator[str]:
+    """What is not steady, session by session."""
+    for i, session in enumerate(sessions, 1):
+        if session["drift"]:
+            yield f"{f'session {i} ' if len(sessions) > 1 else ''}{drifting(session['drift'], 'run')}"

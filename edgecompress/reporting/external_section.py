@@ -1,0 +1,171 @@
+"""What packages' benchmarks measured on devices that only their owners reach: as tables, and as dots with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity, ticks
+from edgecompress.reporting.formatting import DASH, known, plural, scaled, significant, text
+from edgecompress.reporting.tables import Report, Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+Row = Mapping[str, Any]
+TITLE = "On other devices"
+LONG = 60  # characters of a device's name that are shown
+_CAPTION = (
+    "The median of each device's sessions, with its interval; pale: each session alone. Left is faster. "
+    "Hollow and dashed: its self-test failed, so it is not ranked."
+)
+
+
+def rows(report: Report) -> Sequence[Row]:
+    """What was measured elsewhere; a report of before knows of nothing."""
+    found: Sequence[Row] = report.get("elsewhere") or ()
+    return found
+
+
+def table(report: Report) -> Table:
+    """How fast each device is, the fastest first, and what to know of that."""
+    head = (TITLE.lower(), "median", "p90", "p99", "inferences/s", "sessions", "runs", "note")
+    found = zip(names(rows(report)), rows(report), strict=True)
+    return Table(TITLE, head, tuple((name, *_row(row)) for name, row in found))
+
+
+def _row(row: Row) -> tuple[str, ...]:
+    n, step_ms = row["numbers"], row["clock_step_ns"] / 1e6
+    times = (timed(n["latency"], step_ms, spread=True), *(timed(n[key], step_ms) for key in ("p90", "p99")))
+    runs = sum(s["n"] for s in row["sessions"])
+    return *times, _rate(n), str(len(row["sessions"])), f"{runs:,}", "; ".join(row["says"])
+
+
+def names(found: Sequence[Row]) -> list[str]:
+    """Each row's device behind its rank, and told apart where two are called the same and neither has one."""
+    called = [f"{row['rank'] or DASH}{'.' if row['rank'] else ''} {_short(row['device']['name'])}" for row in found]
+    times = [called[:i].count(name) + 1 for i, name in enumerate(called)]
+    return [name if n == 1 else f"{name} ({n})" for name, n in zip(called, times, strict=True)]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONG else f"{name[:LONG]}…"
+
+
+def timed(n: Row, step_ms: float, spread: bool = False) -> str:
+    """Like `numbers.text`, with no digit that the steps of the clock do not hold."""
+    if not known(n):
+        return DASH
+    factor, unit_ = scaled(n["value"], n["unit"])
+    value, *ends = (significant(ms / factor, _digits(ms, step_ms)) for ms in _with_ends(n) if ms)
+    shown = f" [{', '.join(ends)}]" if spread and len(ends) == 2 and {*ends} != {value} else ""
+    return f"{value} {unit_}{shown}"
+
+
+def _with_ends(n: Row) -> tuple[float | None, ...]:
+    return n["value"], n["low"], n["high"]
+
+
+def _digits(ms: float, step_ms: float) -> int:
+    """Four at most, as of any latency."""
+    return min(4, max(1, math.floor(math.log10(ms / step_ms)) + 1))
+
+
+def _rate(n: Row) -> str:
+    if not known(n["throughput"]):
+        return DASH
+    return significant(n["throughput"]["value"], 3)
+
+
+def places(report: Report) -> Table:
+    """What each device is, what ran there, and when."""
+    head = ("device", "system", "processor", "runtime", "measured", "energy")
+    found = zip(names(rows(report)), rows(report), strict=True)
+    return Table("What those devices are", head, tuple((name, *_place(row)) for name, row in found))
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    device, runtime, energy = row["device"], row["runtime"], row["numbers"]["energy_gross"]
+    cores = plural(device["cores"], "core") if device["cores"] else ""
+    system, cpu = (device["platform"], device["os"], device["browser"]), (device["cpu"], cores)
+    by = (f"{runtime['name']} {runtime['version']}".rstrip(), plural(row["threads"], "thread"))
+    joined = (", ".join(filter(None, parts)) or DASH for parts in (system, cpu, by))
+    spent = text(energy) if known(energy) else f"{DASH} {energy['reason']}"
+    return *joined, f"{when(row['sessions'])}, by its {row['package']} package", spent
+
+
+def when(sessions: Sequence[Row]) -> str:
+    """The day of its sessions, or the first and the last."""
+    days = sorted({s["started"][:10] for s in sessions})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def sessions(report: Report) -> Table:
+    """Each run of a benchmark: a file of the folder's `measured`."""
+    head = ("device", "file", "began", "warm-up", "runs", "outliers", "median", "p90", "clock", "its step", "self-test")
+    found = zip(names(rows(report)), rows(report), strict=True)
+    every = tuple((name, *_session(row, s)) for name, row in found for s in row["sessions"])
+    return Table("Every session on other devices", head, every)
+
+
+def _session(row: Row, s: Row) -> tuple[str, ...]:
+    times = (_alone(s[key], s["step_ns"]) for key in ("median_ms", "p90_ms"))
+    asked = (s["started"], plural(s["warmup"], "run"), f"{s['n']:,}", str(s["outliers"]))
+    return f"measured/{s['round']}.json", *asked, *times, row["clock"], step(s["step_ns"]), row["self_test"]
+
+
+def _alone(ms: float | None, step_ns: int) -> str:
+    return timed({"value": ms, "low": None, "high": None, "unit": "ms"}, step_ns / 1e6)
+
+
+def step(ns: int) -> str:
+    """`52 ns`, `20 µs`, `1 ms`."""
+    by, unit_ = next((by, name) for by, name in ((1e6, "ms"), (1e3, "µs"), (1, "ns")) if ns >= by)
+    return f"{ns / by:.3g} {unit_}"
+
+
+# ------------------------------------------------------------------ the figure
+
+
+def figure(report: Report) -> Figure:
+    """Each device that has a latency, in the order of the table."""
+    shown = [row for row in rows(report) if known(row["numbers"]["latency"])]
+    if not shown:
+        return Figure("elsewhere", "Latency on other devices", "")
+    points = [_point(name, row) for name, row in zip(names(rows(report)), rows(report), strict=True) if row in shown]
+    return Figure("elsewhere", "Latency on other devices", _CAPTION, (Panel("", _spec(points)),))
+
+
+def _point(name: str, row: Row) -> dict[str, Any]:
+    n, passed = row["numbers"]["latency"], row["self_test"] == "pass"
+    marks = {"fill": "var(--c1)", "opacity": 0.9} if passed else {"fill": "var(--c0)", "opacity": 0.0}
+    took = timed(n, row["clock_step_ns"] / 1e6, spread=True)
+    says = f"{_short(row['device']['name'])}: {took}, {plural(len(row['sessions']), 'session')}"
+    return {
+        "label": name,
+        "ms": n["value"],
+        **{end: n[end] for end in ("low", "high")},
+        "each": [s["median_ms"] for s in row["sessions"]],
+        **marks,
+        "says": says if passed else f"{says}, self-test failed: not ranked",
+    }
+
+
+def _spec(points: Values) -> Spec:
+    ends = [e for p in points for e in (p["ms"], p["low"], p["high"], *p["each"]) if e]
+    scale = "log" if max(ends) > 4 * min(ends) else "linear"
+    low, high = min(ends) / 1.15, max(ends) * 1.15
+    title = "ms, log scale" if scale == "log" else "ms"
+    across = axis(title, values=ticks(low, high, scale), grid=True, format="~g")
+    x, y = quantity("ms", across, type=scale, domain=[low, high]), labels()
+    alone = [{**p, "ms": ms, "opacity": 0.25} for p in points for ms in p["each"] if len(p["each"]) > 1]
+    pale = {"type": "point", "size": 30, "strokeWidth": 0}
+    rule = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}
+    spans = layer([p for p in points if p["low"] and p["high"]], rule, x=also(x, "low"), x2={"field": "high"}, y=y)
+    dots = [_dots([p for p in points if bool(p["opacity"]) == passed], passed, x=x, y=y) for passed in (True, False)]
+    return unit(46 + 24 * len(points), [layer(alone, pale, x=x, y=y, **paint()), spans, *dots])
+
+
+def _dots(points: Values, passed: bool, **at: Any) -> Spec:
+    """Hollow and dashed where the self-test failed."""
+    dashes = {} if passed else {"strokeDash": [3, 2]}
+    return told(points, {"type": "point", "size": 80, "strokeWidth": 1.5, **dashes}, "device", **at, **paint())

@@ -1,0 +1,97 @@
+"""What every figure is made of: panels, the colour and dash of a variant, axes that layers share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.reporting.vega import Spec
+
+Report = Mapping[str, Any]
+Values = list[dict[str, Any]]
+COLOURS = 6  # --c1 .. --c6 in the page's style
+DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture. `variant` is the one it shows, if it shows one."""
+
+    heading: str
+    spec: Spec
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels with a caption that says what is seen; without panels, `caption` says why there are none."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...] = ()
+    key: tuple[tuple[str, str], ...] = ()  # of the legend: variant, words
+
+
+def colour(report: Report, name: str) -> str:
+    """The subject is blue, the one to beat grey, the others the rest of the palette in the target's order."""
+    if name == report["subject"]:
+        return "var(--c1)"
+    if name == report["baseline"]:
+        return "var(--c0)"
+    return f"var(--c{2 + _place(report, name) % (COLOURS - 1)})"
+
+
+def dash(report: Report, name: str) -> list[int]:
+    """A line is told apart without its colour too."""
+    return DASHES[0] if name == report["subject"] else DASHES[1 + _place(report, name) % (len(DASHES) - 1)]
+
+
+def _place(report: Report, name: str) -> int:
+    rest = [v["name"] for v in report["variants"] if v["name"] not in (report["subject"], report["baseline"])]
+    return rest.index(name) if name in rest else 0
+
+
+def axis(title: str, **rest: Any) -> dict[str, Any]:
+    """An axis with few ticks and no grid."""
+    return {"title": title, "grid": False, "tickCount": 5, **rest}
+
+
+def quantity(field: str, drawn: Mapping[str, Any], **scale: Any) -> dict[str, Any]:
+    """A field on a quantitative axis that begins where the data does."""
+    return {"field": field, "type": "quantitative", "axis": drawn, "scale": {"zero": False, "nice": False, **scale}}
+
+
+def also(channel: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The same axis for another field: layers share their axes, and one that named none would take the others' away."""
+    return {**channel, "field": field}
+
+
+def paint() -> dict[str, Any]:
+    """Fill, and an outline of the same colour so that a hollow mark is seen."""
+    plain = {"type": "nominal", "scale": None, "legend": None}
+    return {
+        "fill": {"field": "fill", **plain},
+        "stroke": {"field": "fill", **plain},
+        "fillOpacity": {"field": "opacity", "type": "quantitative", "scale": None, "legend": None},
+    }
+
+
+def ticks(low: float, high: float, scale: str) -> list[float]:
+    """1, 2, 5 steps between two ends."""
+    if scale == "log":
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = [m * 10.0**d for d in decades for m in (1, 2, 5) if low <= m * 10.0**d <= high]
+        return steps if len(steps) > 2 else ticks(low, high, "linear")
+    raw = (high - low) / 4
+    step = next(
+        m * 10 ** math.floor(math.log10(raw)) for m in (1, 2, 5, 10) if m * 10 ** math.floor(math.log10(raw)) >= raw
+    )
+    return [round(i * step, 12) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def labels(field: str = "label") -> dict[str, Any]:
+    """Names down the left side, in the order given."""
+    return {"field": field, "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 150, "ticks": False}}

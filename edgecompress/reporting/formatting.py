@@ -1,0 +1,158 @@
+"""Numbers that never travel alone, and how they are written: status, interval and band stay to the last table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.core.model import Measured
+from edgecompress.core.quantities import COUNTED, CYCLES
+from edgecompress.core.quantities import unit as unit_of
+
+Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
+GUESSED = ("estimated", "simulated")
+DASH = "–"
+
+
+def number(quantity: str, value: float | None, *, unit: str = "", **rest: Any) -> Number:
+    """A Measured as plain data; `value` None needs a `reason` and becomes "unavailable"."""
+    if value is None:
+        return missing(quantity, str(rest.get("reason") or "not measured"), unit)
+    return dataclasses.asdict(Measured(quantity, float(value), unit or unit_of(quantity), **rest))
+
+
+def missing(quantity: str, reason: str, unit: str = "") -> Number:
+    """What could not be measured, and why: never 0."""
+    return dataclasses.asdict(Measured(quantity, None, unit or unit_of(quantity), "unavailable", reason=reason))
+
+
+def known(n: Mapping[str, Any] | None) -> bool:
+    """Whether there is a value at all."""
+    return n is not None and n["value"] is not None
+
+
+def vague(n: Mapping[str, Any]) -> bool:
+    """Whether it deserves a ≈ and two digits: guessed, and no count."""
+    return guessed(n) and n["unit"] != COUNTED
+
+
+def guessed(n: Mapping[str, Any]) -> bool:
+    """Whether the number is a model's or an emulator's rather than an instrument's."""
+    return n["status"] in GUESSED
+
+
+def significant(value: float, digits: int) -> str:
+    """`value` in plain decimals with so many significant digits: 1234.5 at 3 is "1,230"."""
+    if not value:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    rounded = round(value, digits - 1 - magnitude)
+    magnitude = math.floor(math.log10(abs(rounded)))  # 9.99 becomes 10.0
+    return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}".replace("-", "−")
+
+
+_STEPS: dict[str, tuple[tuple[float, float, str], ...]] = {  # unit -> (from, divided by, unit shown), the largest first
+    "bytes": ((2.0**30, 2.0**30, "GiB"), (2.0**20, 2.0**20, "MiB"), (2.0**10, 2.0**10, "KiB"), (0, 1.0, "B")),
+    "J": ((1.0, 1.0, "J"), (1e-3, 1e-3, "mJ"), (0, 1e-6, "µJ")),
+    "mJ": ((1e3, 1e3, "J"), (1.0, 1.0, "mJ"), (0, 1e-3, "µJ")),
+    "ms": ((1e4, 1e3, "s"), (1e-2, 1.0, "ms"), (0, 1e-3, "µs")),
+    "s": ((1e-1, 1.0, "s"), (0, 1e-3, "ms")),
+    "fraction": ((0, 0.01, "%"),),
+    "1/J": ((0, 1.0, "/J"),),
+    **dict.fromkeys((COUNTED, CYCLES), ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0, 1.0, ""))),
+}
+_DIGITS = {"bytes": 3, "ms": 4, "/s": 4, "fraction": 3}
+
+
+def scaled(value: float, unit: str) -> tuple[float, str]:
+    """The factor to divide by and the unit to show, so that the number reads well: (1024.0, "KiB")."""
+    return next(((by, shown) for start, by, shown in _STEPS.get(unit, ()) if abs(value) >= start), (1.0, unit))
+
+
+def sign(n: Mapping[str, Any]) -> str:
+    """What stands before it: nothing, ≈, or ≥ and ≤ of a bound, whose value is one end of its band, the other open."""
+    if not vague(n):
+        return ""
+    return ("≥ " if n["high"] is None else "≤ ") if is_bound(n) else "≈ "
+
+
+def is_bound(n: Mapping[str, Any]) -> bool:
+    """Whether its value is one end of its band, and the other end is open."""
+    return (n.get("low"), n.get("high")) in ((n["value"], None), (None, n["value"]))
+
+
+def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
+    """`0.3012 ms`, `≈ 1.9 mJ`, `≥ 2 µJ`, or a dash; with `spread` also its interval or band."""
+    if n is None or n["value"] is None:
+        return DASH
+    factor, unit = scaled(n["value"], n["unit"])
+    head = f"{sign(n)}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    return f"{head} {interval(n)}".rstrip() if spread else head
+
+
+def plain(value: float | None, unit: str) -> str:
+    """A measured value that carries nothing else, in words."""
+    return text({"value": value, "unit": unit, "status": "measured"})
+
+
+def _digits(n: Mapping[str, Any], value: float) -> str:
+    whole = n["unit"] in ("bytes", "items", "operators", COUNTED) and float(value).is_integer()
+    if whole and not vague(n) and abs(value) < 1e4:
+        return f"{int(value)}".replace("-", "−")
+    if n["unit"] == "fraction" and 0 < abs(value) < 1:
+        return f"{value:.2f}".replace("-", "−")
+    return significant(value, 2 if vague(n) else _DIGITS.get(n["unit"], 4))
+
+
+def _space(unit: str) -> str:
+    return " " if unit else ""
+
+
+def interval(n: Mapping[str, Any]) -> str:
+    """`[0.298, 0.305]` of what was measured, `(0.95 – 2.9)` of what was estimated, or nothing."""
+    if n["low"] is None or n["high"] is None or n["value"] is None:
+        return ""
+    factor, _ = scaled(n["value"], n["unit"])
+    middle, low, high = (_digits(n, n[end] / factor) for end in ("value", "low", "high"))
+    if low == middle == high:
+        return ""
+    return f"({low} – {high})" if vague(n) else f"[{low}, {high}]"
+
+
+def provenance(n: Mapping[str, Any], brief: bool = False) -> str:
+    """`estimated, package, power model: its citation`: what stands behind a number, or why there is none."""
+    if n["value"] is None:
+        return str(n["reason"])
+    source = n["source"].split(":")[0] if brief else n["source"]
+    return ", ".join(p for p in (n["status"], n["scope"], source, "" if brief else n["reason"]) if p)
+
+
+def times(value: float) -> str:
+    """A factor as people write it: 1.92×."""
+    return f"{significant(value, 3)}×"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 session`, `6 sessions`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
+)
+
+
+def cleaned(value: Any) -> Any:
+    """`value` with each character that hides, reorders or drives a terminal written out, as in "\\u202e"."""
+    if isinstance(value, str):
+        return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+    if isinstance(value, Mapping):
+        return {cleaned(str(k)): cleaned(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [cleaned(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

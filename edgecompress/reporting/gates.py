@@ -1,0 +1,55 @@
+"""Promises of a comparison: `latency_ms > 1.05x` fails where the interval says so, and only there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from edgecompress.core.errors import InputError, did_you_mean
+
+FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([-+.\w]+?)\s*([x×]?)\s*")
+Ended = Literal["kept", "not shown", "broken", "not judged"]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`metric` may not be above (or below) `limit`: a number in the metric's unit, or a factor of the baseline's."""
+
+    text: str
+    metric: str
+    above: bool
+    limit: float
+    relative: bool
+
+    def judge(self, value: float, low: float | None, high: float | None) -> Ended:
+        """ "broken" when all of the interval is past the limit, "not shown" when only the value is."""
+        near = low if self.above else high
+        if not self._past(value):
+            return "kept"
+        return "broken" if near is not None and self._past(near) else "not shown"
+
+    def _past(self, value: float) -> bool:
+        return value > self.limit if self.above else value < self.limit
+
+
+def read(text: str, metrics: Iterable[str], absolute: Iterable[str] = ()) -> Gate:
+    """A gate from its words; `absolute` metrics are differences already and take no factor. Raises InputError."""
+    where = f'--fail-if "{text}"'
+    found = FORM.fullmatch(text)
+    if not found:
+        raise InputError(f'{where}: write METRIC > NUMBER, METRIC < NUMBER, or a factor as "latency_ms > 1.05x"')
+    metric, sign, number, factor = found.groups()
+    if metric not in {*metrics, *absolute}:
+        raise InputError(f"{where}: no metric '{metric}'{did_you_mean(metric, [*metrics, *absolute])}")
+    try:
+        limit = float(number)
+    except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit) or (factor and limit <= 0):
+        raise InputError(f"{where}: '{number}' is not a limit; write a number such as 1.05")
+    if factor and metric in absolute:
+        raise InputError(f"{where}: {metric} is a difference already; write it without the x")
+    return Gate(text, metric, sign == ">", limit, bool(factor))

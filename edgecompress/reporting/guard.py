@@ -1,0 +1,195 @@
+"""The ladder of the accuracy guard: what each rung gained on the split that chooses, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from edgecompress.data import metrics
+from edgecompress.data.metrics import Comparison
+from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, labels, paint, quantity
+from edgecompress.reporting.formatting import DASH, plain, significant
+from edgecompress.reporting.request import Cell, GuardFacts, ReportRequest, RungFacts
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+if TYPE_CHECKING:
+    from edgecompress.core.json import Json
+
+_CAPTION = (
+    "What each rung loses on the split that chooses, in the order in which they were climbed. The line is the budget; "
+    "of right answers it is the chance to keep it that decides. Full: chosen. The split that judges chose nothing."
+)
+
+
+class Rung(TypedDict):
+    """A repair step, with what it loses on the split that chooses."""
+
+    rung: str
+    label: str
+    inside: bool
+    chosen: bool
+    sqnr_db: float | None
+    reason: str
+    loss: float | None
+    metric: Comparison | None
+    size_bytes: int | None
+    ratio: float | None
+    before: list[str]
+    options: Mapping[str, Json]
+
+
+class Ladder(TypedDict):
+    """The repair steps of a variant."""
+
+    variant: str
+    runtime: str
+    split: str
+    reason: str
+    budget: Mapping[str, float]
+    limit: float | None
+    plain_loss: float | None
+    loss: float | None
+    recovered: float | None
+    rungs: list[Rung]
+    layers: list[Cell]
+
+
+def of_request(job: ReportRequest, variants: Sequence[Mapping[str, Any]]) -> list[Ladder]:
+    """Each ladder of a run, with what its end and the plain artifact lose on the split that verifies."""
+    verdicts = {v["name"]: (v["verify"] or {}).get("metric") for v in variants}
+    return [_ladder(facts, verdicts.get(facts["variant"])) for facts in job.guards.values()]
+
+
+def _ladder(facts: GuardFacts, metric: Comparison | None) -> Ladder:
+    first, last = metrics.lost(facts["plain_test"]), metrics.lost(metric)
+    return {
+        "variant": str(facts["variant"]),
+        "runtime": str(facts["runtime"]),
+        "split": str(facts["split"]),
+        "reason": str(facts["reason"]),
+        "budget": dict(facts["budget"]),
+        "limit": _limit(facts["budget"], metric),
+        "plain_loss": first,
+        "loss": last,
+        "recovered": 1 - last / first if first and first > 0 and last is not None else None,
+        "rungs": [_rung(row, facts["costs"].get(row["label"])) for row in facts["ladder"]],
+        "layers": list(facts["cells"]),
+    }
+
+
+def _rung(row: RungFacts, ratio: float | None) -> Rung:
+    metric = row["facts"].get("metric")
+    return {
+        "rung": row["rung"],
+        "label": row["label"],
+        "inside": row["inside"],
+        "chosen": row["chosen"],
+        "sqnr_db": row["sqnr_db"],
+        "reason": row["reason"],
+        "loss": metrics.lost(metric, gross=True),
+        "metric": metric,
+        "size_bytes": row["facts"].get("size_bytes"),
+        "ratio": ratio,
+        "before": list(row["recipe"]["before"]),
+        "options": dict(row["recipe"]["options"]),
+    }
+
+
+def _limit(budget: Mapping[str, float], metric: Comparison | None) -> float | None:
+    """The budget as a loss."""
+    if metric and metric.get("net_lost") is not None and "items_lost" in budget:
+        return float(budget["items_lost"] / metric["n"])
+    if metric and metric.get("ratio") is not None and "metric_ratio" in budget:
+        return float(budget["metric_ratio"] - 1)
+    return budget.get("metric_drop")
+
+
+# ------------------------------------------------------------------ tables
+
+
+def table(report: Report) -> Table:
+    """Where each ladder ended, and how much of the plain artifact's loss that mends."""
+    head = ("variant", "ends at", "plain loses on test", "it loses", "budget", "recovered", "how it ended")
+    return Table("What the guard mended", head, tuple(map(_row, report["ladders"])))
+
+
+def _row(found: Ladder) -> tuple[str, ...]:
+    chosen = next((r["label"] for r in found["rungs"] if r["chosen"]), DASH)
+    recovered = DASH if found["recovered"] is None else f"{100 * found['recovered']:.0f} %"
+    losses = (percent(found["plain_loss"]), percent(found["loss"]), percent(found["limit"]))
+    return found["variant"], chosen, *losses, recovered, found["reason"]
+
+
+def rungs(report: Report) -> Table:
+    """Each rung: what it loses on the split that chooses, how near it is, what it costs."""
+    head = ("variant", "rung", "loses on select", "SQNR", "latency, plain = 1", "size", "note")
+    rows = ((f, r) for f in report["ladders"] for r in f["rungs"])
+    return Table("The rungs of the ladder", head, tuple(_rung_row(f, r) for f, r in rows))
+
+
+def _rung_row(found: Ladder, rung: Rung) -> tuple[str, ...]:
+    near = decibels(rung["sqnr_db"])
+    ratio = DASH if rung["ratio"] is None else significant(rung["ratio"], 3)
+    size = plain(rung["size_bytes"], "bytes")
+    words = ("chosen" if rung["chosen"] else "", "inside" if rung["inside"] else "", rung["reason"])
+    note = ", ".join(filter(None, words))
+    return found["variant"], rung["label"], percent(rung["loss"]), near, ratio, size, note
+
+
+def layers(report: Report) -> Table:
+    """The layers tried alone in higher precision: what each mends, and costs."""
+    head = ("variant", "layer in higher precision", "SQNR then", "costs", "note")
+    rows = ((f["variant"], cell) for f in report["ladders"] for cell in f["layers"])
+    return Table("Layers kept in higher precision, one alone", head, tuple(_layer_row(v, c) for v, c in rows))
+
+
+def _layer_row(variant: str, cell: Cell) -> tuple[str, ...]:
+    near = decibels(cell["sqnr_db"])
+    cost = DASH if cell["cost"] is None else f"{100 * cell['cost']:+.1f} % of the latency".replace("-", "−")
+    note = cell["reason"] or ("" if cell["gain"] > 0 else "mends nothing")
+    return variant, cell["name"], near, cost, note
+
+
+def decibels(value: float | None) -> str:
+    """`35.6 dB`."""
+    return DASH if value is None else f"{value:.1f} dB".replace("-", "−")
+
+
+def percent(share: float | None) -> str:
+    """`1.2 %`."""
+    return DASH if share is None else f"{100 * share:.2g} %".replace("-", "−")
+
+
+# ------------------------------------------------------------------ figure
+
+
+def figure(report: Report) -> Figure:
+    """What each rung of each ladder loses, beside the budget."""
+    panels = tuple(_panels(report))
+    return Figure("ladders", "The guard, rung by rung", _CAPTION if panels else "", panels)
+
+
+def _panels(report: Report) -> Iterator[Panel]:
+    for found in report["ladders"]:
+        if any(r["loss"] is not None for r in found["rungs"]):
+            yield Panel(_heading(found), _spec(found, colour(report, found["variant"])), found["variant"])
+
+
+def _heading(found: Ladder) -> str:
+    return f"plain loses {percent(found['plain_loss'])} on test, its end {percent(found['loss'])}"
+
+
+def _spec(found: Ladder, fill: str) -> Spec:
+    values = [_bar(r, fill) for r in found["rungs"] if r["loss"] is not None]
+    x, y = quantity("loss", axis(f"% lost on {found['split']}", grid=True), zero=True), labels()
+    bars = told(values, {"type": "bar", "height": 12}, "rung", x=x, y=y, **paint())
+    limit = [] if found["limit"] is None else [{"loss": 100 * found["limit"]}]
+    rule = layer(limit, {"type": "rule", "color": "var(--ink)", "strokeDash": [3, 2]}, x=x)
+    return unit(44 + 20 * len(values), [bars, rule])
+
+
+def _bar(rung: Rung, fill: str) -> dict[str, Any]:
+    says = f"{rung['label']}: loses {percent(rung['loss'])}{', chosen' if rung['chosen'] else ''}"
+    paints = {"fill": fill, "opacity": 0.9 if rung["chosen"] else 0.3}
+    return {"label": rung["label"], "loss": 100 * (rung["loss"] or 0.0), **paints, "says": says}

@@ -1,0 +1,216 @@
+"""What was measured when: an index of results in SQLite, append-only. It never stands in a deploy's way."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core import stats
+from edgecompress.core.errors import InputError
+from edgecompress.core.quantities import unit
+from edgecompress.reporting.formatting import text
+
+FILE = "history.sqlite"
+BUSY_S = 5.0  # another process writes: a row takes milliseconds
+# What makes two results comparable; of a profile the variant too: a deploy may ship another one each time.
+KIND = ("command", "source", "target", "device", "profile", "threads", "batch")
+MACHINE = ("cpu", "board", "cores")  # by its environment: a device's name may be another's machine now
+TEXTS = (*KIND[:5], "variant", "runtime", "artifact", "report")
+NUMBERS = ("latency_ms", "latency_low", "latency_high", "energy_mj", "accuracy", "size_bytes", "instructions")
+COLUMNS = (
+    *("result", "date", *TEXTS, "threads", "batch", *NUMBERS),
+    *("energy_status", "energy_scope", "accuracy_metric", "environment", "medians_ms"),
+)
+TABLE = f"""
+CREATE TABLE IF NOT EXISTS results (id INTEGER PRIMARY KEY, {", ".join(COLUMNS)}, UNIQUE (result));
+CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON results BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON results BEGIN SELECT RAISE(ABORT, 'append only'); END;
+"""
+Row = dict[str, Any]
+
+
+def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
+    """Adds what a report is about; `folder` is where it is. Returns why it could not, or "": nothing is raised.
+
+    The same result twice is one row. A file that is no database is moved aside, and a new one is begun.
+    """
+    try:
+        found = _rows(report, folder)
+        try:
+            _insert(root, found)
+        except sqlite3.DatabaseError as error:
+            if not _damaged(error):
+                raise
+            aside = _set_aside(root)
+            _insert(root, found)
+            return f"history: {root / FILE} was damaged ({error}); it is now {aside.name}, and a new one is begun"
+    except (sqlite3.Error, OSError, KeyError, TypeError, ValueError) as error:
+        return f"history: this result is not listed in {root / FILE}: {error}"
+    return ""
+
+
+def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> list[Row]:
+    """The newest results first; each with `change`: against the one before it of its kind. Raises InputError."""
+    if not (root / FILE).is_file():
+        raise InputError(f"{root}: no {FILE} here; give --store, or deploy first")
+    try:
+        with _opened(root) as database:
+            found = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
+        told = [r for r in found if source in r["source"] and target in ("", r["target"])]
+    except (sqlite3.Error, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy begins a new one") from error
+    return list(reversed(_with_changes(told)))[: max(limit, 0)]
+
+
+def shown(found: list[Row]) -> list[Row]:
+    """The rows in words, for a table."""
+    return [
+        {
+            "date": row["date"],
+            **{key: row[key] for key in ("command", "source", "target", "device", "profile", "variant")},
+            "latency": _words(row["latency_ms"], unit("latency")),
+            "instructions": _words(row["instructions"], unit("instructions")),
+            "change": row["change"]["says"],
+            "energy": _words(row["energy_mj"], unit("energy_gross"), row["energy_status"]),
+            "energy of": f"{row['energy_scope']}, {row['energy_status']}" if row["energy_mj"] is not None else "",
+            "accuracy": _words(row["accuracy"], "", "measured"),
+            "size": _words(row["size_bytes"], unit("size")),
+        }
+        for row in found
+    ]
+
+
+def _words(value: float | None, unit: str, status: str = "measured") -> str:
+    return "" if value is None else text({"value": value, "unit": unit, "status": status})
+
+
+# --------------------------------------------------------------------------- a row
+
+
+def _rows(report: Mapping[str, Any], folder: Path) -> list[Row]:
+    """A row of what the report is about; where several were measured in turns, one of each.
+
+    Where nothing shipped its numbers are None.
+    """
+    every: list[Mapping[str, Any]] = report["variants"]
+    about = [v for v in every if v["name"] == report["subject"]]
+    if not about and not report["exit_code"]:
+        about = list(every)
+    return [_row(report, variant, folder) for variant in about or [{}]]
+
+
+def _row(report: Mapping[str, Any], variant: Mapping[str, Any], folder: Path) -> Row:
+    numbers: Mapping[str, Any] = variant.get("numbers") or {}
+    latency, energy, accuracy = (numbers.get(name) or {} for name in ("latency", "energy_gross", "accuracy"))
+    source = report["source"]
+    row = {
+        "date": report["date"],
+        "command": "deploy" if report["choice"]["variant"] or report["exit_code"] else "profile",
+        "source": source.get("name") or source.get("model") or "",
+        **{key: report[key].get("name") or "" for key in ("target", "device", "profile")},
+        **{key: report["run"][key] for key in ("threads", "batch")},
+        "variant": variant.get("name") or "",
+        "runtime": variant.get("runtime") or "",
+        "artifact": (variant.get("artifact") or {}).get("sha256") or "",
+        "latency_ms": latency.get("value"),
+        "latency_low": latency.get("low"),
+        "latency_high": latency.get("high"),
+        "energy_mj": energy.get("value"),
+        "energy_status": energy.get("status"),
+        "energy_scope": energy.get("scope"),
+        "accuracy": accuracy.get("value"),
+        "accuracy_metric": accuracy.get("metric"),
+        "size_bytes": (numbers.get("size") or {}).get("value"),
+        "instructions": (numbers.get("instructions") or {}).get("value"),
+        "environment": json.dumps(report["environment"]),
+        "medians_ms": json.dumps([s["median_ms"] for s in variant.get("sessions", ()) if s["median_ms"] is not None]),
+    }
+    told = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    return {**row, "result": told, "report": str(folder)}
+
+
+def _read(row: Row) -> Row:
+    """A row as data; what was JSON in the database is that no longer. Raises what a row of something else does."""
+    if missing := sorted({*COLUMNS} - row.keys()):
+        raise LookupError(f"no column {missing[0]}")
+    return {**row, "environment": json.loads(row["environment"]), "medians_ms": json.loads(row["medians_ms"])}
+
+
+def _with_changes(found: list[Row]) -> list[Row]:
+    last: dict[tuple[Any, ...], Row] = {}
+    told = []
+    for row in found:
+        machine = ((row["environment"] or {}).get(key) for key in MACHINE)
+        kind = (*(row[key] for key in KIND), *machine, row["variant"] if row["command"] == "profile" else "")
+        told.append({**row, "change": _change(row, last.get(kind))})
+        last[kind] = row
+    return told
+
+
+def _change(row: Row, before: Row | None) -> Row:
+    """What became of the latency since then; an interval decides whether it is called one."""
+    if before is None or not row["medians_ms"] or not before["medians_ms"] or not all(before["medians_ms"]):
+        return {"ratio": None, "low": None, "high": None, "called": False, "says": ""}
+    found = stats.unpaired(row["medians_ms"], before["medians_ms"])
+    says = f"{found.median:.3f}x" if found.changed else f"no change ({found.median:.3f}x)"
+    if found.low is None:
+        says = f"{found.median:.3f}x, not called"
+    return {"ratio": found.median, "low": found.low, "high": found.high, "called": found.changed, "says": says}
+
+
+# --------------------------------------------------------------------------- the file
+
+
+@contextlib.contextmanager
+def _opened(root: Path) -> Iterator[sqlite3.Connection]:
+    database = sqlite3.connect(root / FILE, timeout=BUSY_S)
+    database.row_factory = sqlite3.Row
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _insert(root: Path, found: list[Row]) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    with _opened(root) as database:
+        _prepare(database)
+        marks = ", ".join(f":{name}" for name in COLUMNS)
+        with database:
+            database.executemany(f"INSERT OR IGNORE INTO results ({', '.join(COLUMNS)}) VALUES ({marks})", found)
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    """The table, and a journal that readers need not wait for: switching to it does not wait by itself for others."""
+    end = time.monotonic() + BUSY_S
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.executescript(TABLE)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def _damaged(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is no database of ours; locked, full and read-only ones are well."""
+    says = str(error)
+    return any(words in says for words in ("not a database", "malformed", "no column", "encrypted", "corrupt"))
+
+
+def _set_aside(root: Path) -> Path:
+    """Renames the file with its journal, so that the new one does not read it."""
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    for suffix in ("-wal", "-shm", ""):
+        file = root / f"{FILE}{suffix}"
+        if file.exists():
+            file.replace(root / f"{FILE}.damaged-{stamp}{suffix}")
+    return root / f"{FILE}.damaged-{stamp}"

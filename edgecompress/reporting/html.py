@@ -1,0 +1,369 @@
+"""The report as one HTML file: no script, no request, light and dark, readable on a phone and on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core.quantities import CYCLES
+from edgecompress.reporting import (
+    before_after,
+    compression,
+    environment,
+    estimates,
+    external_section,
+    figures,
+    gains,
+    guard,
+    instructions,
+    pareto,
+    power,
+    profiler_tables,
+    roofline,
+    strength,
+    tables,
+    training,
+)
+from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
+from edgecompress.reporting.formatting import interval, known, provenance, text
+from edgecompress.reporting.html_tags import Raw, bdi, tag, void
+from edgecompress.reporting.tables import Table
+
+Report = Mapping[str, Any]
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+TILES = (
+    "latency",
+    "instructions",
+    "cycles",
+    "npu_time",
+    "sram",
+    "flash",
+    "size",
+    "accuracy",
+    "peak_rss",
+    "energy_gross",
+    "inferences_per_joule",
+    "throughput",
+)
+SHOWN_TILES = 6
+SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
+SIGNS_USED = (
+    "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
+)
+WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships", "failed": "Failed"}
+
+
+def page(report: Report) -> str:
+    """The whole of report.html."""
+    title = report["title"] or "edgecompress report"
+    main = tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report))
+    return document(title, main, _footer(report))
+
+
+def document(title: str, *body: Raw) -> str:
+    """A page that loads nothing and runs nothing, in the report's style."""
+    style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        void("meta", charset="utf-8"),
+        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        void("meta", name="color-scheme", content="light dark"),
+        void("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        void("link", rel="icon", href="data:,"),
+        tag("title", title),
+        tag("style", Raw(style)),
+    )
+    return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
+
+
+def _header(report: Report, title: str) -> Raw:
+    facts = [("target", report["target"].get("name")), ("device", report["device"].get("name"))]
+    facts += [("profile", report["profile"].get("name")), ("model", report["source"].get("model"))]
+    facts += [
+        ("batch", str(report["run"]["batch"])),
+        ("threads", str(report["run"]["threads"])),
+        ("date", report["date"][:16].replace("T", " ")),
+    ]
+    chips = [tag("li", tag("span", label), " ", bdi(str(value))) for label, value in facts if value]
+    command = tag("p", tag("code", report["command"]), class_="command") if report["command"] else Raw("")
+    return tag(
+        "header",
+        tag("p", "edgecompress report", class_="kicker"),
+        tag("h1", bdi(title)),
+        command,
+        tag("ul", chips, class_="chips"),
+    )
+
+
+def _verdict(report: Report) -> Raw:
+    outcome = report["summary"]["outcome"]
+    good = "ok" if outcome in ("shipped", "measured") else "bad"
+    sign = tag("span", SIGNS[outcome], class_="sign", aria_hidden="true")
+    words = tag(
+        "div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report["summary"]["sentence"], class_="sentence")
+    )
+    rows = {row["metric"]: row for row in report["deltas"]}
+    shown = [rows[m] for m in TILES if m in rows and known(rows[m]["after"])][:SHOWN_TILES]
+    tiles = tag("div", [_tile(row) for row in shown], class_="tiles") if shown else Raw("")
+    return tag("section", tag("div", sign, words, class_="says"), tiles, class_=f"verdict {good}", aria_label="Verdict")
+
+
+def _tile(row: Mapping[str, Any]) -> Raw:
+    n = row["after"]
+    before = f"{text(row['before'])} in {row['before_of']}" if known(row["before"]) else ""
+    behind = "" if n["status"] == "measured" else provenance(n, brief=True)
+    small = [tag("span", bdi(words)) for words in (interval(n), before and f"was {before}", behind) if words]
+    called = (row["change"] or {}).get("called", "none")
+    pill = tag("p", row["short"], class_=f"pill {called}") if row["short"] else Raw("")
+    value = tag("p", text(n), class_="value")
+    return tag(
+        "div",
+        tag("p", row["label"], class_="label"),
+        value,
+        pill,
+        tag("p", small, class_="small"),
+        class_="tile",
+        data_metric=row["metric"],
+    )
+
+
+def _notes(report: Report) -> Raw:
+    lines = [tag("li", bdi(note["text"]), class_=note["level"]) for note in report["notes"]]
+    return tag("ul", lines, class_="notes") if lines else Raw("")
+
+
+def _sections(report: Report) -> list[Raw]:
+    """In the order in which a reader asks: what changed, why this one, how fast, is it right, what it costs."""
+    drawn = {f.name: f for f in figures.every(report)}
+
+    def fig(*names: str) -> Raw:
+        shown = [drawn[name] for name in names if drawn[name].panels or drawn[name].caption]
+        return tag("div", [as_figure(report, one) for one in shown], class_="figures") if shown else Raw("")
+
+    def rows(make: Any) -> Raw:
+        return as_table(report, make(report))
+
+    return [
+        section("Before and after", tag("div", rows(tables.before_after), fig("changes"), class_="split")),
+        section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
+        *_smaller(report, fig),
+        _speed(report, rows, fig),
+        *_passes(report, fig),
+        section(
+            "Operators",
+            rows(tables.operators),
+            *_titled(report, tables.fallback),
+            *_titled(report, estimates.left),
+            fig("operators"),
+            fig("roofline"),
+            *_titled(report, roofline.table),
+            *_folded(report, roofline.operators),
+        ),
+        section("Does it compute the same", *_proof(report, rows)),
+        section("Memory", rows(tables.memory), fig("timeline"), *_folded(report, profiler_tables.timeline)),
+        section(
+            "Energy",
+            rows(tables.energy),
+            fig("energy", "power"),
+            *_folded(report, power.table),
+            *_tradeoffs(report, fig),
+            *_folded(report, tables.sensors),
+        ),
+        *_elsewhere(report, fig),
+        tag("div", _data(report), _environment(report), class_="columns"),
+        section("How it was made", *_making(report, rows)),
+    ]
+
+
+def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
+    """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
+    parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
+    if report["gains"]:
+        said = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
+        words = tag("div", said, _more("In numbers", as_table(report, gains.table(report))))
+        yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
+    for title, table, drawn, more in (
+        ("What was compressed", compression.table, ("compressed",), parts),
+        ("How the strength was found", strength.table, ("fits",), (strength.trials, strength.saved)),
+        ("Training", training.table, ("training",), (training.epochs,)),
+        ("What the guard mended", guard.table, ("ladders",), (guard.rungs, guard.layers)),
+    ):
+        if table(report).rows:
+            near = _titled(report, strength.neighbours) if table is strength.table else []
+            folded = [part for make in more for part in _folded(report, make)]
+            yield section(title, as_table(report, table(report)), *near, fig(*drawn), *folded)
+
+
+def _called(gain: Mapping[str, Any]) -> str:
+    return {True: "better", False: "warning"}.get(gain["gained"], "")
+
+
+def _speed(report: Report, rows: Any, fig: Any) -> Raw:
+    """Latency; on a simulated device instructions, on one that is not at hand estimates: there nothing is timed."""
+    if before_after.ranked_by(report) == CYCLES:
+        return section("Estimates", rows(estimates.table))
+    if before_after.ranked_by(report) != "latency":
+        said = [tag("li", bdi(line)) for line in instructions.kernels(report)]
+        return section("Instructions", rows(instructions.table), tag("ul", said, class_="said"), fig("instructions"))
+    every = _more("Every session", rows(tables.sessions))
+    return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
+
+
+PASSES: tuple[tuple[str, str, str, tuple[Callable[[Report], Table], ...]], ...] = (
+    ("sustained", "Over minutes", "sustained", (profiler_tables.sustained, profiler_tables.windows)),
+    ("periodic", "At a fixed rate", "periodic", (profiler_tables.periodic,)),
+    ("throughput", "Throughput by batch", "throughput", (profiler_tables.throughput,)),
+    ("cold", "From a cold start", "cold", (profiler_tables.cold,)),
+)
+IN_OTHERS = ("memory", "roofline")  # passes whose figures stand in the sections of what they look at
+
+
+def _passes(report: Report, fig: Any) -> Iterator[Raw]:
+    """A section for each pass that ran; of one that nobody here knows, its own words."""
+    known_ = {name: (title, figure, makers) for name, title, figure, makers in PASSES}
+    for name in (look["pass"] for look in report["passes"] if look["pass"] not in IN_OTHERS):
+        title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: profiler_tables.said(r, name),)))
+        first, *rest = (make(report) for make in makers)
+        more = [_more(table.title, as_table(report, table)) for table in rest if table.rows]
+        yield section(title, as_table(report, first), *([fig(figure)] if figure else []), *more)
+
+
+def _elsewhere(report: Report, fig: Any) -> Iterator[Raw]:
+    """Where packages' benchmarks ran."""
+    if external_section.rows(report):
+        first = as_table(report, external_section.table(report))
+        more = (part for make in (external_section.places, external_section.sessions) for part in _folded(report, make))
+        yield section(external_section.TITLE, first, fig("elsewhere"), *more)
+
+
+def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
+    """Where there are at least two points to hold against each other."""
+    rows = report["pareto"]
+    return (
+        [fig("pareto"), _more("Accuracy, latency, energy", as_table(report, pareto.table(rows)))]
+        if len(rows) > 1
+        else []
+    )
+
+
+def _folded(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
+    """A table behind its title, where there is something in it."""
+    table = make(report)
+    return [_more(table.title, as_table(report, table))] if table.rows else []
+
+
+def _proof(report: Report, rows: Any) -> list[Raw]:
+    return [
+        *_titled(report, environment.agreed),
+        *_titled(report, tables.metrics),
+        *_titled(report, tables.outputs),
+        _more("Every check", rows(tables.checks)),
+    ]
+
+
+def _titled(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
+    """A table with its title above, where there is something to show."""
+    table = make(report)
+    return [tag("h3", table.title), as_table(report, table)] if table.rows or table.empty else []
+
+
+def _making(report: Report, rows: Any) -> list[Raw]:
+    parts = (
+        ("Stages", tables.stages),
+        ("Effective configuration", tables.configuration),
+        ("Files and their sha256", tables.files),
+    )
+    return [_more(title, rows(make)) for title, make in parts]
+
+
+def _data(report: Report) -> Raw:
+    source = _more("Source", as_table(report, _source(report)))
+    return section("Data", as_table(report, tables.pairs("Data", report["data"] or {})), source)
+
+
+def _environment(report: Report) -> Raw:
+    installed = tables.pairs("Installed here", report["versions"])
+    more = _more("Installed here", as_table(report, installed))
+    return section(
+        "Environment", as_table(report, environment.table(report)), *_titled(report, environment.runtimes), more
+    )
+
+
+def _source(report: Report) -> Table:
+    return tables.pairs("Source", {k: v for k, v in report["source"].items() if k != "preprocess"})
+
+
+def section(title: str, *parts: Raw) -> Raw:
+    """A card of the page."""
+    return tag("section", tag("h2", title), *parts)
+
+
+def _more(title: str, *parts: Raw) -> Raw:
+    return tag("details", tag("summary", title), *parts)
+
+
+def as_table(report: Report, table: Table) -> Raw:
+    """A table, or why it is empty; the names of variants with the colours of the figures."""
+    if not table.rows:
+        return tag("p", table.empty, class_="empty") if table.empty else Raw("")
+    head = tag("thead", tag("tr", [tag("th", bdi(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
+    rows = [_row(report, row, table, i) for i, row in enumerate(table.rows)]
+    body = tag("table", head, tag("tbody", rows), class_="facts" if not head else "rows")
+    return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+
+
+def _row(report: Report, row: tuple[str, ...], table: Table, place: int) -> Raw:
+    named = table.head[0] == "variant"
+    first = [_swatch(report, row[0]), " ", bdi(row[0])] if named else [bdi(row[0])]
+    cells = [tag("th", first, scope="row"), *(_cell(cell) for cell in row[1:])]
+    return tag("tr", cells, class_="marked") if place == table.marked else tag("tr", cells)
+
+
+def _cell(cell: str) -> Raw:
+    """Long hashes and paths may break anywhere; figures keep to one column."""
+    return tag("td", bdi(cell), class_="long") if max(map(len, cell.split()), default=0) > 28 else tag("td", bdi(cell))
+
+
+def _swatch(report: Report, name: str) -> Raw:
+    """Colour and dash of a variant, as in every figure."""
+    dashes = " ".join(map(str, dash(report, name)))
+    line = f'<path d="M0 6H22" stroke="{colour(report, name)}" stroke-width="4" stroke-dasharray="{dashes}"/>'
+    return Raw(f'<svg class="swatch" viewBox="0 0 22 12" aria-hidden="true">{line}</svg>')
+
+
+def as_figure(report: Report, figure: Figure) -> Raw:
+    """A figure, drawn, with its legend and its caption."""
+    pictures = zip(figure.panels, figures.drawn(figure), strict=True)
+    panels = [_panel(report, panel, Raw(svg)) for panel, svg in pictures]
+    caption = tag("figcaption", bdi(figure.caption))
+    shape = "many" if len(panels) > 1 else "one" if figure.key else "plain"
+    parts = (
+        tag("h3", figure.title),
+        tag("div", panels, class_="panels"),
+        tag("div", _key(report, figure), caption, class_="words"),
+    )
+    return tag("figure", *parts, class_=f"figure {shape}", id=f"figure-{figure.name}")
+
+
+def _key(report: Report, figure: Figure) -> Raw:
+    lines = [tag("li", _swatch(report, name), " ", bdi(words)) for name, words in figure.key]
+    return tag("ul", lines, class_="key") if lines else Raw("")
+
+
+def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
+    if not panel.heading:
+        return tag("div", svg, class_="panel")
+    name = [_swatch(report, panel.variant), " ", tag("b", bdi(panel.variant)), " "] if panel.variant else []
+    return tag(
+        "div",
+        tag("p", *name, tag("span", bdi(panel.heading)), class_="heading"),
+        svg,
+        class_="panel",
+        data_variant=panel.variant,
+    )
+
+
+def _footer(report: Report) -> Raw:
+    made = f"Made by edgecompress {report['versions'].get('edgecompress', '')} from report.json ({report['schema']})."
+    return tag("footer", tag("p", SIGNS_USED), tag("p", made))

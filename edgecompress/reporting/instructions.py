@@ -1,0 +1,172 @@
+"""Instructions per inference, where a simulator counted them: their classes, and the kernel that the device decides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgecompress.core.model import Artifact
+from edgecompress.core.quantities import COUNTED
+from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, axis, labels, paint, quantity
+from edgecompress.reporting.formatting import DASH, Number, known, missing, number, significant, text
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import layer, told, unit
+
+Counted = dict[str, Any]
+NAMED = 0.09  # of the longest bar: a segment that is shorter has no name written on it
+# What a sensor calls a class of instructions: the word for it. The first that matches; the others keep their own name.
+WORDS = (
+    (r"mmla", "MMLA"),
+    (r"dot", "SDOT"),
+    (r"mlal", "MLAL"),
+    (r"fmla.*16", "FMLA f16"),
+    (r"fmla", "FMLA"),
+    (r"^bf16", "BF16"),
+    (r"sve", "SVE"),
+    (r"sme", "SME"),
+)
+EIGHT_BITS = ("SDOT", "MMLA")
+
+
+def of_variant(count: Artifact | None, name: str) -> Counted | None:
+    """What was counted of a variant, its classes by their words, the largest first; None where nothing was."""
+    found = count.facts["variants"].get(name) if count else None
+    if not found or "crashed" in found:
+        return None
+    classes: dict[str, int] = {}
+    for given, n in found["classes"].items():
+        classes[word(given)] = classes.get(word(given), 0) + n
+    ranked = dict(sorted(classes.items(), key=lambda pair: -pair[1]))
+    kept = {key: found[key] for key in ("instructions", "overhead", "processes", "identical", "runs")}
+    return {**kept, "classes": ranked, "sensor": count.facts["sensor"] if count else ""}
+
+
+def word(given: str) -> str:
+    """SDOT, MLAL, FMLA, SVE: what people call a class."""
+    return next((said for pattern, said in WORDS if re.search(pattern, given.lower())), given)
+
+
+def total(counted: Counted | None, simulated: str, crashed: str = "") -> Number:
+    """Instructions per inference as a number: simulated, whatever machine it is of."""
+    if counted is None:
+        return missing(COUNTED, crashed or "only a simulated device counts instructions")
+    ends = {} if counted["identical"] else {"low": min(counted["processes"]), "high": max(counted["processes"])}
+    n = len(counted["processes"])
+    return number(COUNTED, counted[COUNTED], status="simulated", n=n, source=simulated or counted["sensor"], **ends)
+
+
+def plain(n: int) -> str:
+    """`62.5 k`."""
+    return text({"value": n, "unit": COUNTED, "status": "simulated"})
+
+
+# ------------------------------------------------------------------ the kernels
+
+
+def kernels(report: Report, names: Sequence[str] = ()) -> list[str]:
+    """Of each variant (or only of `names`), the instructions that it multiplies with on this device."""
+    shown = _shown(report)
+    eight_bits = any(v["count"]["classes"].get(c) for v in shown for c in EIGHT_BITS)
+    device = str(report["device"].get("name") or "this device")
+    wanted = [v for v in shown if v["count"]["classes"] and (not names or v["name"] in names)]
+    return [_kernel(v["name"], v["count"], device, eight_bits) for v in wanted]
+
+
+def _kernel(name: str, counted: Counted, device: str, eight_bits: bool) -> str:
+    used = next(((c, n) for c, n in counted["classes"].items() if n and c in dict(WORDS).values()), None)
+    if used is None:
+        return f"{name}: no vector multiplication was counted."
+    share = f"{plain(used[1])} of {plain(counted[COUNTED])} instructions"
+    if used[0] == "MLAL" and not eight_bits:
+        return f"No SDOT on {device}: {name} multiplies in 16-bit MLAL, {share}."
+    return f"{name} uses {used[0]}{' and no SDOT' if used[0] == 'MLAL' else ''}: {share}."
+
+
+# ------------------------------------------------------------------ table and figure
+
+
+def _shown(report: Report) -> list[Mapping[str, Any]]:
+    return [v for v in report["variants"] if v["count"]]
+
+
+def _classes(shown: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every class that some variant uses, the one that is used most first."""
+    names = dict.fromkeys(c for v in shown for c in v["count"]["classes"])
+    most = {c: max(v["count"]["classes"].get(c, 0) for v in shown) for c in names}
+    return sorted((c for c in names if most[c]), key=lambda c: -most[c])
+
+
+def table(report: Report) -> Table:
+    """Instructions per inference of each variant, and what part of them each class is."""
+    shown = _shown(report)
+    classes = _classes(shown)
+    head = ("variant", "per inference", "to the best", *classes, "other", "processes")
+    fewest = min((v["count"][COUNTED] for v in shown), default=1)
+    rows = tuple(_row(v, classes, fewest) for v in shown)
+    return Table("Instructions per inference (simulated)", head, rows)
+
+
+def _row(variant: Mapping[str, Any], classes: Sequence[str], fewest: int) -> tuple[str, ...]:
+    counted = variant["count"]
+    parts = [_part(counted["classes"].get(c, 0), counted[COUNTED]) for c in classes]
+    other = _part(counted[COUNTED] - sum(counted["classes"].values()), counted[COUNTED])
+    agreed = f"{len(counted['processes'])} alike" if counted["identical"] else _apart(counted["processes"])
+    ratio = f"{significant(counted[COUNTED] / fewest, 3)}×"
+    return variant["name"], f"{counted[COUNTED]:,}", ratio, *parts, other, agreed
+
+
+def _apart(processes: Sequence[int]) -> str:
+    return f"{len(processes)} from {min(processes):,} to {max(processes):,}"
+
+
+def _part(n: int, whole: int) -> str:
+    return f"{n:,} ({significant(100 * n / whole, 2)} %)" if n and whole else DASH
+
+
+def figure(report: Report) -> Figure:
+    """A bar per variant made of its classes: hollow and dashed, as everything simulated."""
+    shown = _shown(report)
+    title = "Instructions per inference: which kernels the device makes each variant use"
+    if not shown:
+        return Figure("instructions", title, "")
+    classes = _classes(shown)
+    values = [segment for v in shown for segment in _segments(v, classes)]
+    sources = sorted({v["numbers"][COUNTED]["source"] for v in shown})
+    caption = f"Counted, not timed: simulated by {'; '.join(sources)}. Shorter is better, and need not be faster. "
+    caption += "Dashed and hollow is simulated; grey is all that is in no class."
+    return Figure("instructions", title, caption, (Panel("", _spec(values, len(shown))),))
+
+
+def _segments(variant: Mapping[str, Any], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    counted = variant["count"]
+    other = counted[COUNTED] - sum(counted["classes"].values())
+    begin = 0
+    for place, (name, n) in enumerate(
+        [*((c, counted["classes"].get(c, 0)) for c in classes), ("other", max(0, other))]
+    ):
+        if not n:
+            continue
+        colour = "var(--c0)" if name == "other" else f"var(--c{1 + place % 6})"
+        says = f"{variant['name']}, {name}: {n:,} of {counted[COUNTED]:,} instructions"
+        ends = {"a": begin, "b": begin + n, "middle": begin + n / 2}
+        yield {"label": variant["name"], "class": name, **ends, "fill": colour, "opacity": 0.14, "says": says}
+        begin += n
+
+
+def _spec(values: Values, bars: int) -> dict[str, Any]:
+    y = labels()
+    x = quantity("a", axis("instructions", grid=True, format="~s"), zero=True)
+    mark = {"type": "bar", "height": 22, "strokeDash": [4, 2], "strokeWidth": 1.2}
+    segments = told(values, mark, "instructions", x=x, x2={"field": "b"}, y=y, **paint())
+    longest = max(v["b"] for v in values)
+    wide = [v for v in values if v["b"] - v["a"] > NAMED * longest]
+    words = {"type": "text", "fontSize": 10, "color": "var(--ink)"}
+    named = layer(wide, words, x={**x, "field": "middle"}, y=y, text={"field": "class", "type": "nominal"})
+    return unit(46 + 34 * bars, [segments, named])
+
+
+def apart(report: Report) -> list[str]:
+    """Variants whose processes counted differently: no figure of theirs is exact."""
+    shown = (v for v in _shown(report) if known(v["numbers"][COUNTED]) and not v["count"]["identical"])
+    return [f"{v['name']}: its processes did not count alike ({_apart(v['count']['processes'])})." for v in shown]

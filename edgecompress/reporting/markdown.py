@@ -1,0 +1,131 @@
+"""The report as GitHub-flavoured Markdown: every name in it is text, whatever it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgecompress.reporting import (
+    compression,
+    environment,
+    estimates,
+    external_section,
+    gains,
+    guard,
+    instructions,
+    pareto,
+    power,
+    profiler_tables,
+    roofline,
+    strength,
+    tables,
+    training,
+)
+from edgecompress.reporting.tables import Table
+
+# The tables in their order; one with nothing to tell is left out.
+MEASURED = (
+    tables.before_after,
+    tables.variants,
+    tables.slow,
+    instructions.table,
+    estimates.table,
+    tables.latencies,
+    tables.memory,
+    tables.energy,
+    power.table,
+    tables.sensors,
+    external_section.table,
+    external_section.places,
+)
+COMPRESSED = (
+    gains.table,
+    compression.table,
+    compression.channels,
+    compression.low_rank,
+    compression.sparsity,
+    compression.storage,
+    compression.left,
+    strength.table,
+    strength.neighbours,
+    strength.trials,
+    strength.saved,
+    training.table,
+    training.epochs,
+    guard.table,
+    guard.rungs,
+    guard.layers,
+)
+LOOKS = (
+    profiler_tables.said,
+    profiler_tables.sustained,
+    profiler_tables.periodic,
+    profiler_tables.throughput,
+    profiler_tables.cold,
+    profiler_tables.timeline,
+    roofline.table,
+)
+PROOF = (
+    environment.agreed,
+    tables.metrics,
+    tables.outputs,
+    tables.checks,
+    tables.fallback,
+    estimates.left,
+    tables.operators,
+    tables.sessions,
+    external_section.sessions,
+)
+REST = (
+    tables.configuration,
+    tables.stages,
+    tables.files,
+)
+
+
+SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
+_SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """The whole of report.md."""
+    summary = report["summary"]
+    head = [
+        f"# {text(report['title'] or 'edgecompress report')}",
+        f"{SIGNS[summary['outcome']]} **{text(summary['sentence'])}**",
+    ]
+    notes = [f"> {'**Warning:** ' if n['level'] == 'warning' else ''}{text(n['text'])}" for n in report["notes"]]
+    facts = " · ".join(text(part) for part in (report["command"], report["date"]) if part)
+    parts = [*head, facts, "\n>\n".join(notes), *(section(t) for t in _tables(report))]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _tables(report: Mapping[str, Any]) -> list[Table]:
+    facts = (tables.pairs("Data", report["data"] or {}), environment.table(report), environment.runtimes(report))
+    first = [make(report) for make in (*MEASURED, *COMPRESSED, *LOOKS, *PROOF)]
+    return [*first, *_together(report), *facts, *(make(report) for make in REST)]
+
+
+def _together(report: Mapping[str, Any]) -> list[Table]:
+    return [pareto.table(report["pareto"])] if len(report["pareto"]) > 1 else []
+
+
+def section(table: Table) -> str:
+    """A table below its title, or why it is empty."""
+    if not table.rows:
+        return f"## {table.title}\n\n{text(table.empty)}" if table.empty else ""
+    rule = "|".join([" --- "] * len(table.head))
+    rows = [_row(row, bold=i == table.marked) for i, row in enumerate(table.rows)]
+    return "\n".join([f"## {table.title}\n", _row(table.head), f"|{rule}|", *rows])
+
+
+def _row(cells: tuple[str, ...], bold: bool = False) -> str:
+    shown = [f"**{text(c)}**" if bold and i == 0 else text(c) for i, c in enumerate(cells)]
+    return f"| {' | '.join(shown)} |"
+
+
+def text(value: str) -> str:
+    """`value` with all that Markdown or HTML would act on made inert, on one line."""
+    plain = " ".join(str(value).split("\n")).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", plain)

@@ -1,0 +1,145 @@
+"""Accuracy, latency and energy together: which variants, on which devices, no other beats in all three."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgecompress.core.quantities import direction
+from edgecompress.reporting import before_after
+from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, paint, quantity, ticks
+from edgecompress.reporting.formatting import guessed, known, scaled, text
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+Row = dict[str, Any]  # {"variant", "device", "accuracy", "latency", "energy": numbers, "beaten_by": "" on the front}
+AXES = ("accuracy", "latency", "energy")
+MARKERS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", "cross": "✚"}
+_TITLE = "Accuracy, latency, energy: what no other beats"
+_CAPTION = (
+    "Left costs less. Full: no other variant is as good in all three and better in one. Pale: beaten. "
+    "Dashed and hollow: its energy is no measurement. Only energies of one status and one scope are held "
+    "against each other."
+)
+
+
+def of_report(report: Report) -> list[Row]:
+    """The variants of one report that have all three numbers."""
+    device = str(report["device"].get("name") or "")
+    named = {"accuracy": "accuracy", "latency": "latency", "energy": "energy_gross"}
+    rows = [
+        {"variant": v["name"], "device": device, **{axis: v["numbers"][metric] for axis, metric in named.items()}}
+        for v in report["variants"]
+    ]
+    return ranked([row for row in rows if all(known(row[axis]) for axis in AXES)])
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with the first other one that beats it: on its own device where there is one."""
+    return [{**row, "beaten_by": next((name(o) for o in _near(row, rows) if _beats(o, row)), "")} for row in rows]
+
+
+def _near(row: Row, rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda other: bool(other["device"] != row["device"]))
+
+
+def markers(rows: Sequence[Row]) -> dict[str, str]:
+    """A marker for each device, in the order given."""
+    return dict(zip(dict.fromkeys(row["device"] for row in rows), itertools.cycle(MARKERS), strict=False))
+
+
+def name(row: Row) -> str:
+    """`int8 on rpi5`."""
+    return f"{row['variant']} on {row['device']}" if row["device"] else str(row["variant"])
+
+
+def _beats(a: Row, b: Row) -> bool:
+    """Whether `a` is as good in all three and better in one; never where one of them may not be compared."""
+    if (
+        any(before_after.incomparable(a[axis], b[axis]) for axis in AXES)
+        or a["accuracy"]["metric"] != b["accuracy"]["metric"]
+    ):
+        return False
+    pairs = [(_cost(a, axis), _cost(b, axis)) for axis in AXES]
+    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
+
+
+def _cost(row: Row, axis: str) -> float:
+    value = float(row[axis]["value"])
+    return -value if axis == "accuracy" and direction(row[axis]["metric"]) == "higher" else value
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The three numbers of each, and what beats it."""
+    found = tuple((*_named(row), row["beaten_by"] or "nothing: on the front") for row in rows)
+    return Table("Accuracy, latency, energy", ("variant", "device", *AXES, "energy is", "beaten by"), found)
+
+
+def _named(row: Row) -> tuple[str, ...]:
+    behind = ", ".join(filter(None, (row["energy"]["status"], row["energy"]["scope"])))
+    return row["variant"], row["device"], *(text(row[axis]) for axis in AXES), behind
+
+
+def figure(report: Report, rows: Sequence[Row]) -> Figure:
+    """Accuracy over latency and over energy, each row with the same number in both."""
+    if len(rows) < 2:
+        return Figure("pareto", _TITLE, "")
+    energies = max(row["energy"]["value"] for row in rows)
+    by, shown = scaled(energies, rows[0]["energy"]["unit"])
+    panels = (
+        Panel("accuracy over latency", _spec(report, rows, ("latency", 1.0, "latency, ms"))),
+        Panel("accuracy over energy", _spec(report, rows, ("energy", by, f"energy per inference, {shown}"))),
+    )
+    key = tuple((row["variant"], f"{i} {name(row)}: {_says(row)}") for i, row in enumerate(rows, 1))
+    return Figure("pareto", _TITLE, _caption(markers(rows)), panels, key)
+
+
+def _caption(devices: Mapping[str, str]) -> str:
+    """With several devices: which marker is whose."""
+    if len(devices) < 2:
+        return _CAPTION
+    whose = ", ".join(f"{MARKERS[marker]} {device}" for device, marker in devices.items())
+    return f"{whose}. Beaten by a variant on another device is a comparison of the devices, too. {_CAPTION}"
+
+
+def _says(row: Row) -> str:
+    beaten = f"beaten by {row['beaten_by']}" if row["beaten_by"] else "on the front"
+    return f"{text(row['accuracy'])}, {text(row['latency'])}, {text(row['energy'])}, {beaten}"
+
+
+def _spec(report: Report, rows: Sequence[Row], across: tuple[str, float, str]) -> Spec:
+    axis_, by, title = across
+    shapes = markers(rows)
+    points = [
+        {**_point(report, row, i, row[axis_]["value"] / by), "shape": shapes[row["device"]]}
+        for i, row in enumerate(rows, 1)
+    ]
+    low, high = min(p["a"] for p in points) / 1.25, max(p["a"] for p in points) * 1.25
+    heights = [p["w"] for p in points]
+    pad = 0.25 * (max(heights) - min(heights)) or 0.01 * abs(max(heights)) or 1.0
+    percent = rows[0]["accuracy"]["unit"] == "fraction"
+    wide = axis(title, values=ticks(low, high, "log"), grid=True, format="~g")
+    x = quantity("a", wide, type="log", domain=[low, high])
+    tall = axis("accuracy", grid=True, format=".3~%" if percent else "~g")
+    y = quantity("w", tall, domain=[min(heights) - pad, max(heights) + pad])
+    beaten_below = sorted(points, key=lambda p: bool(p["front"]))
+    return unit(190, [mark for p in beaten_below for mark in _dot(p, x, y)])
+
+
+def _point(report: Report, row: Row, place: int, across: float) -> dict[str, Any]:
+    hollow = guessed(row["energy"])
+    fill = {"fill": colour(report, row["variant"]), "opacity": 0.0 if hollow else 0.25 if row["beaten_by"] else 0.9}
+    at = {"a": across, "w": row["accuracy"]["value"], "number": str(place)}
+    return {**at, **fill, "hollow": hollow, "front": not row["beaten_by"], "says": f"{name(row)}: {_says(row)}"}
+
+
+def _dot(p: dict[str, Any], x: Mapping[str, Any], y: Mapping[str, Any]) -> tuple[Spec, ...]:
+    """Hides what is below it; a hollow one is dashed, one on the front is drawn with a thicker line."""
+    dashes = {"strokeDash": [3, 2]} if p["hollow"] else {}
+    mark = {"type": "point", "shape": p["shape"], "size": 300}
+    back = layer([p], {**mark, "fill": "var(--card)", "stroke": None}, x=x, y=y)
+    line = {**mark, "strokeWidth": 2.4 if p["front"] else 1.2, **dashes}
+    words = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": 1}
+    number = layer([p], words, x=x, y=y, text={"field": "number", "type": "nominal"})
+    return back, told([p], line, "pareto", x=x, y=y, **paint()), number

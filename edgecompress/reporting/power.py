@@ -1,0 +1,250 @@
+"""Energy: per inference of each finalist, and the power while it was measured, idle and at work."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Artifact
+from edgecompress.reporting.figure_style import (
+    Figure,
+    Panel,
+    Report,
+    Values,
+    also,
+    axis,
+    colour,
+    labels,
+    paint,
+    quantity,
+)
+from edgecompress.reporting.formatting import (
+    DASH,
+    guessed,
+    interval,
+    known,
+    number,
+    plain,
+    plural,
+    provenance,
+    scaled,
+    significant,
+    text,
+)
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+Trace = dict[str, Any]
+Point = tuple[float, float, float, float]  # second, lowest, mean and highest watts of a bucket of samples
+KEPT = 1000  # buckets of a trace in report.json: two numbers of each make the band
+DRAWN = 240  # and in the picture
+
+# ------------------------------------------------------------------ what report.json keeps of a trace
+
+
+def trace(energy: Artifact | None, name: str) -> Trace | None:
+    """The idle times and windows of a variant under the sensor that was used, and the power that it sampled.
+
+    None where no agent measured it: a model has no trace.
+    """
+    gross = next(iter(energy.facts["variants"].get(name) or ()), None) if energy else None
+    file = energy.path / f"{name}.json" if energy else None
+    if not gross or gross["value"] is None or file is None or not file.is_file():
+        return None
+    try:
+        answer = json.loads(file.read_text(encoding="utf-8"))
+        return _trace(answer, gross) if _told_by(answer, gross["source"]) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        raise StageFailed(f"{file}: the windows of energy cannot be read: {error!r}; measure again") from error
+
+
+def _told_by(answer: Mapping[str, Any], source: str) -> bool:
+    """Whether this is of the sensor that gave the figures: one that read at first may have failed later."""
+    return bool(answer.get("windows")) and answer["windows"][0]["energy"]["source"] == source
+
+
+def _trace(answer: Mapping[str, Any], gross: Mapping[str, Any]) -> Trace:
+    spans = [("idle", span) for span in answer["idle"]] + [("window", span) for span in answer["windows"]]
+    spans.sort(key=lambda span: float(span[1]["begin_s"]))
+    start = float(spans[0][1]["begin_s"])
+    phases = [_phase(kind, span, start) for kind, span in spans]
+    points, longest = _samples(answer.get("trace") or {}, start, phases[-1]["begin_s"] + phases[-1]["seconds"])
+    kept = [[float(f"{v:.6g}") for v in column] for column in zip(*envelope(points, KEPT), strict=True)]
+    columns = dict(zip(("t_s", "low_w", "mean_w", "high_w"), kept or [[], [], [], []], strict=True))
+    behind = {key: gross[key] for key in ("status", "source", "scope")}
+    return {**behind, "phases": phases, "samples": len(points), "longest_gap_s": longest, **columns}
+
+
+def _phase(kind: str, span: Mapping[str, Any], start: float) -> dict[str, Any]:
+    seconds, joules = float(span["seconds"]), span["energy"]["value"]
+    power = number(
+        "power",
+        None if joules is None or seconds <= 0 else float(joules) / seconds,
+        status=span["energy"]["status"],
+        n=1,
+        source=span["energy"]["source"],
+        scope=span["energy"]["scope"],
+        reason=span["energy"]["reason"],
+    )
+    begin = float(span["begin_s"]) - start
+    return {"phase": kind, "begin_s": begin, "seconds": seconds, "n": int(span["n"]), "joules": joules, "power": power}
+
+
+def _samples(given: Mapping[str, Any], start: float, end_s: float) -> tuple[list[Point], float | None]:
+    """What was sampled between the first moment and the last, and the longest time without a sample."""
+    pairs = sorted(
+        (float(t) - start, float(w)) for t, w in zip(given.get("t_s", ()), given.get("watts", ()), strict=True)
+    )
+    inside = [(t, w, w, w) for t, w in pairs if 0 <= t <= end_s and math.isfinite(w)]
+    gaps = [b[0] - a[0] for a, b in itertools.pairwise(inside)]
+    return inside, max(gaps, default=None)
+
+
+def envelope(points: Sequence[Point], limit: int) -> list[Point]:
+    """At most `limit` buckets of neighbours: the lowest and the highest of each stay, so no spike is lost."""
+    width = max(1, -(-len(points) // limit))
+    return [_bucket(points[i : i + width]) for i in range(0, len(points), width)]
+
+
+def _bucket(points: Sequence[Point]) -> Point:
+    mean = sum(p[2] for p in points) / len(points)
+    return points[len(points) // 2][0], min(p[1] for p in points), mean, max(p[3] for p in points)
+
+
+# ------------------------------------------------------------------ the trace as table and figure
+
+_TRACE = "Dark: windows of inference; pale: idle before and after. The short lines are the mean power of each"
+_TITLE = "Power while it was measured: flat windows stand above idle"
+
+
+def _traced(report: Report) -> list[Mapping[str, Any]]:
+    return [v for v in report["variants"] if v["power_trace"]]
+
+
+def table(report: Report) -> Table:
+    """Each idle time and window."""
+    head = ("variant", "phase", "from", "for", "inferences", "energy", "power", "status")
+    rows = tuple(_row(v["name"], phase) for v in _traced(report) for phase in v["power_trace"]["phases"])
+    return Table("Windows of energy", head, rows)
+
+
+def _row(name: str, phase: Mapping[str, Any]) -> tuple[str, ...]:
+    joules = {"value": phase["joules"], "unit": "J", "status": phase["power"]["status"]}
+    at, long = (f"{significant(phase[key], 3)} s" for key in ("begin_s", "seconds"))
+    inferences = f"{phase['n']:,}" if phase["phase"] == "window" else DASH
+    return name, phase["phase"], at, long, inferences, text(joules), text(phase["power"]), provenance(phase["power"])
+
+
+def traces(report: Report) -> Figure:
+    """A panel per variant: idle, windows, idle, and the power that the sensor sampled."""
+    shown = _traced(report)
+    if not shown:
+        return Figure("power", _TITLE, "")
+    panels = tuple(Panel(_heading(v), _trace_spec(v, colour(report, v["name"])), v["name"]) for v in shown)
+    sampled = "; the thin line is the mean of neighbouring samples, its band their lowest and highest"
+    none = "; the sensor keeps no samples between them"
+    behind = "; ".join(sorted({provenance(v["power_trace"]["phases"][0]["power"]) for v in shown}))
+    caption = f"{_TRACE}{sampled if any(v['power_trace']['samples'] for v in shown) else none}. Power is {behind}."
+    hollow = any(guessed(v["power_trace"]) for v in shown)
+    return Figure("power", _TITLE, f"{caption}{' Dashed and hollow is no measurement.' if hollow else ''}", panels)
+
+
+def _heading(variant: Mapping[str, Any]) -> str:
+    trace, power = variant["power_trace"], variant["numbers"]["power"]
+    windows = sum(p["phase"] == "window" for p in trace["phases"])
+    gap = f", longest gap {plain(trace['longest_gap_s'], 's')}" if trace["longest_gap_s"] else ""
+    return f"{text(power)} · {plural(windows, 'window')} · {plural(trace['samples'], 'sample')}{gap}"
+
+
+def _trace_spec(variant: Mapping[str, Any], stroke: str) -> Spec:
+    trace = variant["power_trace"]
+    spans = _spans(trace, stroke)
+    points = envelope(list(zip(*(trace[k] for k in ("t_s", "low_w", "mean_w", "high_w")), strict=True)), DRAWN)
+    top = max([s["w"] or 0.0 for s in spans] + [p[3] for p in points])
+    x = quantity("a", axis("s", grid=False), domain=[0, max(s["b"] for s in spans)])
+    y = quantity("w", axis("W", grid=True, tickCount=3), domain=[0, 1.08 * top or 1.0])
+    hollow = {"strokeDash": [4, 2]} if guessed(trace) else {}
+    shades = told(spans, {"type": "rect", "strokeWidth": 0.6, **hollow}, "phase", x=x, x2={"field": "b"}, **paint())
+    mean = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1, **hollow}
+    means = layer([s for s in spans if s["w"] is not None], mean, x=x, x2={"field": "b"}, y=y)
+    return unit(130, [shades, *_curve(variant["name"], points, (x, y), {"stroke": stroke, **hollow}), means])
+
+
+def _spans(trace: Trace, fill: str) -> Values:
+    spans = []
+    for p in trace["phases"]:
+        work = p["phase"] == "window"
+        made = f", {plural(p['n'], 'inference')}" if work else ""
+        pale = 0.0 if guessed(trace) else 0.16 if work else 0.05
+        says = f"{p['phase']} of {significant(p['seconds'], 3)} s: {text(p['power'])}{made}"
+        ends = {"a": p["begin_s"], "b": p["begin_s"] + p["seconds"], "w": p["power"]["value"]}
+        spans.append({**ends, "fill": fill if work else "var(--c0)", "opacity": pale, "says": says})
+    return spans
+
+
+def _curve(name: str, points: Sequence[Point], axes: tuple[Any, Any], line: Mapping[str, Any]) -> list[Spec]:
+    """The samples: a band and their mean, on the axes of the phases; nothing where none were kept."""
+    if not points:
+        return []
+    says = f"{name}: between {plain(min(p[1] for p in points), 'W')} and {plain(max(p[3] for p in points), 'W')}"
+    values = [{"a": t, "low": low, "w": mean, "high": high, "says": says} for t, low, mean, high in points]
+    x, y = axes
+    band = {"type": "area", "fill": line["stroke"], "fillOpacity": 0.3}
+    mark = {"type": "line", "strokeWidth": 1, **line}
+    return [
+        layer(values, band, x=x, y=also(y, "low"), y2={"field": "high"}),
+        told(values, mark, "power trace", x=x, y=y),
+    ]
+
+
+# ------------------------------------------------------------------ energy per inference
+
+
+def energy(report: Report) -> Figure:
+    """Energy per inference of the finalists, hollow where a model says so, each with its band."""
+    shown = [v for v in report["variants"] if known(v["numbers"]["energy_gross"])]
+    if not shown:
+        reasons = {v["numbers"]["energy_gross"]["reason"] for v in report["variants"]} or {"no variant"}
+        return Figure("energy", "Energy per inference", f"No energy number: {'; '.join(sorted(reasons))}.")
+    largest = max(v["numbers"]["energy_gross"]["value"] for v in shown)
+    factor, shown_unit = scaled(largest, shown[0]["numbers"]["energy_gross"]["unit"])
+    values = [_joules(v, factor, colour(report, v["name"])) for v in shown]
+    behind = sorted({provenance(v["numbers"]["energy_gross"]) for v in shown})
+    caption = f"Gross, per inference: {'; '.join(behind)}. {_ESTIMATE}"
+    key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['energy_gross'], spread=True)}") for v in shown)
+    return Figure("energy", "Energy per inference", caption, (Panel("", _energy_spec(values, shown_unit)),), key)
+
+
+_ESTIMATE = "Hollow bars are estimates, the line is their band; an estimate is never compared with a measurement."
+
+
+def _joules(variant: Mapping[str, Any], factor: float, fill: str) -> dict[str, Any]:
+    n = variant["numbers"]["energy_gross"]
+    ends = {end: n[end] / factor if n[end] is not None else None for end in ("low", "high")}
+    said = f"{variant['name']}: {text(n)} {interval(n)} ({provenance(n)})"
+    return {
+        "label": variant["name"],
+        "e": n["value"] / factor,
+        "fill": fill,
+        "opacity": 0.08 if guessed(n) else 0.85,
+        **ends,
+        "says": said,
+    }
+
+
+def _energy_spec(values: Values, shown: str) -> Spec:
+    y = labels()
+    x = quantity("e", axis(shown, grid=True), zero=True)
+    dashed = {"type": "bar", "height": 20, "strokeDash": [4, 2], "strokeWidth": 1.5}
+    plain = {"type": "bar", "height": 20}
+    hollow = [v for v in values if v["opacity"] < 0.5]
+    layers = [told([v], dashed if v in hollow else plain, "energy", x=x, y=y, **paint()) for v in values]
+    spans = [v for v in values if v["low"] is not None and v["high"] is not None]
+    rule = layer(
+        spans, {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}, x=also(x, "low"), x2={"field": "high"}, y=y
+    )
+    return unit(46 + 34 * len(values), [*layers, rule])

@@ -1,0 +1,201 @@
+"""The roofline: what each operator reached of what the device can do at most, and which of them wait for memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgecompress.core.errors import EdgeError
+from edgecompress.core.model import Artifact
+from edgecompress.reporting.figure_style import Figure, Panel, Report, also, axis, colour, paint, quantity, ticks
+from edgecompress.reporting.formatting import DASH, plain, plural, significant
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+Op = Mapping[str, Any]
+Joined = dict[str, Any]
+TOLD = 30  # dots with words of their own: the slowest
+LISTED = 12  # operators of a variant in a table; report.json has all
+NAMED = 4
+OPACITY = {"memory": 0.15, "unknown": 0.5, "compute": 0.9}
+_TITLE = "Roofline: which operators wait for memory"
+_CAPTION = (
+    "One dot per operator that multiplies, its area its time; both axes logarithmic. Left of the corner an operator is "
+    "memory-bound (pale): fewer bytes would make it faster, more arithmetic units would not. The roofs were measured "
+    "on the device, the flat one in float32: what is narrower may lie above it, and right of the corner (half pale) "
+    "nobody knows what binds it; what stays in a cache may lie above the slope."
+)
+
+
+def joined(artifact: Artifact | None, answer: Mapping[str, Any] | None) -> Joined | None:
+    """The operators' times beside what they compute and move; None where no roof was measured."""
+    if answer is None:
+        return None
+    roofs = {"gflops": answer["compute"]["gflops"], "gb_per_s": answer["bandwidth"]["gb_per_s"]}
+    doubt = answer["bandwidth"]["reason"] or answer["compute"]["reason"]
+    if not (roofs["gflops"] and roofs["gb_per_s"]):
+        return {**roofs, "doubt": doubt, "ops": [], "unmatched": [], "why": doubt or "a roof was not measured"}
+    costs, why = _costs(artifact, int(answer.get("batch") or 1))
+    found = [(op, costs.get(op["name"])) for op in answer["ops"]]
+    ops = [_op(op, cost, roofs) for op, cost in found if cost and cost["macs"] is not None and op["ms"] > 0]
+    unmatched = [op["name"] for op, cost in found if not cost or cost["macs"] is None] if costs else []
+    return {**roofs, "doubt": doubt, "ops": ops, "unmatched": unmatched, "why": answer["why"] or why}
+
+
+def _costs(artifact: Artifact | None, batch: int) -> tuple[dict[str, Mapping[str, Any]], str]:
+    """name -> what the operator costs, those of one name together; or why nobody can tell."""
+    from edgecompress.formats import op_counts
+
+    if artifact is None:
+        return {}, "the artifact is not here"
+    found: dict[str, Mapping[str, Any]] = {}
+    try:
+        for cost in op_counts.of(artifact, batch):
+            found[cost["name"]] = _sum(found[cost["name"]], cost) if cost["name"] in found else cost
+    except (EdgeError, ImportError) as error:
+        return {}, f"what its operators compute is not known: {error}"
+    return found, ""
+
+
+def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    macs = None if None in (a["macs"], b["macs"]) else a["macs"] + b["macs"]
+    return {**a, "macs": macs, "bytes": a["bytes"] + b["bytes"]}
+
+
+def _op(op: Op, cost: Op, roofs: Mapping[str, float]) -> dict[str, Any]:
+    """An operator under the roofs. Right of the corner only float32 has one: of others nobody knows what binds them."""
+    intensity = 2 * cost["macs"] / cost["bytes"] if cost["bytes"] else None
+    rates = {"gflops": 2 * cost["macs"] / (op["ms"] * 1e6), "gb_per_s": cost["bytes"] / (op["ms"] * 1e6)}
+    waits = intensity is not None and intensity < roofs["gflops"] / roofs["gb_per_s"]
+    bound = "memory" if waits else "compute" if cost["dtype"] in ("float32", "") else "unknown"
+    roof = {"memory": "gb_per_s", "compute": "gflops"}.get(bound)
+    counted = {key: cost[key] for key in ("macs", "bytes", "dtype")}
+    reached = {"flops_per_byte": intensity, "of_roof": rates[roof] / roofs[roof] if roof else None, "bound": bound}
+    return {**{key: op[key] for key in ("name", "type", "ms")}, **counted, **rates, **reached}
+
+
+# ------------------------------------------------------------------ tables
+
+
+def _shown(report: Report) -> list[Mapping[str, Any]]:
+    return [v for v in report["variants"] if v["roofline"]]
+
+
+def table(report: Report) -> Table:
+    """The roofs, and which operators of each variant wait for memory."""
+    head = (
+        "variant",
+        "compute",
+        "memory",
+        "corner",
+        "memory-bound",
+        "of its time",
+        "the slowest of them",
+        "not placed",
+    )
+    return Table("Roofline", head, tuple(_row(v) for v in _shown(report)))
+
+
+def _row(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    found = variant["roofline"]
+    roofs = (plain(found["gflops"], "GFLOP/s"), plain(found["gb_per_s"], "GB/s"))
+    if not found["ops"]:
+        return variant["name"], *roofs, *[DASH] * 4, found["why"] or _unplaced(found)
+    corner = f"{significant(found['gflops'] / found['gb_per_s'], 3)} FLOP/byte"
+    waits = bound(found)
+    share = sum(op["ms"] for op in waits) / sum(op["ms"] for op in found["ops"])
+    names = ", ".join(op["name"] for op in waits[:NAMED]) or "none"
+    count = f"{len(waits)} of {plural(len(found['ops']), 'operator')}"
+    return variant["name"], *roofs, corner, count, plain(share, "fraction"), names, _unplaced(found)
+
+
+def bound(found: Joined) -> list[Op]:
+    """The operators that wait for memory, the slowest first."""
+    return sorted((op for op in found["ops"] if op["bound"] == "memory"), key=lambda op: -float(op["ms"]))
+
+
+def _unplaced(found: Joined) -> str:
+    names = found["unmatched"]
+    return f"{len(names)}: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else "none"
+
+
+def operators(report: Report) -> Table:
+    """The slowest operators of each variant under the roofs."""
+    head = (
+        "variant",
+        "operator",
+        "type",
+        "time",
+        "MACs",
+        "bytes",
+        "FLOP per byte",
+        "GFLOP/s",
+        "of its roof",
+        "bound by",
+    )
+    rows = tuple(_listed(v["name"], op) for v in _shown(report) for op in _slowest(v["roofline"]["ops"])[:LISTED])
+    return Table(f"The {LISTED} slowest under the roof", head, rows)
+
+
+def _slowest(ops: Sequence[Op]) -> list[Op]:
+    return sorted(ops, key=lambda op: -float(op["ms"]))
+
+
+def _listed(name: str, op: Op) -> tuple[str, ...]:
+    counts = (f"{op['macs']:,}", plain(op["bytes"], "bytes"))
+    intensity = DASH if op["flops_per_byte"] is None else significant(op["flops_per_byte"], 3)
+    rates = (intensity, significant(op["gflops"], 3), plain(op["of_roof"], "fraction"))
+    return name, op["name"], op["type"], plain(op["ms"], "ms"), *counts, *rates, op["bound"]
+
+
+# ------------------------------------------------------------------ figure
+
+
+def figure(report: Report) -> Figure:
+    """A panel per variant: the two roofs, and a dot per operator below them."""
+    shown = [v for v in _shown(report) if any(op["macs"] for op in v["roofline"]["ops"])]
+    if not shown:
+        return Figure("roofline", _TITLE, "")
+    panels = tuple(Panel(_heading(v["roofline"]), _spec(v, colour(report, v["name"])), v["name"]) for v in shown)
+    doubts = sorted({v["roofline"]["doubt"] for v in shown} - {""})
+    return Figure("roofline", _TITLE, " ".join([_CAPTION, *(f"In doubt: {why}." for why in doubts)]), panels)
+
+
+def _heading(found: Joined) -> str:
+    dots = sum(bool(op["macs"]) for op in found["ops"])
+    roofs = f"{plain(found['gflops'], 'GFLOP/s')}, {plain(found['gb_per_s'], 'GB/s')}"
+    return f"{plural(dots, 'operator')} under {roofs}"
+
+
+def _spec(variant: Mapping[str, Any], fill: str) -> Spec:
+    found = variant["roofline"]
+    dots = _slowest([op for op in found["ops"] if op["macs"]])
+    ridge = found["gflops"] / found["gb_per_s"]
+    across = [op["flops_per_byte"] for op in dots] + [ridge]
+    high = [op["gflops"] for op in dots] + [found["gflops"]]
+    wide, tall = (min(across) / 2, max(across) * 2), (min(high) / 2, max(high) * 2)
+    x = quantity("a", axis("FLOP per byte", values=_decades(*wide), format="~g"), type="log", domain=list(wide))
+    y = quantity("w", axis("GFLOP/s", values=_decades(*tall), grid=True, format="~g"), type="log", domain=list(tall))
+    roof = [{"a": a, "w": min(found["gflops"], a * found["gb_per_s"])} for a in (wide[0], ridge, wide[1])]
+    line = layer(roof, {"type": "line", "color": "var(--ink)", "strokeWidth": 1.5, "clip": True}, x=x, y=y)
+    size = {"field": "ms", "type": "quantitative", "legend": None, "scale": {"zero": True, "range": [12, 260]}}
+    marked = {"x": x, "y": also(y, "w"), "size": size, **paint()}
+    values = [_dot(op, fill) for op in dots]
+    quiet = layer(values[TOLD:], {"type": "point", "strokeWidth": 1.2}, **marked)
+    loud = told(values[:TOLD], {"type": "point", "strokeWidth": 1.2}, "roofline operator", **marked)
+    return unit(200, [line, *([quiet] if values[TOLD:] else []), loud])
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Few ticks: powers of ten, or 1, 2, 5 where the axis is short."""
+    tens = [10.0**d for d in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    return tens if len(tens) > 2 else ticks(low, high, "log")
+
+
+def _dot(op: Op, fill: str) -> dict[str, Any]:
+    says = f"{op['name']}: {significant(op['gflops'], 3)} GFLOP/s at {significant(op['flops_per_byte'], 3)} FLOP/byte, "
+    roof = "no roof is known" if op["of_roof"] is None else f"{plain(op['of_roof'], 'fraction')} of its roof"
+    says += f"{roof} ({op['bound']})"
+    at = {"a": op["flops_per_byte"], "w": op["gflops"], "ms": op["ms"]}
+    return {**at, "fill": fill, "opacity": OPACITY[op["bound"]], "says": says}

@@ -1,0 +1,79 @@
+"""Why a variant lost: one sentence per variant slower than the fastest reference, from what its operators took."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgecompress.core.stats import CHANGE
+from edgecompress.reporting.formatting import known, significant
+
+Variant = Mapping[str, Any]
+Op = Mapping[str, Any]
+SHOWN = 0.15  # of the time: a type of operators that takes less is not named
+
+SIGNED = re.compile(r"^(QuantizeLinear|QLinear\w+)$")  # ONNX Runtime's: what they make or take are activations
+AT_RUN_TIME = re.compile(r"^ConvInteger$")
+
+
+def sentences(variants: Sequence[Variant]) -> dict[str, str]:
+    """Of each measured variant that is no reference and slower than the fastest one: why, as far as it is known."""
+    times = {v["name"]: v["numbers"]["latency"]["value"] for v in variants if known(v["numbers"]["latency"])}
+    references = [v["name"] for v in variants if v["reference"] and v["name"] in times]
+    if not references:
+        return {}
+    best = min(references, key=lambda name: times[name])
+    slow = [v for v in variants if not v["reference"] and times.get(v["name"], 0.0) > (1 + CHANGE) * times[best]]
+    return {v["name"]: sentence(v, times[v["name"]] / times[best], best) for v in slow}
+
+
+def sentence(variant: Variant, ratio: float, beaten_by: str) -> str:
+    """What a variant took so long for, how many times as long as the reference, and what to do about it if known."""
+    table = variant["ops"] or {"ops": [], "why": "no per-operator pass was run", "fallback": []}
+    said = [*_left(variant, table), *_largest(table["ops"]), *_advice(table["ops"])]
+    why = "; ".join(said) or f"no evidence: {table.get('why') or 'no operator stands out'}"
+    return f"{variant['name']} takes {significant(ratio, 2)}x the time of {beaten_by}: {why}."
+
+
+def _left(variant: Variant, table: Mapping[str, Any]) -> Iterator[str]:
+    """How many operators the accelerator did not take, of how many, and their share of the time."""
+    told = (variant["verify"] or {}).get("fallback") or ()
+    names = list(table.get("fallback") or [op["name"] for op in told])
+    if not names:
+        return
+    of = f"{len(names)} of {len(table['ops'])}" if len(table["ops"]) >= len(names) else f"{len(names)}"
+    total = sum(op["ms"] for op in table["ops"])
+    share = sum(op["ms"] for op in table["ops"] if op["name"] in names) / total if total else 0.0
+    taken = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])})"
+    yield f"{of} operators left the accelerator{taken}"
+
+
+def _largest(ops: Sequence[Op]) -> Iterator[str]:
+    """The type of operators that takes most, and the kernel or device that computes most of it."""
+    total = sum(op["ms"] for op in ops)
+    types = sorted({op["type"] for op in ops}, key=lambda kind: (-_time(ops, kind), kind))[:2] if total else []
+    for kind in types:
+        own = [op for op in ops if op["type"] == kind]
+        if _time(ops, kind) >= SHOWN * total:
+            where = max(own, key=lambda op: float(op["ms"]))["where"]
+            yield f"{kind} takes {_percent(_time(ops, kind) / total)} of its time ({where})"
+
+
+def _time(ops: Sequence[Op], kind: str) -> float:
+    return sum(float(op["ms"]) for op in ops if op["type"] == kind)
+
+
+def _advice(ops: Sequence[Op]) -> Iterator[str]:
+    """What is known of such operators, and what to do about it."""
+    if any(AT_RUN_TIME.match(op["type"]) for op in ops):
+        yield "no fast kernel convolves with ranges found at run time: quantize convolutions statically, or not at all"
+    signed = [op for op in ops if SIGNED.match(op["type"]) and re.search(r" int8(×|$)", op["where"])]
+    if signed:
+        left = sum(op["type"] == "Conv" for op in ops)  # what such activations keep from becoming a QLinearConv
+        float_ = f" and {left} Conv stay in float" if left else ""
+        yield f"{len(signed)} operators on signed (int8) activations{float_}: on x86, use activation = 'uint8'"
+
+
+def _percent(share: float) -> str:
+    return f"{significant(100 * share, 2)} %"

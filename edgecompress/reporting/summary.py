@@ -1,0 +1,190 @@
+"""What the numbers say, in sentences: the verdict, and what the reader must not overlook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgecompress.core.quantities import COUNTED, CYCLES
+from edgecompress.reporting import environment, estimates, gains, instructions, noise, profilers, training
+from edgecompress.reporting.before_after import find, ranked_by
+from edgecompress.reporting.formatting import guessed, known, plural, text
+
+Report = Mapping[str, Any]
+METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has one of them
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, and the verdict in one sentence."""
+    outcome = _outcome(report)
+    sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
+    return {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
+
+
+def _outcome(report: Report) -> str:
+    if report["choice"]["variant"] and not report["exit_code"]:
+        return "nothing" if report["not_measured"] else "shipped"
+    return {0: "measured", 1: "nothing"}.get(report["exit_code"], "failed")
+
+
+def _shipped(report: Report) -> str:
+    rows = {row["metric"]: row for row in report["deltas"]}
+    by = ranked_by(report)
+    said = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
+    changes = [_change(rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
+    said += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
+    if known(rows["accuracy"]["after"]):
+        said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
+    one = "; one session, so no change is called" if _one_session(report) else ""
+    if report["choice"]["unmeasured"]:
+        one = "; not measured on the target"
+    return f"{report['subject']} ships: {', '.join(filter(None, said)) or 'nothing was measured'}{one}."
+
+
+def _took(n: Mapping[str, Any]) -> str:
+    said = {COUNTED: " instructions per inference (simulated)", CYCLES: " cycles (estimated)"}
+    return f"{text(n)}{said.get(n['unit'], '')}"
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    if row["metric"] == COUNTED:
+        return f"{row['says']} instructions than {row['before_of']} (simulated)"
+    if row["metric"] == CYCLES:
+        return f"{row['says']} than {row['before_of']}"
+    if row["change"]["called"] == "same":
+        return f"as {row['before_of']}: {row['says']}"
+    return f"{row['says']} than {row['before_of']}"
+
+
+def _measured(report: Report) -> str:
+    subject = find(report, report["subject"])
+    if subject is None:
+        return f"{plural(len(report['variants']), 'artifact')} measured."
+    latency, counted = subject["numbers"]["latency"], subject["numbers"][COUNTED]
+    if known(counted):
+        return f"{subject['name']} takes {_took(counted)}; nothing was timed."
+    if not known(latency):
+        return f"{subject['name']}: no latency, {latency['reason']}."
+    sessions = plural(latency["n"], "session")
+    return f"{subject['name']} takes {text(latency, spread=True)} per run, the median of {sessions}."
+
+
+def _nothing(report: Report) -> str:
+    return f"Nothing ships: {report['not_measured'] or report['choice']['reason'] or _first_bad(report)}."
+
+
+def _failed(report: Report) -> str:
+    return f"It failed: {_first_bad(report)}."
+
+
+def _first_bad(report: Report) -> str:
+    bad = (s for s in report["stages"] if s["status"] != "ok")
+    return next((f"{s['stage']}: {s['reason']}".rstrip(".") for s in bad), "no reason was given")
+
+
+def _one_session(report: Report) -> bool:
+    measured = report["deltas"] and not report["choice"]["unmeasured"]
+    return bool(measured) and ranked_by(report) != COUNTED and (report["profile"].get("sessions") or 0) == 1
+
+
+def notes(report: Report) -> list[dict[str, str]]:
+    """What must not be overlooked, the loudest first: {"level": "warning" or "note", "text"}."""
+    loud = [{"level": "warning", "text": line} for line in _warnings(report)]
+    return loud + [{"level": "note", "text": line} for line in _notes(report)]
+
+
+def _warnings(report: Report) -> Iterator[str]:
+    data = report["data"] or {}
+    if data.get("random"):
+        yield "The data is random: accuracy and calibration say nothing about real inputs."
+    if why := report["choice"]["unmeasured"]:
+        ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
+        yield f"Not measured on the target: {why}. No number of another machine ranks the variants: {ranks}."
+    if why := report["not_measured"]:
+        yield f"Energy had to be measured: {why}."
+    yield from instructions.apart(report)
+    yield from _throttled(report)
+    yield from gains.warnings(report)
+    for variant in report["variants"]:
+        yield from _warnings_of(variant, report["subject"])
+
+
+def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
+    crashed = [s for s in variant["sessions"] if s["crashed"]]
+    if crashed:
+        yield f"{variant['name']} crashed in {plural(len(crashed), 'session')}: {crashed[0]['crashed']}"
+    for runtime, says in variant["also"].items():
+        if says != "ok" and not says.startswith("not tried"):
+            yield f"{variant['name']} is not what it should be in {runtime}: {says}."
+    if variant["name"] != subject:
+        return
+    cold = [s for s in variant["sessions"] if s["warm"] is False]
+    if cold:
+        yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
+    told = [op["name"] for op in (variant["verify"] or {}).get("fallback") or ()]
+    if fallback := told or (variant["ops"] or {}).get("fallback"):
+        those = ", ".join(map(str, fallback[:8]))
+        yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {those}"
+    yield from _not_judged(variant["verify"] or {})
+
+
+def _throttled(report: Report) -> Iterator[str]:
+    """A rate that did not hold is told before any number of it."""
+    for name, answer in profilers.answers(report, "sustained").items():
+        if answer["throttling"]["flagged"]:
+            yield f"{name} throttles: {answer['throttling']['reason']}."
+    for look in report["passes"]:
+        for name, found in look["variants"].items():
+            if found["why"]:
+                yield f"Pass {look['pass']} tells nothing of {name}: {found['why']}."
+
+
+def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
+    """Promises that nobody could hold; a limit that is for another kind of metric is none of them."""
+    if verify and not verify.get("metric"):
+        yield f"Accuracy was not judged: {verify.get('reasons', {}).get('metric') or 'there is no metric'}."
+    for check in verify.get("checks") or ():
+        if check["ok"] is None and check["name"] not in METRIC_LIMITS:
+            yield f"{check['says']}."
+
+
+def _notes(report: Report) -> Iterator[str]:
+    if (report["data"] or {}).get("split_by_seed"):
+        yield "Not every split was given: data was split by seed into calibrate, select and test."
+    yield from training.notes(report)
+    if (virtual := report["environment"].get("virtual")) and not report["simulated"]:
+        kind = f" ({virtual})" if virtual not in (True, "yes") else ""
+        yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
+    yield from _of_the_device(report)
+    yield from estimates.notes(report)
+    if _one_session(report):
+        yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
+    subject = find(report, report["subject"])
+    if subject and (seen := noise.sentence(subject["name"], subject["sessions"])):
+        yield seen
+    for runtime, says in subject["also"].items() if subject else ():
+        if says.startswith("not tried"):
+            yield f"{runtime} was {says}."
+    if subject and (runs := [runtime for runtime, says in subject["also"].items() if says == "ok"]):
+        yield f"{subject['name']} was verified in {', '.join(runs)} too."
+    energy = subject["numbers"]["energy_gross"] if subject else None
+    if energy and known(energy) and guessed(energy):
+        model = energy["source"].split(":")[0] or "model"
+        yield f"Energy is {energy['status']} by a {model}; ≈ numbers are never compared with measured ones."
+    kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
+    if kept:
+        yield f"report.json keeps one of up to {max(kept)} latencies of a session; the rounds' own files keep them all."
+
+
+def _of_the_device(report: Report) -> Iterator[str]:
+    """What stood in for it, how its clock is governed, and whether it answers as this machine does."""
+    if report["simulated"]:
+        device = report["device"].get("name") or "the device"
+        yield f"{device} is not real but {report['simulated']}: fewer instructions need not be faster on the real one."
+    governor = report["environment"].get("governor")
+    if governor and governor != "performance" and not report["simulated"]:
+        yield f"The governor is {governor}: the clock follows the load."
+    subject = find(report, report["subject"])
+    if subject and (said := environment.agrees(subject)):
+        yield f"{subject['name']} {said}."
+    yield from instructions.kernels(report, (report["subject"], report["baseline"]))

@@ -1,0 +1,276 @@
+"""The tables that every face shows: rows of plain text, made once from the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
+from edgecompress.reporting import before_after as deltas
+from edgecompress.reporting.formatting import DASH, known, plain, provenance, significant, text
+from edgecompress.reporting.schema_types import Session
+
+Report = Mapping[str, Any]
+RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text. The first column names the row; `marked` is the row that stands out, or -1."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: int = -1
+    empty: str = ""  # what is said when there are no rows
+
+
+def before_after(report: Report) -> Table:
+    """The one to beat and the shipped artifact, quantity by quantity; with none to beat, the artifact alone."""
+    rows = tuple(_delta(row, report["baseline"]) for row in report["deltas"])
+    if rows and not any(before != DASH for _, before, _, _ in rows):
+        return Table("Measured", ("", report["subject"]), tuple((label, after) for label, _, after, _ in rows))
+    head = ("", report["baseline"] or "before", report["subject"] or "after", "change")
+    return Table("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
+
+
+def _delta(row: Mapping[str, Any], baseline: str) -> tuple[str, ...]:
+    label, before, after, says = deltas.shown(dict(row))
+    if row["before_of"] not in ("", baseline) and before != DASH:
+        before = f"{before} ({row['before_of']})"
+    return label, before, after, says
+
+
+def variants(report: Report) -> Table:
+    """Every variant, and why each lost."""
+    by = deltas.ranked_by(report)
+    head = ("variant", "runtime", RANKS[by], "accuracy", "size", "verdict")
+    names = [v["name"] for v in report["variants"]]
+    rows = tuple(_variant(v, by) for v in report["variants"])
+    return Table("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
+
+
+def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
+    n = variant["numbers"]
+    why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
+    return variant["name"], variant["runtime"], text(n.get(by)), text(n["accuracy"]), text(n["size"]), why
+
+
+def sessions(report: Report) -> Table:
+    """Each fresh process of each variant."""
+    head = ("variant", "session", "median", "p90", "runs", "load", "first", "warm-up", "flags")
+    rows = tuple(_session(v["name"], s) for v in report["variants"] for s in v["sessions"])
+    return Table("Sessions", head, rows, empty="No session was run.")
+
+
+def _session(name: str, s: Session) -> tuple[str, ...]:
+    label = s["round"].removeprefix("round-")
+    if s["crashed"]:
+        return name, label, *([DASH] * 6), f"crashed: {s['crashed']}"
+    times = [_ms(s["median_ms"]), _ms(s["p90_ms"])]
+    once = [_ms(s["load_ms"]), _ms(s["first_ms"])]
+    warm = f"{significant(s['warmup_s'], 3)} s" if s["warmup_s"] is not None else DASH
+    return name, label, *times, f"{s['n']:,}" if s["n"] else DASH, *once, warm, ", ".join(s["flags"] or ())
+
+
+def _ms(value: float | None) -> str:
+    return plain(value, "ms")
+
+
+def latencies(report: Report) -> Table:
+    """Median with interval and the tail, where the runs hold it."""
+    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
+    return Table(
+        "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Nothing was timed."
+    )
+
+
+def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    n, sessions = variant["numbers"], variant["sessions"]
+    counts = [f"{sum(s[key] or 0 for s in sessions):,}" for key in ("n", "outliers")]
+    return variant["name"], text(n["latency"], spread=True), *(text(n[p]) for p in ("p90", "p95", "p99")), *counts
+
+
+def memory(report: Report) -> Table:
+    """Memory is four numbers, never one."""
+    head = ("variant", "artifact", "planned arena", "peak RSS over baseline", "of it file-backed")
+    keys = ("size", "arena", "peak_rss", "file_backed")
+    rows = tuple((v["name"], *(_or_why(v["numbers"][k]) for k in keys)) for v in report["variants"] if v["sessions"])
+    return Table("Memory", head, rows, empty="Not measured.")
+
+
+def energy(report: Report) -> Table:
+    """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
+    head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
+    rows = tuple(_energy(v) for v in report["variants"] if _energy_known(v))
+    return Table("Energy", head, rows, empty=_no_energy(report))
+
+
+def _energy_known(variant: Mapping[str, Any]) -> bool:
+    return any(known(variant["numbers"][q.name]) for q in ENERGY)
+
+
+def _energy(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    numbers = [variant["numbers"][q.name] for q in ENERGY]
+    behind = provenance(next(n for n in numbers if known(n)))
+    return variant["name"], *(text(n, spread=True) if known(n) else _or_why(n) for n in numbers), behind
+
+
+def _no_energy(report: Report) -> str:
+    reasons = {v["numbers"]["energy_gross"]["reason"] for v in report["variants"]}
+    return f"No energy number: {'; '.join(sorted(filter(None, reasons))) or 'no reason was given'}."
+
+
+def _or_why(n: Mapping[str, Any]) -> str:
+    return text(n, spread=True) if known(n) else f"{DASH} {n['reason']}"
+
+
+def sensors(report: Report) -> Table:
+    """Which sensors could not read, and why."""
+    return Table(
+        "Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report["energy"]["why_not"].items())
+    )
+
+
+def outputs(report: Report) -> Table:
+    """Each output of each verified variant against the source's."""
+    head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
+    rows = tuple(
+        (v["name"], *_output(o)) for v in report["variants"] if v["verify"] for o in v["verify"].get("outputs") or ()
+    )
+    return Table("Outputs against the source", head, rows, empty="Nothing was verified.")
+
+
+def _output(o: Mapping[str, Any]) -> tuple[str, ...]:
+    sqnr = _short(o.get("sqnr_db"), 4, o)
+    cells = _short(o.get("max_abs_error"), 3, o), f"{sqnr} dB" if o.get("sqnr_db") is not None else sqnr
+    return str(o["name"]), *cells, _short(o.get("cosine"), 6, o), plain(o.get("agreement"), "fraction")
+
+
+def _short(value: float | None, digits: int, output: Mapping[str, Any]) -> str:
+    """A number, or why there is none ("identical")."""
+    return str(output.get("reason") or DASH) if value is None else f"{value:.{digits}g}"
+
+
+def metrics(report: Report) -> Table:
+    """The task metric of each verified variant, as a paired comparison with the source."""
+    head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "its 95 % interval", "items")
+    rows = tuple(_metric(v) for v in report["variants"] if v["verify"] and v["verify"].get("metric"))
+    return Table("The task", head, rows, empty="The source has no metric.")
+
+
+def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    m = variant["verify"]["metric"]
+    unit = "" if m.get("ratio") is not None else m["unit"]
+    ends = [plain(m.get(end), unit) for end in ("low", "high")]
+    spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
+    both = [plain(m[side], m["unit"]) for side in ("before", "after")]
+    counts = [DASH if m.get(k) is None else str(m[k]) for k in ("items_lost", "items_gained")]
+    return variant["name"], m["name"], *both, *counts, deltas.accuracy_says(m), spread, f"{m['n']:,}"
+
+
+def checks(report: Report) -> Table:
+    """Each promise of each variant."""
+    head = ("variant", "check", "kept", "what it says")
+    words = {True: "kept", False: "broken", None: "not judged"}
+    found = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
+    rows = tuple((name, c["name"], words[c["ok"]], c["says"]) for name, c in found)
+    return Table("Checks", head, rows, empty="No check was made.")
+
+
+def stages(report: Report) -> Table:
+    """How each stage ended."""
+    head = ("stage", "ended", "time", "reason", "log")
+    rows = tuple(
+        (s["stage"], s["status"], f"{s['wall_s']:.1f} s", s["reason"] or "", s["log"] or "") for s in report["stages"]
+    )
+    return Table("Stages", head, rows, empty="No stage was listed.")
+
+
+def configuration(report: Report) -> Table:
+    """The effective configuration, and where each value came from."""
+    rows = tuple((str(c["key"]), _value(c["value"]), str(c["origin"])) for c in report["configuration"])
+    return Table("Configuration", ("key", "value", "from"), rows, empty="No configuration was listed.")
+
+
+def files(report: Report) -> Table:
+    """What was built, byte for byte."""
+    head = ("variant", "file", "bytes", "sha256")
+    found = [(v["name"], f) for v in report["variants"] if v["artifact"] for f in v["artifact"]["files"]]
+    return Table("Files", head, tuple((n, f["name"], f"{f['bytes']:,}", f["sha256"]) for n, f in found), empty="None.")
+
+
+def operators(report: Report) -> Table:
+    """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
+    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "why not")
+    rows = tuple(_operators(v) for v in report["variants"] if v["ops"])
+    return Table("Operators", head, rows, empty="No per-operator pass was run.")
+
+
+def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    ops, latency = variant["ops"], variant["numbers"]["latency"]
+    total = ops.get("total_ms") if ops.get("ops") else None
+    share = significant(total / latency["value"], 2) if total and known(latency) else DASH
+    off = ", ".join(map(str, ops.get("fallback") or ())) or "none"
+    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, ops.get("why") or ""
+
+
+def slow(report: Report) -> Table:
+    """Why variants are slower than the fastest reference."""
+    slow = (v for v in report["variants"] if v["evidence"])
+    rows = tuple((v["name"], v["evidence"].removeprefix(f"{v['name']} ")) for v in slow)
+    return Table("Slower than the reference", ("variant", "why"), rows)
+
+
+def fallback(report: Report) -> Table:
+    """Operators that left the accelerator, by their type."""
+    head = ("variant", "operators", "type", "time", "share", "which")
+    rows = tuple((v["name"], *row) for v in report["variants"] for row in _fallback(v["verify"] or {}))
+    return Table("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
+
+
+def _fallback(verify: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row per type, the one that takes most first; or why nothing is known."""
+    why = str((verify.get("reasons") or {}).get("fallback") or "")
+    if verify.get("fallback") is None:
+        return [(*[DASH] * 4, why)] if why else []
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for op in verify["fallback"]:
+        kinds.setdefault(op["type"] or op["name"], []).append(op)
+    ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
+    return [_kind(ops[0]["type"] or DASH, ops, why) for _, ops in ranked]
+
+
+def _kind(kind: str, ops: Sequence[Mapping[str, Any]], why: str) -> tuple[str, ...]:
+    time, names = _sum(ops, "ms"), ", ".join(str(op["name"]) for op in ops[:3])
+    which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names
+    return str(len(ops)), kind, _ms(time), plain(_sum(ops, "share"), "fraction"), which
+
+
+def _sum(ops: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return None if any(op[key] is None for op in ops) else sum(op[key] for op in ops)
+
+
+def pairs(title: str, data: Mapping[str, Any]) -> Table:
+    """Nested facts as dotted keys and values."""
+    return Table(title, ("", ""), tuple(_flat(data, "")), empty="Nothing was recorded.")
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            rows += _flat(value, f"{prefix}{key}.")
+        elif value not in ("", None, [], {}):
+            size = key.endswith("_bytes") and isinstance(value, int)
+            rows.append((f"{prefix}{key}", plain(value, "bytes") if size else _value(value)))
+    return rows
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

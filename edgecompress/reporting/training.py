@@ -1,0 +1,171 @@
+"""Training after compression: loss and score epoch by epoch, what it saw, and how it was set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, axis, colour, paint, quantity
+from edgecompress.reporting.formatting import DASH, plain, plural, significant
+from edgecompress.reporting.request import MadeStep, ReportRequest, TechniqueFacts
+from edgecompress.reporting.tables import Table
+from edgecompress.reporting.vega import Spec, layer, told, unit
+
+Run = dict[str, Any]
+KEYS = ("samples", "split", "batch_size", "device", "amp", "distill", "metric", "log")
+SHARES = ("top1", "agreement")  # metrics in 0..1, the higher the better
+FEW = 60  # epochs that are dotted, too
+_CAPTION = (
+    "Epoch after epoch: the mean loss, and the score on the split select. Dashed upright: another training begins, "
+    "after more was taken out."
+)
+_DENSE = " The level line is the source's own score, on the test split: to tell what there was to win back."
+
+
+def of_variant(job: ReportRequest, name: str) -> list[Run]:
+    """Each training of a variant, in order; empty where there was none."""
+    return [_run(m) for m in job.steps(name) if _trained(m["facts"])]
+
+
+def _trained(facts: TechniqueFacts) -> bool:
+    epochs = facts.get("epochs")
+    return isinstance(epochs, list) and bool(epochs) and all(isinstance(e, Mapping) and "epoch" in e for e in epochs)
+
+
+def _run(step: MadeStep) -> Run:
+    facts = step["facts"]
+    epochs = [{key: e.get(key) for key in ("epoch", "lr", "loss", "select")} for e in facts["epochs"]]
+    told = {**{key: facts.get(key) for key in KEYS}, "teachers": list(facts.get("teachers") or [])}
+    return {"technique": step["technique"], **told, "epochs": epochs}
+
+
+def _shown(report: Report) -> list[tuple[Mapping[str, Any], Run]]:
+    return [(v, run) for v in report["variants"] for run in v["training"]]
+
+
+# ------------------------------------------------------------------ tables
+
+
+def table(report: Report) -> Table:
+    """Each training in a row: what it saw, where it began and ended, and how it was set."""
+    head = ("variant", "by", "trained on", "epochs", "loss", "select", "how")
+    return Table("Training", head, tuple(_row(v["name"], run) for v, run in _shown(report)))
+
+
+def _row(name: str, run: Run) -> tuple[str, ...]:
+    saw = f"{plural(run['samples'] or 0, 'item')} of the split {run['split']}"
+    ends = (" → ".join(dict.fromkeys(_ends(run, key))) or DASH for key in ("loss", "select"))
+    return name, run["technique"], saw, str(len(run["epochs"])), *ends, _how(run)
+
+
+def _ends(run: Run, key: str) -> Iterator[str]:
+    known = [e[key] for e in run["epochs"] if e[key] is not None]
+    for value in (known[:1] + known[-1:]) if known else ():
+        yield score(run, value) if key == "select" else significant(value, 3)
+
+
+def score(run: Run, value: float | None) -> str:
+    """A score as its metric is written: `91.4 %`, `0.0123`."""
+    return plain(value, "fraction" if run["metric"] in SHARES else "")
+
+
+def _how(run: Run) -> str:
+    """The settings in one line."""
+    rates = [e["lr"] for e in run["epochs"] if e["lr"] is not None]
+    rate = " → ".join(dict.fromkeys(f"{r:.3g}" for r in (max(rates), rates[-1]))) if rates else ""
+    amp = f"in {run['amp']}" if run["amp"] not in (None, "off") else ""
+    teachers = " and ".join(run["teachers"]) or "the unpruned net"
+    distilled = f"distilled from {teachers} at {run['distill']:g}" if run["distill"] else "on labels alone"
+    parts = (f"batch {run['batch_size']}", f"rate {rate}" if rate else "", distilled, f"on {run['device']}", amp)
+    return ", ".join(filter(None, parts))
+
+
+def epochs(report: Report) -> Table:
+    """Epoch by epoch."""
+    head = ("variant", "by", "epoch", "rate", "loss", "select", "metric")
+    rows = tuple(_epoch(v["name"], run, e) for v, run in _shown(report) for e in run["epochs"])
+    return Table("Every epoch", head, rows)
+
+
+def _epoch(name: str, run: Run, e: Mapping[str, Any]) -> tuple[str, ...]:
+    rate, loss = (DASH if e[key] is None else f"{e[key]:.4g}" for key in ("lr", "loss"))
+    return name, run["technique"], str(e["epoch"]), rate, loss, score(run, e["select"]), str(run["metric"] or DASH)
+
+
+def notes(report: Report) -> Iterator[str]:
+    """What a training saw that was meant for something else."""
+    lent = sorted({v["name"] for v, run in _shown(report) if run["split"] == "calibrate"})
+    if lent:
+        yield f"There is no split 'train': {', '.join(lent)} trained on the calibration data."
+
+
+# ------------------------------------------------------------------ the figure
+
+
+def figure(report: Report) -> Figure:
+    """The loss of each variant's trainings, one after another, and below it the score."""
+    trained = [v for v in report["variants"] if v["training"]]
+    panels = tuple(p for v in trained for p in _panels(v, colour(report, v["name"])))
+    ruled = any(_dense(v) is not None for v in trained)
+    caption = _CAPTION + (_DENSE if ruled else "") if panels else ""
+    return Figure("training", "Training, epoch by epoch", caption, panels)
+
+
+def _panels(variant: Mapping[str, Any], stroke: str) -> Iterator[Panel]:
+    runs, name = variant["training"], variant["name"]
+    for key, word in (("loss", "loss"), ("select", _metric(runs))):
+        points = _points(runs, key)
+        if points:
+            dense = _dense(variant) if key == "select" else None
+            yield Panel(_heading(runs, key, word), _spec(name, points, (word, dense), stroke), name)
+
+
+def _metric(runs: Sequence[Run]) -> str:
+    metric = str(runs[-1]["metric"] or "score")
+    return f"{metric} on select{', %' if metric in SHARES else ''}"
+
+
+def _points(runs: Sequence[Run], key: str) -> Values:
+    """(epoch counted through, value) of each epoch that has one; `run` is which training."""
+    every = [(i, run, e) for i, run in enumerate(runs) for e in run["epochs"]]
+    return [
+        {"a": at, "w": _scaled(run, e[key], key), "run": i}
+        for at, (i, run, e) in enumerate(every, 1)
+        if e[key] is not None
+    ]
+
+
+def _scaled(run: Run, value: float, key: str) -> float:
+    return 100 * value if key == "select" and run["metric"] in SHARES else value
+
+
+def _heading(runs: Sequence[Run], key: str, word: str) -> str:
+    ends = [*_ends(runs[0], key)][:1] + [*_ends(runs[-1], key)][-1:]
+    return f"{word.removesuffix(', %')}: {' → '.join(ends)}"
+
+
+def _dense(variant: Mapping[str, Any]) -> float | None:
+    """The source's score where it is of the metric that training looked at."""
+    metric = (variant["verify"] or {}).get("metric") or {}
+    same = metric.get("name") == variant["training"][-1]["metric"] and metric.get("name") in SHARES
+    return 100 * metric["before"] if same and metric.get("before") is not None else None
+
+
+def _spec(name: str, points: Values, what: tuple[str, float | None], stroke: str) -> Spec:
+    word, dense = what
+    last, ends = points[-1]["a"], f"from {points[0]['w']:.4g} to {points[-1]['w']:.4g}"
+    x = quantity("a", axis("epoch", format="d", tickMinStep=1), domain=[min(0.5, points[0]["a"] - 0.5), last + 0.5])
+    y = quantity("w", axis(word.rpartition(", ")[2], grid=True, tickCount=4), nice=True)
+    says = f"{name}, {word.removesuffix(', %')}: {ends} in {plural(last, 'epoch')}"
+    values = [{**p, "says": says, "fill": stroke, "opacity": 0.9} for p in points]
+    curve = told(values, {"type": "line", "stroke": stroke, "strokeWidth": 2, "strokeJoin": "round"}, word, x=x, y=y)
+    dots = layer(values, {"type": "point", "size": 14}, x=x, y=y, **paint())
+    alone = told(values, {"type": "point", "size": 40}, word, x=x, y=y, **paint())
+    layers = [alone] if last == 1 else [curve, *([dots] if last <= FEW else [])]
+    begins = [{"a": q["a"] - 0.5} for p, q in itertools.pairwise(points) if q["run"] != p["run"]]
+    between = {"type": "rule", "color": "var(--muted)", "strokeDash": [4, 3]}
+    level = layer([{"w": dense}], {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.2}, y=y)
+    words = {"type": "text", "align": "left", "x": 4, "dy": -6, "fontSize": 10, "color": "var(--ink)"}
+    named = layer([{"w": dense}], {**words, "text": f"dense {dense:.4g} %" if dense is not None else ""}, y=y)
+    return unit(130, [*([level, named] if dense is not None else []), layer(begins, between, x=x), *layers])

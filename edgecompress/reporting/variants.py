@@ -1,0 +1,190 @@
+"""Each variant with all its numbers: what it became, what it computes, how fast it is, and why it lost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgecompress.core.model import Artifact, Request, sha256_of
+from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
+from edgecompress.core.stats import ENOUGH
+from edgecompress.reporting import compression, environment, estimates, instructions, power, training
+from edgecompress.reporting.formatting import Number, missing, number
+from edgecompress.reporting.request import ReportRequest
+from edgecompress.reporting.schema_types import Session
+from edgecompress.reporting.sessions import Bounds, bounds, of_variant, values
+
+Variant = dict[str, Any]
+NOT_TIMED = "the device is simulated: instructions are counted, nothing is timed"
+CLOCK = "monotonic clock around each run"
+PER_SESSION = ("load", "first")
+RSS = ("peak_rss", "file_backed")
+
+
+def table(request: Request, job: ReportRequest) -> list[Variant]:
+    """Every variant, in the target's order, then those that only the race or the artifacts name."""
+    declared = [v["name"] for v in job.target.get("variant", ())]
+    built = [role.removesuffix("/artifact") for role in request.inputs if role.endswith("/artifact")]
+    return [one(request, job, name) for name in dict.fromkeys([*declared, *job.choice.get("table", ()), *built])]
+
+
+def one(request: Request, job: ReportRequest, name: str) -> Variant:
+    """A variant of report.json."""
+    inputs, declared, result = request.inputs, job.declared(name), job.result(name)
+    artifact, verdict = inputs.get(f"{name}/artifact"), inputs.get(f"{name}/verdict")
+    sessions, shape = of_variant(inputs, name)
+    reason = result.get("reason") or _broken(job, name)
+    ended = result.get("verdict") or ("failed" if reason else "measured")
+    count = instructions.of_variant(inputs.get("count"), name)
+    why = reason if ended in ("lost", "failed") else ""
+    counted = _instructions(request, job, name, why)
+    return {
+        "name": name,
+        "runtime": result.get("runtime") or declared.get("runtime") or job.target.get("runtime", ""),
+        "also": dict(result.get("also") or {}),
+        "reference": bool(declared.get("reference") or result.get("reference") or ended == "reference"),
+        "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
+        "verdict": ended,
+        "reason": reason,
+        "artifact": _files(artifact) if artifact else None,
+        "verify": dict(verdict.facts) if verdict else None,
+        "numbers": _numbers(request, name, sessions, why, counted),
+        "sessions": sessions,
+        "distribution": shape,
+        "ops": _ops(inputs.get("ops"), name),
+        "count": count,
+        "power_trace": power.trace(inputs.get("energy"), name),
+        "agree": environment.agreement(inputs.get(f"{name}/agree")),
+        "estimate": estimates.of_variant(artifact),
+        "compressed": compression.of_variant(job, name),
+        "training": training.of_variant(job, name),
+    }
+
+
+def _broken(job: ReportRequest, name: str) -> str:
+    """Why its first stage that did not end well did not."""
+    own = (o for o in job.outcomes if o.get("variant") == name or o["stage"].startswith(f"{name}/"))
+    ended = (o for o in own if o["status"] != "ok")
+    return next((f"{o['stage']}: {o['reason']}" for o in ended), "")
+
+
+def _files(artifact: Artifact) -> dict[str, Any]:
+    names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
+    files = [{"name": name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for name, f in names]
+    return {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes, "files": files}
+
+
+def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
+    found = ops.facts["variants"].get(name) if ops else None
+    return dict(found) if found else None
+
+
+def _numbers(
+    request: Request, name: str, sessions: Sequence[Session], reason: str, counted: Number
+) -> dict[str, Number]:
+    artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
+    why = _unmeasured(sessions, reason) if "count" not in request.inputs else reason or NOT_TIMED
+    took = latency(sessions, why)
+    return {
+        "latency": took,
+        **percentiles(sessions, why),
+        COUNTED: counted,
+        **estimates.numbers(artifact),
+        "throughput": throughput(took, request.context.batch),
+        **{metric: median(sessions, metric, why) for metric in PER_SESSION},
+        "accuracy": _accuracy(verdict, reason),
+        **_memory(artifact, sessions, why),
+        **_energy(request.inputs.get("energy"), name, why),
+        "fallback": _fallback(request.inputs.get("ops"), verdict, name),
+    }
+
+
+def _unmeasured(sessions: Sequence[Session], reason: str) -> str:
+    crashed = [s["crashed"] for s in sessions if s["crashed"]]
+    return f"crashed: {crashed[0]}" if crashed else reason or "no round measured it"
+
+
+def median(sessions: Sequence[Mapping[str, object]], metric: str, why: str) -> Number:
+    """The median of a quantity over the sessions, with its interval."""
+    each = list(values(sessions, QUANTITIES[metric].session).values())
+    if not each:
+        return missing(metric, why)
+    return number(metric, statistics.median(each), n=len(each), source=CLOCK, **bounds(each))
+
+
+def latency(sessions: Sequence[Mapping[str, object]], why: str) -> Number:
+    """The headline: the median of the session medians."""
+    return median(sessions, "latency", why)
+
+
+def _instructions(request: Request, job: ReportRequest, name: str, reason: str) -> Number:
+    count = request.inputs.get("count")
+    crashed = count.facts["variants"].get(name, {}).get("crashed") if count else ""
+    stand_in = environment.simulated(job.device)
+    return instructions.total(
+        instructions.of_variant(count, name), stand_in, f"crashed: {crashed}" if crashed else reason
+    )
+
+
+def percentiles(sessions: Sequence[Mapping[str, object]], why: str) -> dict[str, Number]:
+    """The median of the sessions' percentiles, where each session has the runs that hold them."""
+    runs = min((int(n) for n in values(sessions, "n").values()), default=0)
+    found = {}
+    for percent, enough in ENOUGH.items():
+        few = f"needs {enough} runs per session, there are {runs}" if 0 < runs < enough else why
+        found[f"p{percent}"] = median([] if runs < enough else sessions, f"p{percent}", few)
+    return found
+
+
+def throughput(took: Number, batch: int) -> Number:
+    """Items per second, one run after the other, at that latency."""
+    if took["value"] is None:
+        return missing("throughput", took["reason"])
+    rate: Bounds = {}
+    if took["low"] and took["high"]:
+        rate = {"low": 1e3 * batch / took["high"], "high": 1e3 * batch / took["low"]}
+    source = f"{batch} per run / the latency"
+    return number("throughput", 1e3 * batch / took["value"], n=took["n"], source=source, **rate)
+
+
+def _accuracy(verdict: Artifact | None, reason: str) -> Number:
+    metric = verdict.facts.get("metric") if verdict else None
+    if not verdict or not metric:
+        why = verdict.facts.get("reasons", {}).get("metric", "there is no metric") if verdict else "it was not verified"
+        return missing("accuracy", reason or why)
+    why = metric.get("reason") or ""
+    return number(metric["name"], metric["after"], unit=metric["unit"], n=metric["n"], source="test split", reason=why)
+
+
+def _memory(artifact: Artifact | None, sessions: Sequence[Session], why: str) -> dict[str, Number]:
+    """The four: artifact bytes, planned arena, peak RSS over baseline, and its file-backed part."""
+    size = artifact.size_bytes if artifact else None
+    arena = [s["memory"] for s in sessions if s["memory"]]
+    planned = next((m["arena_bytes"] for m in arena if m.get("arena_bytes") is not None), None)
+    no_arena = next((m["arena_reason"] for m in arena if m.get("arena_reason")), why)
+    found = {
+        "size": number("size", size, n=1, source="the artifact's files", reason=why),
+        "arena": number("arena", planned, source="the runtime", reason=no_arena),
+    }
+    for metric in RSS:
+        each = median(sessions, metric, why)
+        found[metric] = each if each["value"] is None else {**each, "source": "the kernel, over the baseline"}
+    return found
+
+
+def _energy(energy: Artifact | None, name: str, why: str) -> dict[str, Number]:
+    if energy is None:
+        return {q.name: missing(q.name, "energy was not measured") for q in ENERGY}
+    given = energy.facts["variants"].get(name)
+    by_metric = {m["metric"]: dict(m) for m in given or ()}
+    absent = "the sensor gave none" if given else why or "energy is measured for the finalists only"
+    return {q.name: by_metric.get(q.name) or missing(q.name, absent) for q in ENERGY}
+
+
+def _fallback(ops: Artifact | None, verdict: Artifact | None, name: str) -> Number:
+    seen = [a["fallback"] for a in (_ops(ops, name), verdict.facts if verdict else None) if a and "fallback" in a]
+    if not seen:
+        why = verdict.facts["reasons"].get("fallback") if verdict else ""
+        return missing("fallback", why or "no stage looked at where its operators ran")
+    return number("fallback", max(map(len, seen)), n=1, source="the runtime")

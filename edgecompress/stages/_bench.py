@@ -1,0 +1,117 @@
+"""What every measuring stage works with: the device, its shell, the variants."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from edgecompress.core import registry
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Request
+from edgecompress.core.protocols import Shell, Windows
+from edgecompress.device import agent_client, machine
+from edgecompress.device.agent.environment import Environment
+from edgecompress.device.request import AgentRequest, PluginModule
+
+START_S = 300.0  # an agent's imports, load and first inference, at most
+SLACK = 10.0  # a slow model may take so many times its windows
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One device, and what is asked of every agent that runs there."""
+
+    shell: Shell
+    request: Request
+
+    @property
+    def profile(self) -> Windows:
+        """How to measure: settings.Profile as plain data."""
+        profile: Windows = self.request.options["profile"]
+        return profile
+
+    def agent_request(self, mode: str, variant: str) -> AgentRequest:
+        """What an agent is asked about a variant."""
+        context = self.request.context
+        return AgentRequest(
+            mode,
+            runtime=agent_client.plugin("runtimes", self.request.options["runtimes"][variant]),
+            artifact=str(self.request.inputs[variant].path),
+            samples=str(self.request.inputs["samples"].path),
+            threads=context.threads,
+            batch=context.batch,
+            profile=self.profile,
+            device=self.device,
+            root=str(machine.root()),
+        )
+
+    def ask(self, request: AgentRequest, out: Path, deadline_s: float = 0.0) -> Any:
+        """The answer of the request's mode, as agent_client.ask returns it; raises EdgeError where there is none."""
+        return agent_client.ask(self.shell, request, out, deadline_s or self._deadline_s(request.mode))
+
+    @property
+    def device(self) -> dict[str, Any]:
+        """The device as plug-ins are given it: its TOML, its cores, the threads that compute."""
+        known = dict(self.request.context.device)
+        known["cores"] = known.get("cores") or self.shell.facts().get("cores")
+        return {**known, "options": known.get("options") or {}, "threads": self.request.context.threads}
+
+    @property
+    def sensors(self) -> list[str]:
+        """The device's sensors of energy."""
+        return [name for name in self.device.get("sensors", ()) if quantity(name) == "energy"]
+
+    def _deadline_s(self, mode: str) -> float:
+        p = self.profile
+        energy_s = p["energy_windows"] * p["energy_window_s"] + 2 * p["idle_s"]
+        window_s = float({"session": p["window_s"], "energy": energy_s}.get(mode, 0.0))
+        return START_S + SLACK * (float(p["warmup_cap_s"]) + window_s)
+
+
+@contextlib.contextmanager
+def connected(request: Request) -> Iterator[Bench]:
+    """The device, connected."""
+    device = request.context.device
+    shell = registry.load("transports", device.get("transport", "host")).connect(device)
+    try:
+        yield Bench(shell, request)
+    finally:
+        shell.close()
+
+
+def quantity(sensor: str) -> str:
+    """What a sensor tells: "energy", where its module does not name another quantity."""
+    return registry.sensor(sensor).quantity
+
+
+def variants(request: Request) -> list[str]:
+    """The variants that are measured, in order."""
+    return list(request.options.get("order") or (v for v in request.inputs if v != "samples"))
+
+
+class Crashed(TypedDict):
+    """In the place of a variant's numbers: why its agent gave none."""
+
+    crashed: str
+
+
+def raise_if_all_crashed(variants: Mapping[str, Mapping[str, object]]) -> None:
+    """Raises StageFailed when no variant gave an answer."""
+    if all("crashed" in numbers for numbers in variants.values()):
+        raise StageFailed("; ".join(f"{v} crashed: {numbers['crashed']}" for v, numbers in variants.items()))
+
+
+def environment(bench: Bench, before: Mapping[str, Any], each: Mapping[str, Environment]) -> dict[str, Json]:
+    """The device, how it was asked, and each variant's runtime with its versions."""
+    context, facts = bench.request.context, {k: v for k, v in before.items() if k != "now"}
+    now = {"before": before.get("now"), "after": bench.shell.facts().get("now")}
+    return {**facts, "now": now, "threads": context.threads, "batch": context.batch, "runtimes": dict(each)}
+
+
+def named(sensor: str) -> PluginModule:
+    """A sensor as a request names it."""
+    return agent_client.plugin("sensors", sensor)

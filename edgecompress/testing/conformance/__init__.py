@@ -1,0 +1,66 @@
+"""The conformance suite: what every plug-in and every target keeps, ours and other people's. Plain asserts.
+
+Call the check of your kind from a test: `conformance.check_technique("mine", tmp_path)`. The nets are small and built
+here; the first net that a plug-in reads is made by other plug-ins on the way (a technique on "onnx" meets an ONNX net).
+"""
+
+from __future__ import annotations
+
+from edgecompress.testing.conformance.nets import ITEMS, SPLITS, net, samples, torch_net
+from edgecompress.testing.conformance.packagers import (
+    NUMBERED,
+    ODD_NAME,
+    PACKED_FIRST,
+    STEPS,
+    check_packager,
+    shipped_net,
+)
+from edgecompress.testing.conformance.profilers import check_pass
+from edgecompress.testing.conformance.runtimes import check_runtime
+from edgecompress.testing.conformance.sensors import WINDOW_S, check_sensor
+from edgecompress.testing.conformance.targets import check_target
+from edgecompress.testing.conformance.techniques import check_technique
+from edgecompress.testing.conformance.transports import check_transport
+from edgecompress.testing.conformance.zoo_cells import (
+    ZOO_DB,
+    ZOO_ITEMS,
+    ZOO_STRENGTH,
+    Cell,
+    Source,
+    check_zoo,
+    main,
+    zoo_cell,
+    zoo_road,
+    zoo_source,
+)
+
+__all__ = [
+    "ITEMS",
+    "NUMBERED",
+    "ODD_NAME",
+    "PACKED_FIRST",
+    "SPLITS",
+    "STEPS",
+    "WINDOW_S",
+    "ZOO_DB",
+    "ZOO_ITEMS",
+    "ZOO_STRENGTH",
+    "Cell",
+    "Source",
+    "check_packager",
+    "check_pass",
+    "check_runtime",
+    "check_sensor",
+    "check_target",
+    "check_technique",
+    "check_transport",
+    "check_zoo",
+    "main",
+    "net",
+    "samples",
+    "shipped_net",
+    "torch_net",
+    "zoo_cell",
+    "zoo_road",
+    "zoo_source",
+]

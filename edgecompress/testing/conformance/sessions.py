@@ -1,0 +1,91 @@
+"""Sessions of a runtime, in this process or in the environment that its libraries have, and what their runs give."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core import environments, registry
+from edgecompress.core.model import Artifact
+from edgecompress.data import tensors
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest, PluginModule
+from edgecompress.testing.conformance.common import item
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgecompress.core.protocols import OperatorTimes, Session
+
+AGENT_S = 900.0  # that a runtime may take for its cells of the zoo
+
+
+def opened(module: ModuleType, artifact: Artifact, profile: bool) -> Session:
+    """A session, in this process or where the plug-in's libraries are."""
+    if environments.environment(module):
+        return _Apart(module, artifact)
+    session: Session = module.open(artifact, 1, profile=profile)
+    return session
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """A session in the environment that a plug-in has of its own: an agent for each call."""
+
+    module: ModuleType
+    artifact: Artifact
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with tempfile.TemporaryDirectory() as scratch:
+            self._ask("outputs", inputs, Path(scratch))
+            answered = Artifact(Path(scratch), "golden")
+            return {s.name: tensors.load(answered, "test", s.name).copy() for s in self.artifact.outputs}
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = self._ask("ops", inputs, Path(scratch))
+        assert set(found) == {"ops", "why", "fallback", "environment"}, (
+            f"ops answers ops, why and fallback: {sorted(found)}"
+        )
+        return {"ops": found["ops"], "why": found["why"], "fallback": found["fallback"]}
+
+    def close(self) -> None: ...
+
+    def _ask(self, mode: str, inputs: Mapping[str, np.ndarray], out: Path) -> dict[str, Any]:
+        tensors.write_split(out / "samples" / "test", inputs)
+        data = Artifact(out / "samples", "samples", self.artifact.inputs, (), {"splits": {"test": 1}}).write()
+        request = AgentRequest(
+            mode,
+            runtime=PluginModule("apart", self.module.__name__),
+            artifact=str(self.artifact.path),
+            samples=str(data.path),
+            batch=len(next(iter(inputs.values()))),
+            profile={"ops_runs": 3},
+        )
+        answer: dict[str, Any] = agent_client.ask(
+            registry.load("transports", "host").connect({}), request, out, AGENT_S
+        )
+        return answer
+
+
+def check_outputs(session: Session, artifact: Artifact, data: Artifact, says: str) -> dict[str, np.ndarray]:
+    """One run gives every output of the specs, in their shapes and dtypes, finite, and leaves its input alone."""
+    import numpy as np
+
+    given = item(data)
+    kept = {name: array.copy() for name, array in given.items()}
+    answers = {name: np.array(array) for name, array in session.run(given).items()}
+    batch = len(next(iter(given.values())))
+    assert set(answers) == {s.name for s in artifact.outputs}, f"{says}: it answered {sorted(answers)}"
+    for spec in artifact.outputs:
+        found = answers[spec.name]
+        wanted = spec.concrete(batch)
+        assert found.shape == wanted, f"{says}: '{spec.name}' is {found.shape}, its spec says {wanted}"
+        assert str(found.dtype) == spec.dtype, f"{says}: '{spec.name}' is {found.dtype}, its spec says {spec.dtype}"
+        assert np.isfinite(found).all(), f"{says}: '{spec.name}' holds NaN or infinity"
+    assert all((kept[name] == given[name]).all() for name in given), f"{says}: a run changed its input"
+    return answers

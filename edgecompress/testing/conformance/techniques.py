@@ -1,0 +1,61 @@
+"""What a technique keeps: its promises on a small net of each kind that it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact
+from edgecompress.testing.conformance.common import (
+    check_artifact,
+    check_constants,
+    check_same_inputs_and_outputs,
+    default_options,
+    stage,
+)
+from edgecompress.testing.conformance.nets import net, samples
+from edgecompress.testing.conformance.sessions import check_outputs
+
+
+def check_technique(name: str, tmp_path: Path) -> None:
+    """A technique keeps its promises on a small net of each kind it reads."""
+    module = registry.load("techniques", name)
+    says = f"technique {name}"
+    texts = dict.fromkeys(("WRITES", "PROVIDES", "EXTRA"), str)
+    check_constants(module, says, {"READS": tuple, "NEEDS": tuple, **texts})
+    assert module.READS, f"{says}: READS names no kind"
+    options = default_options(module, says)
+    for kind in module.READS:
+        folder = tmp_path / name / kind
+        model = net(kind, folder)
+        inputs = {"model": model, **{role: _needed(role, model, folder) for role in module.NEEDS}}
+        first, second = (stage(module.apply, inputs, folder / out, options) for out in ("first", "second"))
+        check_artifact(first, module.WRITES, f"{says} on {kind}")
+        assert first.sha256 == second.sha256, f"{says}: the same request gave other bytes the second time"
+        check_same_inputs_and_outputs(first, model, says)
+        for role, given in inputs.items():
+            assert given.digest() == given.sha256, f"{says}: it changed its input '{role}'"
+        if not first.facts.get("lost"):
+            _check_runs(first, folder, says)
+
+
+def _needed(role: str, model: Artifact, folder: Path) -> Artifact:
+    """What a technique needs beside the model: the model is its own dense net; nothing is there to train on."""
+    if role == "dense":
+        return model
+    return samples(model, folder) if role == "samples" else _no_training(folder)
+
+
+def _no_training(folder: Path) -> Artifact:
+    out = folder / "training"
+    out.mkdir(parents=True)
+    return Artifact(out, "samples", facts={"splits": {"train": 0}}).write()
+
+
+def _check_runs(artifact: Artifact, folder: Path, says: str) -> None:
+    """Where a runtime runs this kind, it runs the artifact."""
+    runner = next((m for _, m in registry.every("runtimes") if artifact.kind == m.FORMAT), None)
+    if runner:
+        session = runner.open(artifact, 1)
+        check_outputs(session, artifact, samples(artifact, folder), says)
+        session.close()

@@ -1,0 +1,73 @@
+"""Plug-ins of other distributions: former entry-point groups, and those that cannot be imported any more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgecompress.core.place import PACKAGE
+
+PROFILER = '''"""A profiler written for an earlier version."""
+REQUIRES = ()
+'''
+
+
+class Site:
+    """A folder of installed distributions, each one module with one entry point."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, group: str, name: str, text: str) -> None:
+        """A distribution whose entry point in `group` is a module of this text."""
+        (self.folder / f"their_{name}.py").write_text(text, encoding="utf-8")
+        info = self.folder / f"their_{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: their-{name}\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[edgecompress.{group}]\n{name} = their_{name}\n", encoding="utf-8")
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """A Python that sees this folder."""
+        path = os.pathsep.join([str(PACKAGE.parent), str(self.folder)])
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run([sys.executable, *argv], env=env, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """An empty one."""
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize(("group", "kind"), [("passes", "profilers"), ("packages", "packagers")])
+def test_a_former_entry_point_group_is_read(site: Site, group: str, kind: str) -> None:
+    site.install(group, "older", PROFILER)
+    done = site.run("-c", f"from edgecompress.core import registry\nprint(registry.load('{kind}', 'older').__name__)")
+    assert done.stdout.strip() == "their_older", done.stderr
+
+
+def test_a_plug_in_that_imports_an_old_place_costs_one_line_and_no_other(site: Site) -> None:
+    site.install("runtimes", "stale", '"""Old."""\nfrom edgecompress.model import Artifact\n')
+    done = site.run("-m", "edgecompress", "runtimes")
+    assert done.returncode == 0 and "onnx" in done.stdout and "stale" not in done.stdout
+    [line] = [line for line in done.stderr.splitlines() if "stale" in line]
+    for part in ("runtime 'stale'", "distribution their-stale", "no module edgecompress.model", "update"):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import nowhere.at_all", "no module nowhere; run: pip install nowhere"),
+        ("from edgecompress.core.errors import Nothing", "cannot import name 'Nothing'"),
+        ("1 / 0", "ZeroDivisionError: division by zero; correct their_broken, or uninstall it"),
+    ],
+)
+def test_whatever_its_import_raises_is_one_line(site: Site, text: str, says: str) -> None:
+    site.install("sensors", "broken", f'"""Broken."""\n{text}\n')
+    done = site.run("-m", "edgecompress", "sensors", "broken")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr

@@ -1,0 +1,210 @@
+"""What ships, and where: only what a deploy wrote is replaced, whole or not at all; what ships was verified."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nulls
+import pytest
+
+import edgecompress
+from edgecompress.core import work_folder
+from edgecompress.core.errors import EdgeError, InputError, StageFailed
+from edgecompress.pipeline import shipping
+from edgecompress.pipeline.store import Store
+
+THESIS = "years of work"
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    made: dict[str, object] = {**nulls.make(tmp_path_factory.mktemp("net"))}
+    return {**made, "profile": "quick", "settings": nulls.FAST}
+
+
+@pytest.fixture(scope="module")
+def results(asked: dict[str, object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store where every stage is a hit."""
+    folder = tmp_path_factory.mktemp("results")
+    assert deploy(asked, folder / "store", folder / "out").exit_code == 0
+    return folder / "store"
+
+
+@pytest.fixture
+def out(asked: dict[str, object], results: Path, tmp_path: Path) -> Path:
+    assert deploy(asked, results, tmp_path / "out").exit_code == 0
+    return tmp_path / "out"
+
+
+def deploy(asked: dict[str, object], store: Path, out: Path, **more: object) -> edgecompress.Result:
+    return edgecompress.deploy(**asked, options=edgecompress.Options(store=store, out=out, **more))  # type: ignore[arg-type]
+
+
+def no_files(out: Path) -> None:
+    """As older versions shipped: without a list of the files."""
+    told = json.loads((out / "deploy.json").read_text())
+    del told["files"]
+    (out / "deploy.json").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_a_deploy_wrote_is_replaced(asked, results, out, older):
+    if older:
+        no_files(out)
+    assert deploy(asked, results, out).exit_code == 0
+    assert "files" in json.loads((out / "deploy.json").read_text())
+    assert [p.name for p in out.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("place", ["thesis.tex", "artifact/thesis.tex", "mine/thesis.tex", "measured/thesis.tex"])
+def test_a_folder_with_a_file_of_somebody_else_is_refused_before_anything_runs(
+    asked, tmp_path, results, out, older, place
+):
+    if older:
+        no_files(out)
+    (out / place).parent.mkdir(exist_ok=True)
+    (out / place).write_text(THESIS)
+    heard: list[object] = []
+    with pytest.raises(InputError) as raised:
+        deploy(asked, results, out, listener=heard.append)
+    assert str(raised.value).startswith(f"{out / place}: was not written by edgecompress") or older
+    assert "\n" not in str(raised.value) and not heard and (out / place).read_text() == THESIS
+
+
+def test_a_report_alone_does_not_make_a_folder_ours(asked, results, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.json").write_text("{}")
+    with pytest.raises(InputError, match=r"report\.json: was not written by edgecompress; give another --out"):
+        deploy(asked, results, tmp_path / "mine")
+    assert (tmp_path / "mine" / "report.json").exists()
+
+
+def test_siblings_that_are_called_like_leftovers_stay(asked, results, out):
+    for name in (".out.old", ".out.part", ".out.edgecompress-x"):
+        (out.parent / name).mkdir()
+        (out.parent / name / "thesis.tex").write_text(THESIS)
+    assert deploy(asked, results, out).exit_code == 0
+    assert len(list(out.parent.glob(".out.*/thesis.tex"))) == 3
+
+
+def test_places_that_are_no_folder_of_their_own_are_refused(asked, results, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text(THESIS)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setenv("HOME", str(tmp_path / "empty"))
+    for place in (Path(), tmp_path, Path("/"), tmp_path / "file", tmp_path / "file" / "x", results):
+        with pytest.raises(InputError) as raised:
+            deploy(asked, results, place)
+        assert "--out" in str(raised.value) and "\n" not in str(raised.value)
+    assert (tmp_path / "empty").is_dir()
+
+
+def test_a_link_stays_and_the_folder_that_it_names_is_replaced(asked, results, out):
+    link = out.with_name("link")
+    link.symlink_to(out)
+    assert deploy(asked, results, link).out == out
+    assert link.is_symlink()
+
+
+def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, out, monkeypatch):
+    before = (out / "deploy.json").read_bytes()
+    rename = Path.rename
+
+    def breaks(self: Path, target: Path) -> Path:
+        if Path(target) == out and self.name == "new":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", breaks)
+    with pytest.raises(StageFailed, match="No space left"):
+        deploy(asked, results, out)
+    assert (out / "deploy.json").read_bytes() == before
+    assert [p.name for p in out.parent.iterdir()] == ["out"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from edgecompress.pipeline import shipping
+
+def fill(part):
+    (part / "report.json").write_text("{}")
+
+rename = Path.rename
+def dying(self, target):
+    if Path(target).name == "out":
+        os.kill(os.getpid(), 9)
+    return rename(self, target)
+Path.rename = dying
+shipping.ship(Path(sys.argv[1]), fill)
+"""
+
+
+def test_a_kill_between_the_two_renames_is_mended_by_the_next_deploy(asked, results, out):
+    before = (out / "artifact" / "model.null").read_bytes()
+    done = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
+    assert done.returncode == -9 and not out.exists()
+    with pytest.raises(EdgeError):  # one that ends before it ships
+        deploy(asked, results, out, until="nothing-such")
+    shipping.check(out, results)
+    assert (out / "artifact" / "model.null").read_bytes() == before
+    assert [p.name for p in out.parent.iterdir()] == ["out"]
+
+
+def test_a_folder_of_one_who_still_works_in_it_stays(tmp_path):
+    with work_folder.folder(tmp_path / "x") as work:
+        work_folder.sweep(tmp_path / "x")
+        assert work.is_dir()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stored_model_that_was_damaged_is_made_again_and_never_ships(asked, results, tmp_path):
+    store = shutil.copytree(results, tmp_path / "store")
+    entry = next(e for e in Store(store).entries() if e.artifact.kind == "null")
+    file = entry.artifact.file(".null")
+    whole = file.read_bytes()
+    file.write_bytes(bytes(len(whole)))
+    result = deploy(asked, store, tmp_path / "out")
+    assert result.exit_code == 0
+    assert [o.stage for o in result.outcomes.values() if o.why_run == "its stored bytes were damaged"]
+    assert (tmp_path / "out" / "artifact" / file.name).read_bytes() == whole
+
+
+def test_bytes_that_change_after_they_were_verified_do_not_ship(asked, results, tmp_path, monkeypatch):
+    copytree = shutil.copytree
+
+    def corrupts(source: Path, place: Path, **more: bool) -> Path:
+        copied = Path(copytree(source, place, **more))
+        for file in copied.glob("*.null"):
+            file.write_bytes(b"x" + file.read_bytes()[1:])
+        return copied
+
+    monkeypatch.setattr(shutil, "copytree", corrupts)
+    with pytest.raises(StageFailed, match="are not those that were verified; deploy again"):
+        deploy(asked, results, tmp_path / "out")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("files", [["thesis.tex"], {"thesis.tex": ""}, "thesis.tex", [], [["thesis.tex"]]])
+def test_a_deploy_json_of_another_tool_makes_no_folder_ours(tmp_path, files):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text(THESIS)
+    (tmp_path / "out" / "deploy.json").write_text(json.dumps({"files": files}))
+    with pytest.raises(InputError, match="was not written by edgecompress"):
+        shipping.check(tmp_path / "out", tmp_path / "store")
+
+
+def test_what_a_killed_run_left_beside_another_place_is_not_touched(tmp_path):
+    left = tmp_path / ".x86.v2.abcdefgh"
+    (left / "old").mkdir(parents=True)
+    (left / work_folder.MARK).write_text(work_folder.TEXT)
+    work_folder.sweep(tmp_path / "x86", shutil.rmtree)
+    assert (left / "old").is_dir()
+    work_folder.sweep(tmp_path / "x86.v2")
+    assert not left.exists()
