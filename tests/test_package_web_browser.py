@@ -90,6 +90,7 @@ def exact_here(page: Page) -> None:
 
 
 def test_the_self_test_passes(page: Page) -> None:
+    exact_here(page)
     assert page.text("#verdict") == "This browser computes what was verified."
     assert page.texts("#steps .name") == ["files", "processing", "inference", "labels"]
     assert page.texts("#steps .mark") == ["✓"] * 4
@@ -117,8 +118,8 @@ def test_its_policy_refuses_another_host(page: Page) -> None:
 
 
 def test_it_answers_what_the_runtime_answered_here(page: Page, roots: dict[str, Path]) -> None:
-    exact_here(page)
     """Not only the golden item: the wrapper's `run`, of an input of its own."""
+    exact_here(page)
     from edgecompress.plugins.runtimes import onnx
 
     root = roots[page.address.rstrip("/").rpartition("/")[2]]

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 import test_examples
+import vectors
 
 ROOT = Path(__file__).parents[1]
 SKIP = {  # what takes minutes is left to the benchmark: interpreted and lowered nets, those without accuracy
@@ -47,10 +48,12 @@ def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> Non
     found = script.rows(net, store, SKIP[name])
     script.show(found)
     short = SHORT.get(name, {})
-    broken = {row.variant: row.broken for row in found if row.broken}
+    exact = [row for row in found if not vectors.saturates(*row.variant.split("-", 1))]
+    broken = {row.variant: row.broken for row in exact if row.broken}
+    short = {variant: least for variant, least in short.items() if variant in {row.variant for row in exact}}
     assert broken.keys() == short.keys(), broken
     assert all(len(said) == 1 and "dB" in said[0] for said in broken.values())  # the SQNR alone, not the images
-    assert all(row.sqnr_db >= short[row.variant] for row in found if row.variant in short)
+    assert all(row.sqnr_db >= short[row.variant] for row in exact if row.variant in short)
     assert len(found) >= 4
 
 
