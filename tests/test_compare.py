@@ -60,7 +60,7 @@ def slower(report: Report, factor: float) -> Report:
     return report
 
 
-def held(tmp_path: Path, *reports: Report, fail_if: tuple[str, ...] = ()) -> compare.Comparison:
+def held(tmp_path: Path, *reports: Report, fail_if: tuple[str, ...] = ()) -> compare.ReportComparison:
     return command.compare(written(tmp_path, *reports), fail_if)
 
 
@@ -71,7 +71,7 @@ def written(tmp_path: Path, *reports: Report) -> list[str]:
     return [str(file) for file in files]
 
 
-def changed(found: compare.Comparison, metric: str, at: int = 0) -> compare.Change:
+def changed(found: compare.ReportComparison, metric: str, at: int = 0) -> compare.Change:
     return next(row.changes[at] for row in found.rows if row.metric.gate == metric)
 
 
@@ -101,7 +101,7 @@ def test_a_quotient_by_what_may_be_nothing_has_no_interval(b: Any) -> None:
 def test_the_change_there_and_the_change_back_are_inverse(made: Report, factor: float, seed: int) -> None:
     draw = random.Random(seed)
     old, new = (
-        compare.Entry(run, made, {**subject(made), "sessions": sessions(draw, scale)}, run)
+        compare.ComparedVariant(run, made, {**subject(made), "sessions": sessions(draw, scale)}, run)
         for run, scale in (("old", 1.0), ("new", factor))
     )
     there, back = (compare.change(compare.BY_NAME["latency_ms"], *pair) for pair in ((old, new), (new, old)))

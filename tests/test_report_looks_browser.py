@@ -21,7 +21,7 @@ from report_browser import (
 )
 
 from edgecompress.reporting import instructions
-from edgecompress.reporting.roofline import TOLD
+from edgecompress.reporting.roofline import DESCRIBED
 from edgecompress.stages import report as stage
 
 pytestmark = [*needed, pytest.mark.slow]
@@ -59,7 +59,7 @@ def traces(report: Report) -> list[Any]:
 
 def dots(report: Report) -> int:
     placed = [v["roofline"]["ops"] for v in report["variants"] if v["roofline"]]
-    return sum(min(TOLD, sum(1 for op in ops if op["macs"])) for ops in placed)
+    return sum(min(DESCRIBED, sum(1 for op in ops if op["macs"])) for ops in placed)
 
 
 COUNTS: dict[tuple[str, str], Callable[[Report], int]] = {

@@ -22,7 +22,7 @@ from edgecompress.pipeline.runner import Event
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgecompress.reporting.compare import Comparison
+    from edgecompress.reporting.compare import ReportComparison
 
 SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
 
@@ -203,7 +203,7 @@ def report(screen: Console, told: Mapping[str, Any]) -> None:
     screen.print(terminal.render(told))
 
 
-def compared(screen: Console, args: argparse.Namespace, found: Comparison, page: Path | None = None) -> None:
+def compared(screen: Console, args: argparse.Namespace, found: ReportComparison, page: Path | None = None) -> None:
     """A comparison, and where its page is; with --quiet only how its gates ended."""
     from edgecompress.reporting import compare
 

@@ -14,11 +14,11 @@ from edgecompress.commands import profile
 from edgecompress.commands.result import Options
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.reporting import before_after, gates, read
-from edgecompress.reporting.compare import BY_NAME, DROP, Comparison, Entry, Report, of
+from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, Report, ReportComparison, of
 from edgecompress.reporting.formatting import cleaned
 
 
-def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> Comparison:
+def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> ReportComparison:
     """Each of `paths` is a report.json, or the folder it is in; PATH@VARIANT names a variant that did not ship.
 
     Raises InputError for a path, variant or gate that is wrong. Gates are judged, not raised: see `exit_code`.
@@ -28,7 +28,7 @@ def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> Compari
 
 def remeasured(
     paths: Sequence[Path | str], fail_if: Sequence[str] = (), *, options: Options | None = None, **asked: Any
-) -> Comparison:
+) -> ReportComparison:
     """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
 
     Accuracy is that of their reports. `asked` is what `api.profile` takes. Raises EdgeError.
@@ -45,10 +45,10 @@ def remeasured(
     return of([_again(e, report, found[name], run) for e, name in zip(given, names, strict=True)], promises)
 
 
-def _again(entry: Entry, report: Report, variant: Mapping[str, Any], run: str) -> Entry:
+def _again(entry: ComparedVariant, report: Report, variant: Mapping[str, Any], run: str) -> ComparedVariant:
     """An entry measured again: what the test data said of it stays."""
     numbers = {**variant["numbers"], "accuracy": entry.variant["numbers"]["accuracy"]}
-    return Entry(entry.label, {**report, "data": entry.report["data"]}, {**variant, "numbers": numbers}, run)
+    return ComparedVariant(entry.label, {**report, "data": entry.report["data"]}, {**variant, "numbers": numbers}, run)
 
 
 # --------------------------------------------------------------------------- what is compared
@@ -58,13 +58,13 @@ def _gates(fail_if: Sequence[str]) -> list[gates.Gate]:
     return [gates.read(words, BY_NAME, [DROP]) for words in fail_if]
 
 
-def _given(paths: Sequence[Path | str]) -> list[Entry]:
+def _given(paths: Sequence[Path | str]) -> list[ComparedVariant]:
     if not 2 <= len(paths) <= len(string.ascii_uppercase):
         raise InputError("compare takes two reports or more; the first is the baseline")
     return _labelled([_entry(str(path)) for path in paths])
 
 
-def _entry(path: str) -> Entry:
+def _entry(path: str) -> ComparedVariant:
     place, _, asked = (path, "", "") if Path(path).exists() else path.rpartition("@")
     report, run = _report(Path(place or path))
     try:
@@ -73,7 +73,7 @@ def _entry(path: str) -> Entry:
         if wanted not in names:
             said = f"no variant '{asked}'{did_you_mean(asked, names)}" if asked else "nothing shipped there"
             raise InputError(f"{place or path}: {said}; name one as {place or path}@VARIANT: {', '.join(names)}")
-        return Entry(path, report, report["variants"][names.index(wanted)], run)
+        return ComparedVariant(path, report, report["variants"][names.index(wanted)], run)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: damaged: no {error}; deploy again") from error
 
@@ -85,7 +85,7 @@ def _report(path: Path) -> tuple[Report, str]:
     return report, hashlib.sha256(plain.encode()).hexdigest()
 
 
-def _labelled(entries: Sequence[Entry]) -> list[Entry]:
+def _labelled(entries: Sequence[ComparedVariant]) -> list[ComparedVariant]:
     """With labels that tell them apart: the path, and a number where one is given twice."""
     labels = [e.label for e in entries]
     twice = {label for label in labels if labels.count(label) > 1}

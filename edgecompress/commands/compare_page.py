@@ -17,7 +17,7 @@ from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline.runner import Run
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import compare, pareto
-from edgecompress.reporting.compare import BY_NAME, Comparison, Entry
+from edgecompress.reporting.compare import BY_NAME, ComparedVariant, ReportComparison
 from edgecompress.reporting.formatting import Number, cleaned, known
 
 AXES = {"accuracy": "accuracy", "latency": "latency_ms", "energy": "energy_gross_mj"}  # of a front: the metric
@@ -33,7 +33,7 @@ def check(file: Path) -> None:
         raise InputError(f"--html {file}: {file.parent} cannot be written to; name another file")
 
 
-def write(found: Comparison, file: Path, options: result.Options | None = None) -> Path:
+def write(found: ReportComparison, file: Path, options: result.Options | None = None) -> Path:
     """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
     check(file)
     options = options or result.Options()
@@ -49,7 +49,7 @@ def write(found: Comparison, file: Path, options: result.Options | None = None) 
     return file
 
 
-def said(found: Comparison) -> dict[str, Any]:
+def said(found: ReportComparison) -> dict[str, Any]:
     """All that the page says, as plain data; raises InputError for a report that lacks what this version writes."""
     told = {key: value for key, value in compare.data(found).items() if key not in ("rows", "exit_code")}
     rows = [{"label": row.metric.label, "cells": compare.cells(row)} for row in found.rows]
@@ -65,7 +65,7 @@ def said(found: Comparison) -> dict[str, Any]:
 # --------------------------------------------------------------------------- variants of all the reports
 
 
-def every(entries: Sequence[Entry]) -> list[Entry]:
+def every(entries: Sequence[ComparedVariant]) -> list[ComparedVariant]:
     """Each variant of each report once, with the accuracy that another report has of the same artifact."""
     runs = [[e for e in entries if e.run == run] for run in dict.fromkeys(e.run for e in entries)]
     found = [entry for given in runs for entry in _of_run(given)]
@@ -73,7 +73,7 @@ def every(entries: Sequence[Entry]) -> list[Entry]:
     return [_judged(e, judged.get(e.artifact)) for e in found]
 
 
-def _of_run(given: Sequence[Entry]) -> Iterator[Entry]:
+def _of_run(given: Sequence[ComparedVariant]) -> Iterator[ComparedVariant]:
     """The variants of one report: those given as they are, their neighbours beside them."""
     own = {e.variant["name"]: e for e in given}
     for variant in given[0].report["variants"]:
@@ -82,7 +82,7 @@ def _of_run(given: Sequence[Entry]) -> Iterator[Entry]:
         yield dataclasses.replace(entry, label=at.label.removesuffix(f"@{at.variant['name']}"))
 
 
-def _judged(entry: Entry, other: Entry | None) -> Entry:
+def _judged(entry: ComparedVariant, other: ComparedVariant | None) -> ComparedVariant:
     """A profile says nothing of accuracy: that is the artifact's, wherever it runs."""
     if other is None or _known(entry, "accuracy"):
         return entry
@@ -91,21 +91,21 @@ def _judged(entry: Entry, other: Entry | None) -> Entry:
     return dataclasses.replace(entry, report=report, variant={**entry.variant, "numbers": numbers})
 
 
-def _number(entry: Entry, axis: str) -> Number | None:
+def _number(entry: ComparedVariant, axis: str) -> Number | None:
     return entry.number(BY_NAME[AXES[axis]])
 
 
-def _known(entry: Entry, axis: str) -> bool:
+def _known(entry: ComparedVariant, axis: str) -> bool:
     """Whether it has a place on the axis; those of latency and energy have no nothing."""
     found = _number(entry, axis)
     return found is not None and known(found) and (axis == "accuracy" or found["value"] > 0)
 
 
-def _lacks(entry: Entry) -> list[str]:
+def _lacks(entry: ComparedVariant) -> list[str]:
     return [axis for axis in AXES if not _known(entry, axis)]
 
 
-def _missing(entry: Entry) -> list[str]:
+def _missing(entry: ComparedVariant) -> list[str]:
     """Which variant is on no front, and why."""
     why = {axis: (_number(entry, axis) or {}).get("reason") or "it was not measured" for axis in _lacks(entry)}
     words = "; ".join(f"no {' and no '.join(axes)}: {reason}" for reason, axes in _inverted(why).items())
@@ -122,7 +122,7 @@ def _inverted(why: dict[str, str]) -> dict[str, list[str]]:
 Alike = tuple[int, str, str]  # batch, metric, test data
 
 
-def fronts(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def fronts(entries: Sequence[ComparedVariant]) -> list[dict[str, Any]]:
     """A front for each batch, metric and test data: only what shares them is held against each other."""
     placed = [e for e in entries if not _lacks(e)]
     rows = _rows(placed)
@@ -135,18 +135,18 @@ def fronts(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def _alike(entry: Entry) -> Alike:
+def _alike(entry: ComparedVariant) -> Alike:
     metric = (_number(entry, "accuracy") or {})["metric"]
     return entry.report["run"]["batch"], metric, json.dumps(entry.report["data"], sort_keys=True)
 
 
-def _title(entries: Sequence[Entry]) -> str:
+def _title(entries: Sequence[ComparedVariant]) -> str:
     """`top1, batch 1: dist/x86, dist/arm64`."""
     batch, metric, _ = _alike(entries[0])
     return f"{metric}, batch {batch}: {', '.join(dict.fromkeys(e.label for e in entries))}"
 
 
-def _rows(entries: Sequence[Entry]) -> list[pareto.Row]:
+def _rows(entries: Sequence[ComparedVariant]) -> list[pareto.Row]:
     """With names that tell them apart: the report's where a device has a variant twice."""
     devices = _devices(entries)
     named = [(e.variant["name"], devices[e.device]) for e in entries]
@@ -161,7 +161,7 @@ def _rows(entries: Sequence[Entry]) -> list[pareto.Row]:
     ]
 
 
-def _devices(entries: Sequence[Entry]) -> dict[tuple[Any, ...], str]:
+def _devices(entries: Sequence[ComparedVariant]) -> dict[tuple[Any, ...], str]:
     """Each device by its name, or with its processor where two have the same."""
     found = {e.device: e for e in entries}
     names = Counter(str(e.device[0]) for e in found.values())

@@ -1,4 +1,4 @@
-"""The stages that find which layer of an artifact answers something else than its source: the tapped twin, the pass."""
+"""The stages that find which layer of an artifact answers otherwise than its source: the tapped twin, the diagnosis."""
 
 from __future__ import annotations
 

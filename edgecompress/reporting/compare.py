@@ -36,7 +36,7 @@ RANKING = ("latency", COUNTED, CYCLES)  # what decides who is first: the first t
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedVariant:
     """One variant of one report."""
 
     label: str
@@ -46,8 +46,8 @@ class Entry:
 
     def number(self, metric: Quantity) -> Number | None:
         """The number as report.json has it; None where the report knows nothing of the metric."""
-        found: Number | None = self.variant["numbers"].get(metric.name)
-        return found
+        number: Number | None = self.variant["numbers"].get(metric.name)
+        return number
 
     @property
     def device(self) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """A metric of every entry, and its change in each but the first."""
 
     metric: Quantity
@@ -91,7 +91,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """How a gate ended for one entry."""
 
     words: str
@@ -101,14 +101,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReportComparison:
     """The first entry is the baseline of the others."""
 
-    entries: tuple[Entry, ...]
-    rows: tuple[Row, ...]
+    entries: tuple[ComparedVariant, ...]
+    rows: tuple[MetricRow, ...]
     sentences: tuple[str, ...]
     warnings: tuple[str, ...]
-    gates: tuple[Verdict, ...] = ()
+    gates: tuple[GateVerdict, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -117,28 +117,28 @@ class Comparison:
         return CheckFailed.exit_code if "broken" in ended else InputError.exit_code if "not judged" in ended else 0
 
 
-def _row(metric: Quantity, entries: Sequence[Entry]) -> Row | None:
+def _row(metric: Quantity, entries: Sequence[ComparedVariant]) -> MetricRow | None:
     """None where nobody has a value."""
     numbers = tuple(e.number(metric) for e in entries)
     if not any(map(known, numbers)):
         return None
-    return Row(metric, numbers, tuple(change(metric, entries[0], e) for e in entries[1:]))
+    return MetricRow(metric, numbers, tuple(change(metric, entries[0], e) for e in entries[1:]))
 
 
 # --------------------------------------------------------------------------- a change
 
 
-def change(metric: Quantity, old: Entry, new: Entry) -> Change:
+def change(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -> Change:
     """What became of a metric from one entry to another, or why nobody can say."""
     if why := incomparable(metric, old, new):
         return Change(None, why=why)
     before, after = (e.number(metric) for e in (old, new))
     assert before and after  # or it were incomparable
-    found = _of_sessions(metric, old, new) or _of_numbers(metric, before, after)
-    return _said(metric, before, after, found)
+    unworded = _of_sessions(metric, old, new) or _of_numbers(metric, before, after)
+    return _in_words(metric, before, after, unworded)
 
 
-def incomparable(metric: Quantity, old: Entry, new: Entry) -> str:
+def incomparable(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -> str:
     """Why a metric of two entries is not compared, or ""."""
     before, after = old.number(metric), new.number(metric)
     if not known(before) or not known(after):
@@ -160,11 +160,11 @@ def incomparable(metric: Quantity, old: Entry, new: Entry) -> str:
     return ""
 
 
-def _same_artifact(old: Entry, new: Entry) -> bool:
+def _same_artifact(old: ComparedVariant, new: ComparedVariant) -> bool:
     return old.artifact != "" and old.artifact == new.artifact
 
 
-def _of_sessions(metric: Quantity, old: Entry, new: Entry) -> Change | None:
+def _of_sessions(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -> Change | None:
     """By the sessions: round by round where they took turns, else of two runs. None where there are none."""
     if not metric.session:
         return None
@@ -172,13 +172,13 @@ def _of_sessions(metric: Quantity, old: Entry, new: Entry) -> Change | None:
     both = [r for r in before if r in after] if old.run == new.run else []
     if not before or not after or not all(before.values()):
         return None
-    found = (
+    ratio = (
         stats.ratio([after[r] for r in both], [before[r] for r in both])
         if both
         else stats.unpaired(list(after.values()), list(before.values()))
     )
-    called = "none" if found.low is None else _called(metric, found.median) if found.changed else "same"
-    return Change(found.median, found.low, found.high, found.n, called, bool(both))
+    called = "none" if ratio.low is None else _called(metric, ratio.median) if ratio.changed else "same"
+    return Change(ratio.median, ratio.low, ratio.high, ratio.n, called, bool(both))
 
 
 def _of_numbers(metric: Quantity, old: Number, new: Number) -> Change:
@@ -210,23 +210,23 @@ def _called(metric: Quantity, ratio: float) -> str:
     return "better" if (ratio < 1) == (metric.better == "lower") else "worse"
 
 
-def _said(metric: Quantity, old: Number, new: Number, found: Change) -> Change:
+def _in_words(metric: Quantity, old: Number, new: Number, change: Change) -> Change:
     """The change with its words: how many times better, or worse."""
     if metric.name == "accuracy":
-        return _accuracy(old, new, found)
-    assert found.ratio is not None
-    ends = (None, None) if metric.exact else (found.low, found.high)
-    told = (found.ratio, *ends) if metric.better == "higher" else _inverse((found.ratio, *ends))
-    if found.called == "same":
-        return dataclasses.replace(found, says=f"no change ({_times(told)})")
-    word = metric.words[told[0] < 1]
-    told = told if told[0] >= 1 else _inverse(told)
+        return _accuracy(old, new, change)
+    assert change.ratio is not None
+    ends = (None, None) if metric.exact else (change.low, change.high)
+    bounded = (change.ratio, *ends) if metric.better == "higher" else _inverse((change.ratio, *ends))
+    if change.called == "same":
+        return dataclasses.replace(change, says=f"no change ({_times(bounded)})")
+    word = metric.words[bounded[0] < 1]
+    bounded = bounded if bounded[0] >= 1 else _inverse(bounded)
     if guessed(old) and not metric.exact:
-        near = told[0] <= 1 + stats.CHANGE
-        says = "no change (≈ 1.0×)" if near else f"≈ {significant(told[0], 2)}× {word}"
-        return dataclasses.replace(found, says=says)
-    uncalled = ", not called" if found.called == "none" else ""
-    return dataclasses.replace(found, says=_times(told, f" {word}{uncalled}"))
+        near = bounded[0] <= 1 + stats.CHANGE
+        says = "no change (≈ 1.0×)" if near else f"≈ {significant(bounded[0], 2)}× {word}"
+        return dataclasses.replace(change, says=says)
+    uncalled = ", not called" if change.called == "none" else ""
+    return dataclasses.replace(change, says=_times(bounded, f" {word}{uncalled}"))
 
 
 Bounded = tuple[float, "float | None", "float | None"]  # a value between its ends
@@ -243,30 +243,30 @@ def _times(bounded: Bounded, word: str = "") -> str:
     return times(value) + word + ends
 
 
-def _accuracy(old: Number, new: Number, found: Change) -> Change:
+def _accuracy(old: Number, new: Number, change: Change) -> Change:
     """In points or the metric's own unit, exact on this test data; a perplexity that falls is better."""
     more = new["value"] - old["value"]
     lower = direction(old["metric"]) == "lower"
     called = "same" if not more else "better" if (more < 0) == lower else "worse"
     points = old["unit"] == "fraction"
-    said = f"{100 * more:+.2f} points" if points else f"{more:+.3g}"
-    says = said.replace("-", "−") if more else "no change"
-    return dataclasses.replace(found, called=called, says=says)
+    signed = f"{100 * more:+.2f} points" if points else f"{more:+.3g}"
+    says = signed.replace("-", "−") if more else "no change"
+    return dataclasses.replace(change, called=called, says=says)
 
 
 # --------------------------------------------------------------------------- what is said of it all
 
 
-def _changes(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
+def _changes(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Iterator[str]:
     """A sentence for each entry but the first, and what of it was not compared."""
     for i, entry in enumerate(entries[1:]):
         if old_and_new_device := _devices(entries[0], entry):
             yield old_and_new_device
         changes = {row.metric: row.changes[i] for row in rows}
-        told = [f"{m.label.lower()} {c.says}" for m, c in changes.items() if c.called in ("better", "worse")]
+        clauses = [f"{m.label.lower()} {c.says}" for m, c in changes.items() if c.called in ("better", "worse")]
         same = any(c.called == "same" for c in changes.values())
         nothing = "no change" if same else "nothing is called"
-        yield f"{entry.label} against {entries[0].label}: {', '.join(told) or nothing}"
+        yield f"{entry.label} against {entries[0].label}: {', '.join(clauses) or nothing}"
         if any(c.called == "none" and c.n == 1 and m.session for m, c in changes.items()):
             yield f"{entry.label}: one session has no interval, and no change is called; use --profile standard"
         for why in dict.fromkeys(c.why for c in changes.values() if c.why):
@@ -274,13 +274,13 @@ def _changes(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
             yield f"{entry.label}: {names} {why}"
 
 
-def _devices(old: Entry, new: Entry) -> str:
+def _devices(old: ComparedVariant, new: ComparedVariant) -> str:
     if old.device == new.device or not _same_artifact(old, new):
         return ""
     return f"A comparison of devices: the same artifact on {old.device_name} and on {new.device_name}"
 
 
-def _first(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
+def _first(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Iterator[str]:
     """Of three or more: who is first, or why nobody is."""
     metric = next((row.metric for name in RANKING for row in rows if row.metric.name == name), None)
     if len(entries) < 3 or metric is None:
@@ -290,14 +290,14 @@ def _first(entries: Sequence[Entry], rows: Sequence[Row]) -> Iterator[str]:
         yield f"No ranking by {metric.gate}: {why}"
         return
     best, second, *_ = sorted(entries, key=lambda e: (e.number(metric) or {})["value"])
-    found = change(metric, second, best)
-    if found.called == "better":
-        yield f"First by {metric.gate}: {best.label}, {found.says} than {second.label}"
+    lead = change(metric, second, best)
+    if lead.called == "better":
+        yield f"First by {metric.gate}: {best.label}, {lead.says} than {second.label}"
     else:
-        yield f"No winner by {metric.gate}: {best.label} and {second.label}: {found.says}"
+        yield f"No winner by {metric.gate}: {best.label} and {second.label}: {lead.says}"
 
 
-def _warnings(entries: Sequence[Entry]) -> Iterator[str]:
+def _warnings(entries: Sequence[ComparedVariant]) -> Iterator[str]:
     """What else than the artifact is different."""
     first = _around(entries[0])
     for entry in (e for e in entries[1:] if e.report["environment"]):
@@ -308,7 +308,7 @@ def _warnings(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{entry.label}: measured in another run than the baseline; --remeasure measures them in turns"
 
 
-def _around(entry: Entry) -> dict[str, Any]:
+def _around(entry: ComparedVariant) -> dict[str, Any]:
     """The environment that numbers depend on, by the words that a warning uses."""
     report, around = entry.report, entry.report["environment"]
     profile = report["profile"]
@@ -331,32 +331,32 @@ def _word(value: Any) -> str:
 # --------------------------------------------------------------------------- gates
 
 
-def _verdicts(gates: Sequence[Gate], entries: Sequence[Entry]) -> Iterator[Verdict]:
-    for wanted in gates:
+def _verdicts(gates: Sequence[Gate], entries: Sequence[ComparedVariant]) -> Iterator[GateVerdict]:
+    for gate in gates:
         for entry in entries[1:]:
-            yield _judge(wanted, entries[0], entry)
+            yield _judge(gate, entries[0], entry)
 
 
-def _judge(wanted: Gate, old: Entry, new: Entry) -> Verdict:
+def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdict:
     """An absolute limit is held against the number itself, a relative one against the ratio."""
-    metric = BY_NAME["accuracy" if wanted.metric == DROP else wanted.metric]
+    metric = BY_NAME["accuracy" if gate.metric == DROP else gate.metric]
     number = new.number(metric)
-    held = change(metric, old, new) if wanted.relative or wanted.metric == DROP else _alone(metric, number)
+    held = change(metric, old, new) if gate.relative or gate.metric == DROP else _alone(metric, number)
     if held.ratio is None or number is None:
-        return Verdict(wanted.text, new.label, "not judged", held.why)
-    if wanted.metric == DROP:
+        return GateVerdict(gate.text, new.label, "not judged", held.why)
+    if gate.metric == DROP:
         drop = _drop(old, new)
         held = Change(drop, drop, drop, says=f"{drop:.4g}")
-    elif wanted.relative:
+    elif gate.relative:
         held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
-    ended = wanted.judge(held.ratio or 0.0, held.low, held.high)
+    ended = gate.judge(held.ratio or 0.0, held.low, held.high)
     status = f", {number['status']}" if number["status"] != "measured" else ""
     past = ": past the limit, but its interval is not" if held.low is not None else ": past the limit, but no interval"
-    return Verdict(wanted.text, new.label, ended, held.says + status + (past if ended == "not shown" else ""))
+    return GateVerdict(gate.text, new.label, ended, held.says + status + (past if ended == "not shown" else ""))
 
 
-def _spread(found: Change) -> str:
-    return "" if found.low is None or found.low == found.high else f" [{found.low:.4g}, {found.high:.4g}]"
+def _spread(change: Change) -> str:
+    return "" if change.low is None or change.low == change.high else f" [{change.low:.4g}, {change.high:.4g}]"
 
 
 def _alone(metric: Quantity, number: Number | None) -> Change:
@@ -368,7 +368,7 @@ def _alone(metric: Quantity, number: Number | None) -> Change:
     return Change(number["value"], low, high, says=text(number, spread=True))
 
 
-def _drop(old: Entry, new: Entry) -> float:
+def _drop(old: ComparedVariant, new: ComparedVariant) -> float:
     """How much worse the accuracy became."""
     before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
     drop = float(before["value"] - after["value"])
@@ -378,12 +378,13 @@ def _drop(old: Entry, new: Entry) -> float:
 # --------------------------------------------------------------------------- all of it
 
 
-def of(entries: Sequence[Entry], gates: Sequence[Gate] = ()) -> Comparison:
+def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = ()) -> ReportComparison:
     """The comparison of entries; raises InputError for a report that lacks what this version writes."""
     try:
         rows = tuple(row for metric in BY_NAME.values() if (row := _row(metric, entries)))
         sentences = (*_changes(entries, rows), *_first(entries, rows))
-        return Comparison(tuple(entries), rows, sentences, tuple(_warnings(entries)), tuple(_verdicts(gates, entries)))
+        warnings = tuple(_warnings(entries))
+        return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries)))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         labels = ", ".join(e.label for e in entries)
         raise InputError(f"{labels}: one is no report of this version ({error!r}); deploy or profile again") from error
@@ -392,7 +393,7 @@ def of(entries: Sequence[Entry], gates: Sequence[Gate] = ()) -> Comparison:
 # --------------------------------------------------------------------------- as data, and on a console
 
 
-def data(found: Comparison) -> dict[str, Any]:
+def data(comparison: ReportComparison) -> dict[str, Any]:
     """The comparison as JSON."""
     entries = [
         {
@@ -403,7 +404,7 @@ def data(found: Comparison) -> dict[str, Any]:
             "date": e.report["date"],
             "artifact_sha256": e.artifact,
         }
-        for e in found.entries
+        for e in comparison.entries
     ]
     rows = [
         {
@@ -412,41 +413,43 @@ def data(found: Comparison) -> dict[str, Any]:
             "numbers": row.numbers,
             "changes": [dataclasses.asdict(c) for c in row.changes],
         }
-        for row in found.rows
+        for row in comparison.rows
     ]
-    said = {"sentences": found.sentences, "warnings": found.warnings}
-    gates = [dataclasses.asdict(g) for g in found.gates]
-    return {"entries": entries, "rows": rows, **said, "gates": gates, "exit_code": found.exit_code}
+    remarks = {"sentences": comparison.sentences, "warnings": comparison.warnings}
+    gates = [dataclasses.asdict(g) for g in comparison.gates]
+    return {"entries": entries, "rows": rows, **remarks, "gates": gates, "exit_code": comparison.exit_code}
 
 
 STYLES = {"better": "green", "worse": "red"}
 SIGNS = {"kept": ("✔", "green"), "not shown": ("!", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
 
 
-def render(found: Comparison, brief: bool = False) -> Group:
+def render(comparison: ReportComparison, brief: bool = False) -> Group:
     """What a console prints of it; `brief`: the gates alone."""
     from rich.console import Group
     from rich.text import Text
 
-    signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in found.gates]
+    signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in comparison.gates]
     lines = (
-        [] if brief else [*((line, "") for line in found.sentences), *((f"! {w}", "yellow") for w in found.warnings)]
+        []
+        if brief
+        else [*((line, "") for line in comparison.sentences), *((f"! {w}", "yellow") for w in comparison.warnings)]
     )
-    told = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
-    for line in told:  # whole, however narrow the console
+    texts = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
+    for line in texts:  # whole, however narrow the console
         line.no_wrap, line.overflow = True, "ignore"
-    return Group(*told) if brief else Group(_table(found), "", *told)
+    return Group(*texts) if brief else Group(_table(comparison), "", *texts)
 
 
-def head(found: Comparison) -> tuple[str, ...]:
+def head(comparison: ReportComparison) -> tuple[str, ...]:
     """Of the table: the entries; for two of them the change has a column of its own."""
-    return ("", *(e.label for e in found.entries), *(["change"] if len(found.entries) == 2 else []))
+    return ("", *(e.label for e in comparison.entries), *(["change"] if len(comparison.entries) == 2 else []))
 
 
 Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
 
 
-def cells(row: Row) -> list[Cell]:
+def cells(row: MetricRow) -> list[Cell]:
     """A row of the table without its name; for more than two entries the change stands below each number."""
     numbers = [(text(number, spread=True), "") for number in row.numbers]
     changes = [(change.says or "not compared", change.called) for change in row.changes]
@@ -455,15 +458,15 @@ def cells(row: Row) -> list[Cell]:
     return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
 
 
-def _table(found: Comparison) -> RichTable:
+def _table(comparison: ReportComparison) -> RichTable:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for words in head(found):
+    for words in head(comparison):
         shown.add_column(Text(words), overflow="fold")
-    for row in found.rows:
-        told = [[Text(words, STYLES.get(called, "")) for words, called in cell] for cell in cells(row)]
-        shown.add_row(row.metric.label, *(Text("\n").join(lines) for lines in told))
+    for row in comparison.rows:
+        texts = [[Text(words, STYLES.get(called, "")) for words, called in cell] for cell in cells(row)]
+        shown.add_row(row.metric.label, *(Text("\n").join(lines) for lines in texts))
     return shown

@@ -10,51 +10,51 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting import html, pareto
 from edgecompress.reporting.formatting import plural
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-from edgecompress.reporting.tables import Table
+from edgecompress.reporting.tables import TextTable
 
 FILE = "comparison.html"
-Said = Mapping[str, Any]
+Facts = Mapping[str, Any]
 
 
 def draw(request: Request) -> Artifact:
-    """The stage: options are what `compare_page.said` makes -> "page": comparison.html."""
+    """The stage: options are what `compare_page.page_data` makes -> "page": comparison.html."""
     (request.out / FILE).write_text(page(request.options), encoding="utf-8")
     return Artifact(request.out, "page").write()
 
 
-def page(said: Said) -> str:
+def page(facts: Facts) -> str:
     """The whole of comparison.html."""
-    title = _title(said["entries"])
+    title = _title(facts["entries"])
     top = tag("header", tag("p", "edgecompress comparison", class_="kicker"), tag("h1", bdi(title)))
-    compared = html.section("Side by side", _table(said["table"]), _list(said["sentences"]))
-    given = html.section("What is compared", html.as_table({}, _entries(said["entries"])))
-    main = tag("main", top, _notes(said), compared, _fronts(said), given)
+    compared = html.section("Side by side", _table(facts["table"]), _list(facts["sentences"]))
+    entries = html.section("What is compared", html.as_table({}, _entries(facts["entries"])))
+    main = tag("main", top, _notes(facts), compared, _fronts(facts), entries)
     return html.document(title, main, tag("footer", tag("p", html.SIGNS_USED)))
 
 
-def _title(entries: Sequence[Said]) -> str:
+def _title(entries: Sequence[Facts]) -> str:
     first, *rest = (entry["label"] for entry in entries)
     return f"{rest[0] if len(rest) == 1 else plural(len(rest), 'report')} against {first}"
 
 
-def _notes(said: Said) -> Raw:
+def _notes(facts: Facts) -> Raw:
     """How the gates ended, and what else is different."""
-    gates = [(f"{g['words']}: {g['ended']}: {g['entry']} {g['says']}", g["ended"] == "kept") for g in said["gates"]]
-    lines = [*gates, *((warning, True) for warning in said["warnings"])]
-    found = [tag("li", bdi(words), class_="note" if good else "warning") for words, good in lines]
-    return tag("ul", found, class_="notes") if found else Raw("")
+    gates = [(f"{g['words']}: {g['ended']}: {g['entry']} {g['says']}", g["ended"] == "kept") for g in facts["gates"]]
+    lines = [*gates, *((warning, True) for warning in facts["warnings"])]
+    notes = [tag("li", bdi(words), class_="note" if good else "warning") for words, good in lines]
+    return tag("ul", notes, class_="notes") if notes else Raw("")
 
 
 def _list(lines: Sequence[str]) -> Raw:
     return tag("ul", [tag("li", bdi(line)) for line in lines], class_="said")
 
 
-def _table(said: Said) -> Raw:
+def _table(facts: Facts) -> Raw:
     """As the terminal shows it: a change that is called has its colour."""
-    head = tag("thead", tag("tr", [tag("th", bdi(words), scope="col") for words in said["head"]]))
+    head = tag("thead", tag("tr", [tag("th", bdi(words), scope="col") for words in facts["head"]]))
     rows = [
         tag("tr", tag("th", row["label"], scope="row"), [tag("td", _lines(cell)) for cell in row["cells"]])
-        for row in said["rows"]
+        for row in facts["rows"]
     ]
     body = tag("table", head, tag("tbody", rows), class_="rows")
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label="Side by side")
@@ -65,27 +65,27 @@ def _lines(cell: Sequence[Sequence[str]]) -> Iterator[Raw]:
         yield Raw(f"{void('br') if i else ''}{tag('span', bdi(words), class_=called or 'number')}")
 
 
-def _entries(entries: Sequence[Said]) -> Table:
+def _entries(entries: Sequence[Facts]) -> TextTable:
     keys = ("label", "variant", "runtime", "device")
     rows = tuple((*(e[key] for key in keys), e["date"][:16].replace("T", " ")) for e in entries)
-    return Table("What is compared", ("report", *keys[1:], "date"), rows)
+    return TextTable("What is compared", ("report", *keys[1:], "date"), rows)
 
 
 # --------------------------------------------------------------------------- fronts
 
 
-def _fronts(said: Said) -> Raw:
+def _fronts(facts: Facts) -> Raw:
     """Of all variants of all reports; and which have no place there."""
-    drawn = [part for i, front in enumerate(said["fronts"]) for part in _front(front, i)]
+    drawn = [part for i, front in enumerate(facts["fronts"]) for part in _front(front, i)]
     none = [] if drawn else [tag("p", "No variant has all three numbers.", class_="empty")]
     head = ("variant", "device", "report", "why")
-    left = Table("Variants without all three numbers", head, tuple(map(tuple, said["missing"])))
+    left = TextTable("Variants without all three numbers", head, tuple(map(tuple, facts["missing"])))
     inks = _inks([{"variant": row[0]} for row in left.rows])
     more = [tag("details", tag("summary", left.title), html.as_table(inks, left))] if left.rows else []
     return html.section("Accuracy, latency, energy: every variant of every report", *drawn, *none, *more)
 
 
-def _front(front: Said, place: int) -> Iterator[Raw]:
+def _front(front: Facts, place: int) -> Iterator[Raw]:
     rows = front["rows"]
     inks = _inks(rows)
     figure = dataclasses.replace(pareto.figure(inks, rows), name=f"pareto-{place}", title=front["title"])
@@ -97,7 +97,7 @@ def _front(front: Said, place: int) -> Iterator[Raw]:
     yield tag("details", tag("summary", "As a table"), table)
 
 
-def _inks(rows: Sequence[Said]) -> dict[str, Any]:
+def _inks(rows: Sequence[Facts]) -> dict[str, Any]:
     """What decides the colours: a variant has the same on every device."""
     names = list(dict.fromkeys(row["variant"] for row in rows))
     return {"subject": names[0], "baseline": "", "variants": [{"name": name} for name in names]} if names else {}

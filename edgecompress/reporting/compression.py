@@ -22,14 +22,14 @@ from edgecompress.reporting.formatting import DASH, plain, plural, significant, 
 from edgecompress.reporting.request import (
     ChannelGroup,
     LayerFacts,
+    NetTotal,
     ReportRequest,
     SparseRow,
-    Sparsity,
+    SparsityFacts,
     TechniqueFacts,
-    Whole,
 )
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 MOST = 40  # bars in a panel
 CUTS = 40  # blocks that are told apart in the longest bar
@@ -63,7 +63,7 @@ class Compressed(TypedDict):
     scope: str | None
     groups: list[Group]
     layers: list[LayerFacts]
-    sparsity: Sparsity | None
+    sparsity: SparsityFacts | None
     storage: dict[str, int] | None
     left: dict[str, str]
 
@@ -131,24 +131,24 @@ def _low_rank(facts: TechniqueFacts) -> list[LayerFacts]:
     return [r for r in rows if _is_table(r) and "ranks" in r] if isinstance(rows, list) else []
 
 
-def _whole(found: Sequence[Whole]) -> BeforeAfter | None:
+def _whole(totals: Sequence[NetTotal]) -> BeforeAfter | None:
     """MACs or parameters of the whole net: of the source, and what the last technique left."""
-    if not found:
+    if not totals:
         return None
-    dense = found[0].get("source")
-    return {"before": dense if isinstance(dense, int) else found[0]["before"], "after": found[-1]["after"]}
+    dense = totals[0].get("source")
+    return {"before": dense if isinstance(dense, int) else totals[0]["before"], "after": totals[-1]["after"]}
 
 
 def _groups(facts: Sequence[TechniqueFacts]) -> list[Group]:
     """Each group of channels as it was before the first technique, and after the last."""
-    found: dict[str, Group] = {}
+    groups: dict[str, Group] = {}
     for group in (g for f in facts for g in _channel_groups(f)):
         name = str(group["name"])
-        before = found[name]["channels"] if name in found else group["channels"]
+        before = groups[name]["channels"] if name in groups else group["channels"]
         layers = [str(n) for n in group.get("layers") or ()]
         kind = str(group.get("class") or "")
-        found[name] = {"name": name, "channels": before, "kept": group["kept"], "layers": layers, "class": kind}
-    return list(found.values())
+        groups[name] = {"name": name, "channels": before, "kept": group["kept"], "layers": layers, "class": kind}
+    return list(groups.values())
 
 
 def _layer(facts: LayerFacts) -> LayerFacts:
@@ -171,13 +171,13 @@ def fewer(whole: BeforeAfter | None) -> float | None:
     return whole["before"] / whole["after"] if whole and whole["after"] else None
 
 
-def zeros(found: Compressed | None) -> float | None:
+def zeros(compressed: Compressed | None) -> float | None:
     """The share of the weights that is zero; None where nothing was set to zero."""
-    total = found["sparsity"]["total"] if found and found["sparsity"] else None
+    total = compressed["sparsity"]["total"] if compressed and compressed["sparsity"] else None
     return total["zeros"] / total["elements"] if total and total["elements"] else None
 
 
-def said(ratio: float, what: str) -> str:
+def reduction(ratio: float, what: str) -> str:
     """`1.99× fewer MACs`."""
     return f"{times(ratio)} fewer {what}" if ratio >= 1 else f"{times(1 / ratio)} more {what}"
 
@@ -195,18 +195,22 @@ def shown(report: Report) -> list[Mapping[str, Any]]:
     return [v for v in report["variants"] if v["compressed"]]
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """The whole net before and after."""
     head = ("variant", "by", "MACs", "parameters", "channels", "zero weights", "left as they were")
-    return Table("What was compressed", head, tuple(_row(v["name"], v["compressed"]) for v in shown(report)))
+    return TextTable("What was compressed", head, tuple(_row(v["name"], v["compressed"]) for v in shown(report)))
 
 
-def _row(name: str, found: Compressed) -> tuple[str, ...]:
-    whole = (_change(found["macs"]), _change(found["parameters"]))
-    share = zeros(found)
-    left = plural(len(found["left"]), "part") if found["left"] else "none"
-    zero = DASH if share is None else f"{percent(share)}, {found['sparsity']['kind'] if found['sparsity'] else ''}"
-    return name, ", ".join(found["techniques"]), *whole, _channels(found), zero, left
+def _row(name: str, compressed: Compressed) -> tuple[str, ...]:
+    whole = (_change(compressed["macs"]), _change(compressed["parameters"]))
+    share = zeros(compressed)
+    left = plural(len(compressed["left"]), "part") if compressed["left"] else "none"
+    zero = (
+        DASH
+        if share is None
+        else f"{percent(share)}, {compressed['sparsity']['kind'] if compressed['sparsity'] else ''}"
+    )
+    return name, ", ".join(compressed["techniques"]), *whole, _channels(compressed), zero, left
 
 
 def _change(whole: BeforeAfter | None) -> str:
@@ -216,17 +220,17 @@ def _change(whole: BeforeAfter | None) -> str:
     return f"{instructions.plain(whole['before'])} → {instructions.plain(whole['after'])}, {times(ratio)}"
 
 
-def _channels(found: Compressed) -> str:
-    before, after = sum(g["channels"] for g in found["groups"]), sum(g["kept"] for g in found["groups"])
-    blocks = f", blocks of {found['align']}" if found["align"] and found["align"] > 1 else ""
+def _channels(compressed: Compressed) -> str:
+    before, after = sum(g["channels"] for g in compressed["groups"]), sum(g["kept"] for g in compressed["groups"])
+    blocks = f", blocks of {compressed['align']}" if compressed["align"] and compressed["align"] > 1 else ""
     return f"{before:,} → {after:,}{blocks}" if before else DASH
 
 
-def channels(report: Report) -> Table:
+def channels(report: Report) -> TextTable:
     """Each group of channels that go together."""
     head = ("variant", "group", "class", "channels", "left", "layers that make them")
-    found = [(v["name"], g) for v in shown(report) for g in v["compressed"]["groups"]]
-    return Table("Channels", head, tuple(_group(name, g) for name, g in found))
+    groups = [(v["name"], g) for v in shown(report) for g in v["compressed"]["groups"]]
+    return TextTable("Channels", head, tuple(_group(name, g) for name, g in groups))
 
 
 def _group(name: str, group: Group) -> tuple[str, ...]:
@@ -234,11 +238,11 @@ def _group(name: str, group: Group) -> tuple[str, ...]:
     return name, group["name"], group["class"] or DASH, f"{group['channels']:,}", left, ", ".join(group["layers"])
 
 
-def low_rank(report: Report) -> Table:
+def low_rank(report: Report) -> TextTable:
     """Each layer that became several of low rank."""
     head = ("variant", "layer", "method", "shape", "ranks", "MACs", "parameters", "error of the weight")
-    found = [(v["name"], each) for v in shown(report) for each in v["compressed"]["layers"]]
-    return Table("Layers of low rank", head, tuple(_factors(name, each) for name, each in found))
+    layers = [(v["name"], each) for v in shown(report) for each in v["compressed"]["layers"]]
+    return TextTable("Layers of low rank", head, tuple(_factors(name, each) for name, each in layers))
 
 
 def _factors(name: str, each: LayerFacts) -> tuple[str, ...]:
@@ -248,12 +252,12 @@ def _factors(name: str, each: LayerFacts) -> tuple[str, ...]:
     return name, str(each["name"]), str(each["method"] or DASH), *sizes, *pairs, error
 
 
-def sparsity(report: Report) -> Table:
+def sparsity(report: Report) -> TextTable:
     """Each weight in which zeros were made, or why none were."""
     head = ("variant", "layer", "pattern", "weights", "of them zero", "share", "why not")
-    found = [(v["name"], v["compressed"]["sparsity"]) for v in shown(report) if v["compressed"]["sparsity"]]
-    rows = tuple((name, *_zeros(row, sparse["kind"])) for name, sparse in found for row in sparse["rows"])
-    return Table("Zero weights", head, rows)
+    sparsities = [(v["name"], v["compressed"]["sparsity"]) for v in shown(report) if v["compressed"]["sparsity"]]
+    rows = tuple((name, *_zeros(row, sparse["kind"])) for name, sparse in sparsities for row in sparse["rows"])
+    return TextTable("Zero weights", head, rows)
 
 
 def _zeros(row: SparseRow, kind: str) -> tuple[str, ...]:
@@ -262,18 +266,19 @@ def _zeros(row: SparseRow, kind: str) -> tuple[str, ...]:
     return row["name"], kind if row["pruned"] else DASH, *sizes, share, row["why"]
 
 
-def storage(report: Report) -> Table:
+def storage(report: Report) -> TextTable:
     """What zeros save on disk and on the wire."""
     head = ("variant", "weights", "bitmask", "CSR", "zstd", "each at its best", "file", "file through zstd")
-    found = [(v["name"], v["compressed"]["storage"]) for v in shown(report) if v["compressed"]["storage"]]
+    stored = [(v["name"], v["compressed"]["storage"]) for v in shown(report) if v["compressed"]["storage"]]
     keys = ("dense", "bitmask", "csr", "zstd", "best", "file", "sent")
-    return Table("What zeros save as bytes", head, tuple((n, *(plain(s[k], "bytes") for k in keys)) for n, s in found))
+    rows = tuple((n, *(plain(s[k], "bytes") for k in keys)) for n, s in stored)
+    return TextTable("What zeros save as bytes", head, rows)
 
 
-def left(report: Report) -> Table:
+def left(report: Report) -> TextTable:
     """What a technique would not touch, and why."""
     rows = ((v["name"], part, why) for v in shown(report) for part, why in v["compressed"]["left"].items())
-    return Table("Left as they were", ("variant", "part", "why"), tuple(rows))
+    return TextTable("Left as they were", ("variant", "part", "why"), tuple(rows))
 
 
 # ------------------------------------------------------------------ the figure
@@ -286,15 +291,15 @@ def figure(report: Report) -> Figure:
 
 
 def _panels(variant: Mapping[str, Any], fill: str) -> Iterator[Panel]:
-    found, name = variant["compressed"], variant["name"]
-    sparse = found["sparsity"]
-    if parts := [_bar(g["name"], (g["channels"], g["kept"]), "channels") for g in found["groups"]]:
-        yield Panel(f"channels: {_channels(found)}", _spec(parts, "channels", fill, found["align"]), name)
-    if parts := [_bar(str(each["name"]), each["macs"], "MACs") for each in found["layers"] if each["macs"]]:
+    compressed, name = variant["compressed"], variant["name"]
+    sparse = compressed["sparsity"]
+    if parts := [_bar(g["name"], (g["channels"], g["kept"]), "channels") for g in compressed["groups"]]:
+        yield Panel(f"channels: {_channels(compressed)}", _spec(parts, "channels", fill, compressed["align"]), name)
+    if parts := [_bar(str(each["name"]), each["macs"], "MACs") for each in compressed["layers"] if each["macs"]]:
         ratio = sum(p["whole"] for p in parts) / max(1, sum(p["left"] for p in parts))
-        yield Panel(f"low rank: {said(ratio, 'MACs')} in these layers", _spec(parts, "MACs", fill), name)
+        yield Panel(f"low rank: {reduction(ratio, 'MACs')} in these layers", _spec(parts, "MACs", fill), name)
     if parts := [_weights(row) for row in sparse["rows"] if row["elements"]] if sparse else []:
-        heading = f"{sparse['kind']}: {percent(1 - (zeros(found) or 0))} of the weights are not zero"
+        heading = f"{sparse['kind']}: {percent(1 - (zeros(compressed) or 0))} of the weights are not zero"
         yield Panel(heading, _spec(parts, "% not zero", fill), name)
 
 
@@ -319,7 +324,7 @@ def _spec(parts: Values, title: str, fill: str, align: int | None = None) -> Spe
     block = align if align and 1 < align >= longest / CUTS else longest
     ticks = {"values": [*range(0, longest + 1, block)]} if block < longest else {}
     x, y = quantity("whole", axis(title, format="~s", **ticks), zero=True), labels()
-    track = told(values, {"type": "bar", "height": 10, "strokeWidth": 0.8}, "part", x=x, y=y, **paint())
+    track = described(values, {"type": "bar", "height": 10, "strokeWidth": 0.8}, "part", x=x, y=y, **paint())
     rest = [v for v in values if v["left"]]
     kept = layer(rest, {"type": "bar", "height": 10, "fill": fill, "fillOpacity": 0.9}, x=also(x, "left"), y=y)
     cuts = [{"label": v["label"], "cut": n} for v in values for n in range(block, v["whole"], block)]

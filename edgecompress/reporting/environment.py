@@ -10,7 +10,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting.formatting import DASH, known, plain, plural, provenance, significant
 from edgecompress.reporting.request import DeclaredDevice
 from edgecompress.reporting.sessions import rounds
-from edgecompress.reporting.tables import Report, Table
+from edgecompress.reporting.tables import Report, TextTable
 
 Facts = Mapping[str, Any]
 UNKNOWN = f"{DASH} it does not tell"
@@ -18,13 +18,16 @@ UNKNOWN = f"{DASH} it does not tell"
 
 def environment(request: Request) -> dict[str, Any]:
     """What the device said of itself: as it was before the first round, and after the last."""
-    found = [artifact.facts.get("environment") or {} for _, artifact in rounds(request.inputs)]
-    if not found and "count" in request.inputs:
-        found = [request.inputs["count"].facts.get("environment") or {}]
-    if not found:
+    states = [artifact.facts.get("environment") or {} for _, artifact in rounds(request.inputs)]
+    if not states and "count" in request.inputs:
+        states = [request.inputs["count"].facts.get("environment") or {}]
+    if not states:
         return {}
-    ends = {"before": (found[0].get("now") or {}).get("before"), "after": (found[-1].get("now") or {}).get("after")}
-    return {**found[0], **({"now": ends} if any(ends.values()) else {})}
+    ends = {
+        "before": (states[0].get("now") or {}).get("before"),
+        "after": (states[-1].get("now") or {}).get("after"),
+    }
+    return {**states[0], **({"now": ends} if any(ends.values()) else {})}
 
 
 def simulated(device: DeclaredDevice) -> str:
@@ -41,10 +44,10 @@ def agreement(artifact: Artifact | None) -> dict[str, Any] | None:
 # ------------------------------------------------------------------ the environment
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """The device in one table: each line is a fact, or that it is not told."""
     rows = (*_device(report), *_machine(report["environment"]), *_state(report), *_energy(report))
-    return Table("Environment", ("", ""), tuple(rows))
+    return TextTable("Environment", ("", ""), tuple(rows))
 
 
 def _device(report: Report) -> Iterator[tuple[str, str]]:
@@ -59,27 +62,27 @@ def _device(report: Report) -> Iterator[tuple[str, str]]:
     yield "asked for", f"batch {report['run']['batch']}, {plural(report['run']['threads'], 'thread')}"
 
 
-def _machine(said: Facts) -> Iterator[tuple[str, str]]:
+def _machine(facts: Facts) -> Iterator[tuple[str, str]]:
     """What stays the same from run to run."""
-    if not said:
+    if not facts:
         return
     for key in ("board", "cpu"):
-        if said.get(key):
-            yield key, str(said[key])
-    yield "cores", str(said.get("cores") or UNKNOWN)
-    yield "features", ", ".join(said.get("features") or ()) or "none that matter"
-    yield "memory", plain(said.get("memory_bytes"), "bytes") if said.get("memory_bytes") else UNKNOWN
-    yield "system", ", ".join(str(said[k]) for k in ("os", "kernel", "machine") if said.get(k)) or UNKNOWN
-    yield "virtual", str(said.get("virtual") or UNKNOWN)
+        if facts.get(key):
+            yield key, str(facts[key])
+    yield "cores", str(facts.get("cores") or UNKNOWN)
+    yield "features", ", ".join(facts.get("features") or ()) or "none that matter"
+    yield "memory", plain(facts.get("memory_bytes"), "bytes") if facts.get("memory_bytes") else UNKNOWN
+    yield "system", ", ".join(str(facts[k]) for k in ("os", "kernel", "machine") if facts.get(k)) or UNKNOWN
+    yield "virtual", str(facts.get("virtual") or UNKNOWN)
 
 
 def _state(report: Report) -> Iterator[tuple[str, str]]:
     """Clock, temperature and load, before the first round and after the last; an emulator has none of its own."""
-    said = report["environment"]
-    if not said or report["simulated"]:
+    facts = report["environment"]
+    if not facts or report["simulated"]:
         return
-    yield "governor", str(said.get("governor") or UNKNOWN)
-    now = said.get("now") or {}
+    yield "governor", str(facts.get("governor") or UNKNOWN)
+    now = facts.get("now") or {}
     before, after = (now.get(end) or {} for end in ("before", "after"))
     for key, word, unit in (("cpu_mhz", "clock", "MHz"), ("temperature_c", "temperature", "°C")):
         ends = [plain(end.get(key), unit) for end in (before, after)]
@@ -97,11 +100,11 @@ def _energy(report: Report) -> Iterator[tuple[str, str]]:
         yield "required measured", f"no: {report['not_measured']}"
 
 
-def runtimes(report: Report) -> Table:
+def runtimes(report: Report) -> TextTable:
     """Each variant's runtime on the device, with its versions."""
-    said = report["environment"].get("runtimes") or {}
-    rows = tuple((name, *_runtime(facts)) for name, facts in said.items())
-    return Table("Runtimes on the device", ("variant", "runtime", "versions", "Python", "threads"), rows)
+    by_variant = report["environment"].get("runtimes") or {}
+    rows = tuple((name, *_runtime(facts)) for name, facts in by_variant.items())
+    return TextTable("Runtimes on the device", ("variant", "runtime", "versions", "Python", "threads"), rows)
 
 
 def _runtime(facts: Facts) -> tuple[str, ...]:
@@ -112,12 +115,12 @@ def _runtime(facts: Facts) -> tuple[str, ...]:
 # ------------------------------------------------------------------ the agreement
 
 
-def agreed(report: Report) -> Table:
+def agreed(report: Report) -> TextTable:
     """Each output of each variant on the device, beside what the same artifact answered here."""
     head = ("variant", "output", "from here", "limit", "kept", "note")
-    found = [(v["name"], v["agree"]) for v in report["variants"] if v["agree"]]
-    rows = tuple(row for name, facts in found for row in _agreed(name, facts))
-    return Table("On the device", head, rows)
+    agreements = [(v["name"], v["agree"]) for v in report["variants"] if v["agree"]]
+    rows = tuple(row for name, facts in agreements for row in _agreed(name, facts))
+    return TextTable("On the device", head, rows)
 
 
 def _agreed(name: str, facts: Facts) -> Iterator[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from edgecompress.core.quantities import CYCLES
 from edgecompress.data import compiler_estimates
 from edgecompress.reporting import instructions
 from edgecompress.reporting.formatting import DASH, Number, known, missing, number, plural, significant, text
-from edgecompress.reporting.tables import Report, Table
+from edgecompress.reporting.tables import Report, TextTable
 
 KEYS = {"npu_time": "inference_ms", "sram": "sram_bytes", "flash": "flash_bytes"}  # of an estimate, by quantity
 
@@ -22,26 +22,26 @@ def of_variant(artifact: Artifact | None) -> dict[str, Any] | None:
 
 def numbers(artifact: Artifact | None) -> dict[str, Number]:
     """Cycles, milliseconds, bytes of SRAM and of flash, all estimated; empty where nobody estimates."""
-    found = of_variant(artifact)
-    if found is None or artifact is None:
+    estimate = of_variant(artifact)
+    if estimate is None or artifact is None:
         return {}
-    cycles = (found["cycles"] or {}).get("total")
-    values = {CYCLES: cycles, **{name: found[key] for name, key in KEYS.items()}}
+    cycles = (estimate["cycles"] or {}).get("total")
+    values = {CYCLES: cycles, **{name: estimate[key] for name, key in KEYS.items()}}
     return {name: _number(name, value, artifact.facts["estimate"]) for name, value in values.items()}
 
 
-def _number(metric: str, value: float | None, found: compiler_estimates.Estimate) -> Number:
+def _number(metric: str, value: float | None, estimate: compiler_estimates.Estimate) -> Number:
     if value is None:
-        return missing(metric, found["reason"])
-    return number(metric, value, status=found["status"], n=1, source=compiler_estimates.made_by(found))
+        return missing(metric, estimate["reason"])
+    return number(metric, value, status=estimate["status"], n=1, source=compiler_estimates.made_by(estimate))
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """Each variant's estimates, and what part they are of the first reference's."""
     shown = [v for v in report["variants"] if v["estimate"]]
     head = ("variant", "cycles", f"at {_clocks(shown)}", "SRAM", "flash", "MACs", "NPU + CPU operators")
     beside = next((v for v in shown if v["reference"] and known(v["numbers"][CYCLES])), None)
-    return Table("Estimates", head, tuple(_row(v, beside) for v in shown))
+    return TextTable("Estimates", head, tuple(_row(v, beside) for v in shown))
 
 
 def _clocks(shown: list[Mapping[str, Any]]) -> str:
@@ -49,25 +49,25 @@ def _clocks(shown: list[Mapping[str, Any]]) -> str:
 
 
 def _row(variant: Mapping[str, Any], beside: Mapping[str, Any] | None) -> tuple[str, ...]:
-    found, other = variant["estimate"], beside if beside and beside["name"] != variant["name"] else None
+    estimate, other = variant["estimate"], beside if beside and beside["name"] != variant["name"] else None
     cells = [_cell(variant["numbers"][m], other["numbers"][m] if other else None) for m in (CYCLES, *KEYS)]
-    macs = DASH if found["macs"] is None else instructions.plain(found["macs"])
-    return variant["name"], *cells, macs, f"{found['npu_operators']} + {found['cpu_operators']}"
+    macs = DASH if estimate["macs"] is None else instructions.plain(estimate["macs"])
+    return variant["name"], *cells, macs, f"{estimate['npu_operators']} + {estimate['cpu_operators']}"
 
 
 def _cell(own: Number, other: Number | None) -> str:
     """`≈ 320 k (0.51×)`: with its share of the reference's, where both have the same source."""
-    said = text(own)
+    shown = text(own)
     if not known(own) or other is None or not other["value"] or own["source"] != other["source"]:
-        return said
-    return f"{said} ({significant(own['value'] / other['value'], 2)}×)"
+        return shown
+    return f"{shown} ({significant(own['value'] / other['value'], 2)}×)"
 
 
-def left(report: Report) -> Table:
+def left(report: Report) -> TextTable:
     """The operators that stay on the CPU, each with the compiler's reason."""
-    found = [(v["name"], op) for v in report["variants"] if v["estimate"] for op in v["estimate"]["fallback"]]
-    rows = tuple((name, op["name"], op["why"]) for name, op in found)
-    return Table("Left on the CPU", ("variant", "operator", "why"), rows)
+    operators = [(v["name"], op) for v in report["variants"] if v["estimate"] for op in v["estimate"]["fallback"]]
+    rows = tuple((name, op["name"], op["why"]) for name, op in operators)
+    return TextTable("Left on the CPU", ("variant", "operator", "why"), rows)
 
 
 def notes(report: Report) -> Iterator[str]:

@@ -30,7 +30,7 @@ FEWEST, MOST = 20, 1_000_000  # latencies
 LONGEST_NS = 86_400_000_000_000  # a day: no inference takes longer
 TEXT = 500  # characters of a name, or of what a browser calls itself
 THREADS = 4096
-SAID = 300  # characters of a line about a stranger's file
+LINE = 300  # characters of a line about a stranger's file
 GIVE = "give the JSON that a package's benchmark returned"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PLATFORM = re.compile(r"[a-z0-9]+-[a-z0-9_]+")
@@ -41,7 +41,7 @@ Clock = Literal["System.nanoTime", "performance.now", "ContinuousClock", "time.p
 
 
 @dataclass(frozen=True)
-class Model:
+class MeasuredModel:
     """Which model ran; `sha256` is over the files of its card (`digest`)."""
 
     name: str
@@ -53,7 +53,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Runtime:
+class MeasuredRuntime:
     """The engine that ran it."""
 
     name: str
@@ -64,7 +64,7 @@ class Runtime:
 
 
 @dataclass(frozen=True)
-class Device:
+class MeasuredDevice:
     """Where it ran, as the device tells of itself; what it does not tell is empty or null."""
 
     name: str
@@ -81,7 +81,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """How it was asked, and when it began."""
 
     threads: int
@@ -101,10 +101,10 @@ class Measurement:
     """One run of a package's benchmark: each inference alone, in order, in nanoseconds."""
 
     schema: str
-    model: Model
-    runtime: Runtime
-    device: Device
-    run: Run
+    model: MeasuredModel
+    runtime: MeasuredRuntime
+    device: MeasuredDevice
+    run: BenchmarkRun
     self_test: Literal["pass", "fail"]
     latencies_ns: list  # type: ignore[type-arg]  # of int: config would be slow with a million
     clock: Clock
@@ -118,8 +118,8 @@ class Measurement:
     def canonical(self) -> bytes:
         """The same bytes however its JSON was written: what is kept, and what names it."""
         rest = dataclasses.asdict(dataclasses.replace(self, latencies_ns=[1] * FEWEST))
-        told = {**rest, "latencies_ns": list(self.latencies_ns)}
-        return json.dumps(told, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+        fields = {**rest, "latencies_ns": list(self.latencies_ns)}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
     @property
     def name(self) -> str:
@@ -156,9 +156,9 @@ def _moment(text: str) -> bool:
         return False
 
 
-def _latencies(given: Sequence[Any], step_ns: int) -> None:
-    _holds(FEWEST <= len(given) <= MOST, f"latencies_ns has {len(given)} values, not {FEWEST} to {MOST}")
-    for i, value in enumerate(given):
+def _latencies(latencies: Sequence[Any], step_ns: int) -> None:
+    _holds(FEWEST <= len(latencies) <= MOST, f"latencies_ns has {len(latencies)} values, not {FEWEST} to {MOST}")
+    for i, value in enumerate(latencies):
         if type(value) is not int or not 0 < value <= LONGEST_NS:
             zero = f": the inference is shorter than the clock's step of {step_ns} ns" if value == 0 else ""
             raise ValueError(f"latencies_ns[{i}] is {_brief(value)}, not a positive whole number of nanoseconds{zero}")
@@ -182,14 +182,14 @@ def read(file: Path) -> Measurement:
 def parsed(data: bytes, where: str) -> Measurement:
     """The measurement that a text holds; raises InputError."""
     try:
-        told = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_sober)
+        document = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_sober)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not the JSON of a measurement: {_brief(str(error))}; {GIVE}") from error
-    said = told.get("schema") if isinstance(told, dict) else None
-    if said != SCHEMA:
-        raise InputError(f'{where}: its schema is {_brief(said)}, not "{SCHEMA}"; {GIVE}')
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f'{where}: its schema is {_brief(schema)}, not "{SCHEMA}"; {GIVE}')
     try:
-        return config.build(Measurement, told, "")
+        return config.build(Measurement, document, "")
     except ConfigError as error:
         raise InputError(f"{where}{_brief(str(error))}") from error
 
@@ -200,19 +200,19 @@ def _no_constant(name: str) -> Any:
 
 def _sober(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A table in which no key is there twice and no text is long."""
-    found = dict(pairs)
-    _holds(len(found) == len(pairs), "a key is there twice")
+    table = dict(pairs)
+    _holds(len(table) == len(pairs), "a key is there twice")
     for key, value in pairs:
         longest = max(len(key), len(value) if isinstance(value, str) else 0)
         _holds(longest <= TEXT, f"{key[:TEXT]}: a text of {longest:,} characters, more than {TEXT}")
-    return found
+    return table
 
 
 def _brief(value: Any) -> str:
     """A stranger's words on one line that drives no terminal, cut where they are long."""
     text = value if isinstance(value, str) else "null" if value is None else repr(value)
-    text = _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text[: 2 * SAID])
-    return text if len(text) <= SAID else f"{text[:SAID]}…"
+    text = _UNPRINTED.sub(lambda match: f"\\u{ord(match[0]):04x}", text[: 2 * LINE])
+    return text if len(text) <= LINE else f"{text[:LINE]}…"
 
 
 # --------------------------------------------------------------------------- which model it is of
@@ -221,19 +221,20 @@ def _brief(value: Any) -> str:
 def digest(artifact: Artifact) -> str:
     """The sha256 over `path\\0sha256\\n` of each file that a package carries: what its benchmark answers."""
     here = {artifact.path / name for name in artifact.facts.get("here", ())}
-    found = {f"model/{f.relative_to(artifact.path).as_posix()}": f for f in artifact.files() if f not in here}
-    lines = (f"{path}\0{sha256_of(found[path])}\n" for path in sorted(found))
+    by_path = {f"model/{f.relative_to(artifact.path).as_posix()}": f for f in artifact.files() if f not in here}
+    lines = (f"{path}\0{sha256_of(by_path[path])}\n" for path in sorted(by_path))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def held(found: Measurement, model: str, where: Path) -> Measurement:
+def held(measurement: Measurement, model: str, where: Path) -> Measurement:
     """The measurement, if it is of the model with this digest; raises InputError."""
-    if found.model.sha256 != model:
+    if measurement.model.sha256 != model:
         raise InputError(
-            f"{where}: measured another model (sha256 {found.model.sha256[:12]}…, what shipped here is {model[:12]}…); "
+            f"{where}: measured another model (sha256 {measurement.model.sha256[:12]}…, "
+            f"what shipped here is {model[:12]}…); "
             "run the benchmark of a package made from this folder"
         )
-    return found
+    return measurement
 
 
 # --------------------------------------------------------------------------- beside the report
@@ -244,20 +245,20 @@ def lock(folder: Path) -> str:
     return f"ship-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
 
 
-def keep(folder: Path, found: Measurement) -> Path:
+def keep(folder: Path, measurement: Measurement) -> Path:
     """Writes it into the folder's `measured/`, whole or not at all; what is there already stays."""
-    place = folder / FOLDER / f"{found.name}.json"
+    place = folder / FOLDER / f"{measurement.name}.json"
     place.parent.mkdir(exist_ok=True)
-    part = place.with_name(f".{found.name}.{os.getpid()}.part")
-    part.write_bytes(found.canonical)
+    part = place.with_name(f".{measurement.name}.{os.getpid()}.part")
+    part.write_bytes(measurement.canonical)
     part.replace(place)
     return place
 
 
 def kept(folder: Path, model: str) -> list[Measurement]:
     """What was measured elsewhere of the model with this digest, in the order it was; raises InputError on damage."""
-    found = [held(_sound(file), model, file) for file in files(folder)]
-    return sorted(found, key=lambda m: (m.run.started, m.name))
+    measurements = [held(_sound(file), model, file) for file in files(folder)]
+    return sorted(measurements, key=lambda m: (m.run.started, m.name))
 
 
 def files(folder: Path) -> list[Path]:
@@ -266,34 +267,35 @@ def files(folder: Path) -> list[Path]:
 
 
 def _sound(file: Path) -> Measurement:
-    if file.is_symlink() or (found := read(file)).name != file.stem:
+    if file.is_symlink() or (measurement := read(file)).name != file.stem:
         raise InputError(f"{file}: not what was added (its sha256 differs from its name); remove it, and add it again")
-    return found
+    return measurement
 
 
 def carry(old: Path, new: Path, model: str) -> int:
     """Copies what was measured of the model with this digest to another folder; returns how many stay behind."""
-    found = of_model(old, model)
-    for measurement in found:
+    measurements = of_model(old, model)
+    for measurement in measurements:
         keep(new, measurement)
-    return len(files(old)) - len(found)
+    return len(files(old)) - len(measurements)
 
 
 def of_model(folder: Path, model: str) -> list[Measurement]:
     """What a folder holds of the model with this digest, and no word of the rest."""
-    found = []
+    measurements = []
     for file in files(folder):
         with contextlib.suppress(InputError):
-            found.append(held(_sound(file), model, file))
-    return found
+            measurements.append(held(_sound(file), model, file))
+    return measurements
 
 
 def no_other_telling(known: Sequence[Measurement], new: Sequence[Measurement]) -> None:
     """Raises InputError where one session is told twice with different numbers: it would pass as two."""
-    told = dict[tuple[Any, ...], str]()
-    for found in (*known, *new):
-        if told.setdefault(found.session, found.name) != found.name:
+    names = dict[tuple[Any, ...], str]()
+    for measurement in (*known, *new):
+        if names.setdefault(measurement.session, measurement.name) != measurement.name:
             raise InputError(
-                f"{_brief(found.device.name)}, {found.run.started}: this session is told twice, with different numbers "
-                f"({told[found.session]}, {found.name}); keep the one that the benchmark returned"
+                f"{_brief(measurement.device.name)}, {measurement.run.started}: "
+                "this session is told twice, with different numbers "
+                f"({names[measurement.session]}, {measurement.name}); keep the one that the benchmark returned"
             )

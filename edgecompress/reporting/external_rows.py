@@ -21,9 +21,9 @@ FAILED = "its self-test failed: it does not compute what shipped, so it is not r
 NO_ENERGY = "a package's benchmark reads no sensor"
 
 
-def rows(found: Sequence[Measurement]) -> list[Row]:
+def rows(measurements: Sequence[Measurement]) -> list[Row]:
     """A row per device, runtime and way of asking, the fastest first; what failed its self-test is last, unranked."""
-    ordered = sorted(found, key=lambda m: (repr(_place(m)), m.run.started, m.name))
+    ordered = sorted(measurements, key=lambda m: (repr(_place(m)), m.run.started, m.name))
     alike = (list(group) for _, group in itertools.groupby(ordered, key=_place))
     placed = sorted((_row(sessions) for sessions in alike), key=_order)
     ranks = itertools.count(1)
@@ -46,9 +46,9 @@ def _order(row: Row) -> tuple[Any, ...]:
     return not _ranked(row), row["self_test"] != "pass", value or 0.0, row["device"]["name"]
 
 
-def _row(found: Sequence[Measurement]) -> Row:
-    first, sessions = found[0], [_session(m) for m in found]
-    told = {
+def _row(measurements: Sequence[Measurement]) -> Row:
+    first, sessions = measurements[0], [_session(m) for m in measurements]
+    row = {
         "device": asdict(first.device),
         "runtime": asdict(first.runtime),
         "model": asdict(first.model),
@@ -58,8 +58,8 @@ def _row(found: Sequence[Measurement]) -> Row:
         "clock": first.clock,
         "clock_step_ns": max(s["step_ns"] for s in sessions),
     }
-    numbers = _numbers(told, sessions)
-    return {**told, "numbers": numbers, "sessions": sessions, "says": _says(told, numbers, sessions)}
+    numbers = _numbers(row, sessions)
+    return {**row, "numbers": numbers, "sessions": sessions, "says": _says(row, numbers, sessions)}
 
 
 def _package(m: Measurement) -> str:
@@ -69,23 +69,23 @@ def _package(m: Measurement) -> str:
 
 def _session(m: Measurement) -> Row:
     """One file: the statistics of its latencies as of any session here."""
-    found = in_numbers([ns / 1e6 for ns in m.latencies_ns])
-    asked = {"started": m.run.started, "warmup": m.run.warmup, "n": len(m.latencies_ns), "step_ns": m.step_ns}
-    return {"round": m.name, **asked, **found}
+    statistics = in_numbers([ns / 1e6 for ns in m.latencies_ns])
+    run = {"started": m.run.started, "warmup": m.run.warmup, "n": len(m.latencies_ns), "step_ns": m.step_ns}
+    return {"round": m.name, **run, **statistics}
 
 
 # --------------------------------------------------------------------------- its numbers
 
 
-def _numbers(told: Row, sessions: Sequence[Row]) -> dict[str, Number]:
+def _numbers(row: Row, sessions: Sequence[Row]) -> dict[str, Number]:
     """As those of a variant; each latency is off by a step of the clock at most, and so is what follows from it."""
     timed = {"latency": variants.latency(sessions, ""), **variants.percentiles(sessions, "")}
-    where = f"{told['clock']} on {told['device']['name']}, {when(sessions)}"
+    where = f"{row['clock']} on {row['device']['name']}, {when(sessions)}"
     behind = {
-        "source": f"{where}, by the benchmark of its {told['package']} package",
-        "reason": "" if told["self_test"] == "pass" else FAILED,
+        "source": f"{where}, by the benchmark of its {row['package']} package",
+        "reason": "" if row["self_test"] == "pass" else FAILED,
     }
-    stepped = {name: _stepped(n, told["clock_step_ns"] / 1e6, behind) for name, n in timed.items()}
+    stepped = {name: _stepped(n, row["clock_step_ns"] / 1e6, behind) for name, n in timed.items()}
     rate = variants.throughput(stepped["latency"], 1)
     rate = rate if rate["value"] is None else {**rate, **behind}
     return {**stepped, "throughput": rate, "energy_gross": missing("energy_gross", NO_ENERGY)}
@@ -104,24 +104,24 @@ def _stepped(n: Number, step_ms: float, behind: Mapping[str, str]) -> Number:
 # --------------------------------------------------------------------------- what to know of them
 
 
-def _says(told: Row, numbers: Mapping[str, Number], sessions: Sequence[Row]) -> list[str]:
+def _says(row: Row, numbers: Mapping[str, Number], sessions: Sequence[Row]) -> list[str]:
     """What a reader of the row should know, the gravest first."""
-    flags = [] if told["self_test"] == "pass" else ["self-test FAILED: not ranked"]
+    flags = [] if row["self_test"] == "pass" else ["self-test FAILED: not ranked"]
     took = numbers["latency"]
     if not known(took):
         flags.append(took["reason"])
-    elif told["clock_step_ns"] / 1e6 >= COARSE * took["value"]:
-        flags.append(f"its clock steps by {step(told['clock_step_ns'])}")
+    elif row["clock_step_ns"] / 1e6 >= COARSE * took["value"]:
+        flags.append(f"its clock steps by {step(row['clock_step_ns'])}")
     return [*flags, *_sure(sessions), *_flags(sessions)]
 
 
 def _sure(sessions: Sequence[Row]) -> Iterator[str]:
     """What the interval over the sessions lacks."""
-    found = stats.interval([s["median_ms"] for s in sessions])
-    if found is None:
+    interval = stats.interval([s["median_ms"] for s in sessions])
+    if interval is None:
         yield "one session: no interval"
-    elif found[2] < stats.COVERAGE:
-        yield f"{plural(len(sessions), 'session')}: the interval covers {100 * found[2]:.3g} %"
+    elif interval[2] < stats.COVERAGE:
+        yield f"{plural(len(sessions), 'session')}: the interval covers {100 * interval[2]:.3g} %"
 
 
 def _flags(sessions: Sequence[Row]) -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, known, plural, scaled, significant, text
-from edgecompress.reporting.tables import Report, Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import Report, TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Row = Mapping[str, Any]
 TITLE = "On other devices"
@@ -22,15 +22,15 @@ _CAPTION = (
 
 def rows(report: Report) -> Sequence[Row]:
     """What was measured elsewhere; a report of before knows of nothing."""
-    found: Sequence[Row] = report.get("elsewhere") or ()
-    return found
+    external: Sequence[Row] = report.get("elsewhere") or ()
+    return external
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """How fast each device is, the fastest first, and what to know of that."""
     head = (TITLE.lower(), "median", "p90", "p99", "inferences/s", "sessions", "runs", "note")
-    found = zip(names(rows(report)), rows(report), strict=True)
-    return Table(TITLE, head, tuple((name, *_row(row)) for name, row in found))
+    named = zip(names(rows(report)), rows(report), strict=True)
+    return TextTable(TITLE, head, tuple((name, *_row(row)) for name, row in named))
 
 
 def _row(row: Row) -> tuple[str, ...]:
@@ -40,9 +40,9 @@ def _row(row: Row) -> tuple[str, ...]:
     return *times, _rate(n), str(len(row["sessions"])), f"{runs:,}", "; ".join(row["says"])
 
 
-def names(found: Sequence[Row]) -> list[str]:
+def names(rows: Sequence[Row]) -> list[str]:
     """Each row's device behind its rank, and told apart where two are called the same and neither has one."""
-    called = [f"{row['rank'] or DASH}{'.' if row['rank'] else ''} {_short(row['device']['name'])}" for row in found]
+    called = [f"{row['rank'] or DASH}{'.' if row['rank'] else ''} {_short(row['device']['name'])}" for row in rows]
     times = [called[:i].count(name) + 1 for i, name in enumerate(called)]
     return [name if n == 1 else f"{name} ({n})" for name, n in zip(called, times, strict=True)]
 
@@ -76,11 +76,11 @@ def _rate(n: Row) -> str:
     return significant(n["throughput"]["value"], 3)
 
 
-def places(report: Report) -> Table:
+def places(report: Report) -> TextTable:
     """What each device is, what ran there, and when."""
     head = ("device", "system", "processor", "runtime", "measured", "energy")
-    found = zip(names(rows(report)), rows(report), strict=True)
-    return Table("What those devices are", head, tuple((name, *_place(row)) for name, row in found))
+    named = zip(names(rows(report)), rows(report), strict=True)
+    return TextTable("What those devices are", head, tuple((name, *_place(row)) for name, row in named))
 
 
 def _place(row: Row) -> tuple[str, ...]:
@@ -99,18 +99,18 @@ def when(sessions: Sequence[Row]) -> str:
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
-def sessions(report: Report) -> Table:
+def sessions(report: Report) -> TextTable:
     """Each run of a benchmark: a file of the folder's `measured`."""
     head = ("device", "file", "began", "warm-up", "runs", "outliers", "median", "p90", "clock", "its step", "self-test")
-    found = zip(names(rows(report)), rows(report), strict=True)
-    every = tuple((name, *_session(row, s)) for name, row in found for s in row["sessions"])
-    return Table("Every session on other devices", head, every)
+    named = zip(names(rows(report)), rows(report), strict=True)
+    every = tuple((name, *_session(row, s)) for name, row in named for s in row["sessions"])
+    return TextTable("Every session on other devices", head, every)
 
 
 def _session(row: Row, s: Row) -> tuple[str, ...]:
     times = (_alone(s[key], s["step_ns"]) for key in ("median_ms", "p90_ms"))
-    asked = (s["started"], plural(s["warmup"], "run"), f"{s['n']:,}", str(s["outliers"]))
-    return f"measured/{s['round']}.json", *asked, *times, row["clock"], step(s["step_ns"]), row["self_test"]
+    run = (s["started"], plural(s["warmup"], "run"), f"{s['n']:,}", str(s["outliers"]))
+    return f"measured/{s['round']}.json", *run, *times, row["clock"], step(s["step_ns"]), row["self_test"]
 
 
 def _alone(ms: float | None, step_ns: int) -> str:
@@ -168,4 +168,4 @@ def _spec(points: Values) -> Spec:
 def _dots(points: Values, passed: bool, **at: Any) -> Spec:
     """Hollow and dashed where the self-test failed."""
     dashes = {} if passed else {"strokeDash": [3, 2]}
-    return told(points, {"type": "point", "size": 80, "strokeWidth": 1.5, **dashes}, "device", **at, **paint())
+    return described(points, {"type": "point", "size": 80, "strokeWidth": 1.5, **dashes}, "device", **at, **paint())

@@ -38,7 +38,7 @@ from edgecompress.reporting.figure_style import (
 )
 from edgecompress.reporting.formatting import guessed, known, plain, plural, significant, text
 from edgecompress.reporting.latency_figures import ecdf, histogram, strip
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 TOP = 10  # operators in a panel
 LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions", CYCLES: "takes fewer cycles"}
@@ -103,7 +103,7 @@ def _changes_spec(values: Values) -> Spec:
     stems = layer(values, {"type": "bar", "height": 7}, x=x, x2={"field": "factor"}, y=y, **paint())
     head = {"fill": {**paint()["fill"], "field": "head"}, "stroke": paint()["stroke"]}
     mark = {"type": "point", "size": 80, "strokeWidth": 1.5, "opacity": 1}
-    heads = told(values, mark, "change", x=also(x, "factor"), y=y, **head)
+    heads = described(values, mark, "change", x=also(x, "factor"), y=y, **head)
     spans = [v for v in values if v["low"] and v["high"]]
     rule = layer(
         spans, {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}, x=also(x, "low"), x2={"field": "high"}, y=y
@@ -204,7 +204,9 @@ def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) 
         "scale": {"type": "linear", "zero": True, "range": [40, 900]},
     }
     dashed = {} if by == "latency" else {"strokeDash": [4, 2]}
-    circles = told(points, {"type": "point", "strokeWidth": 2, **dashed}, "variant", x=x, y=y, size=size, **paint())
+    circles = described(
+        points, {"type": "point", "strokeWidth": 2, **dashed}, "variant", x=x, y=y, size=size, **paint()
+    )
     label = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": -1}
     number = {"field": "number", "type": "nominal"}
     numbers = [layer([p], {**label, "dx": p["dx"]}, x=x, y=y, text=number) for p in points]
@@ -258,7 +260,7 @@ def _operators(variant: Mapping[str, Any], fill: str) -> Panel:
     ]
     y = labels()
     x = quantity("ms", axis("ms", grid=True), zero=True)
-    bars = told(values, {"type": "bar", "height": 12}, "operator", x=x, y=y, **paint())
+    bars = described(values, {"type": "bar", "height": 12}, "operator", x=x, y=y, **paint())
     total = sum(op["ms"] for op in variant["ops"]["ops"])
     return Panel(
         f"{plural(len(variant['ops']['ops']), 'operator')}, {significant(total, 3)} ms in all",

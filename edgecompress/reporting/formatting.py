@@ -148,7 +148,7 @@ _UNSEEN = re.compile(
 def cleaned(value: Any) -> Any:
     """`value` with each character that hides, reorders or drives a terminal written out, as in "\\u202e"."""
     if isinstance(value, str):
-        return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+        return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
     if isinstance(value, Mapping):
         return {cleaned(str(k)): cleaned(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

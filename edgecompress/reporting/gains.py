@@ -9,12 +9,12 @@ from edgecompress.core import registry
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting import before_after
-from edgecompress.reporting.compression import fewer, percent, said, zeros
+from edgecompress.reporting.compression import fewer, percent, reduction, zeros
 from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, also, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, guessed, plural, significant, times
-from edgecompress.reporting.strength import asked_and_found
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.strength import goal_and_share
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Gain = dict[str, Any]
 NOUN = {"latency": "", COUNTED: " instructions", CYCLES: " cycles"}
@@ -31,22 +31,22 @@ def of_report(report: Report) -> list[Gain]:
 
 
 def _gain(report: Report, variant: dict[str, Any], by: str) -> Gain:
-    found, twin = variant["compressed"], before_after.find(report, _twin(report, variant))
+    compressed, twin = variant["compressed"], before_after.find(report, _twin(report, variant))
     change, why = before_after.between(by, twin, variant) if twin else (None, "no such variant without it was built")
     number = variant["numbers"].get(by) or variant["numbers"]["latency"]
     gain = {
         "variant": variant["name"],
         "twin": twin["name"] if twin else "",
-        "techniques": found["techniques"] if found else _structural(report, variant),
-        "fewer_macs": fewer(found["macs"]) if found else None,
-        "zeros": zeros(found),
+        "techniques": compressed["techniques"] if compressed else _structural(report, variant),
+        "fewer_macs": fewer(compressed["macs"]) if compressed else None,
+        "zeros": zeros(compressed),
         "metric": by,
         "status": number["status"],
         "source": number["source"],
         "change": change,
         "reason": "" if change else variant["reason"] if number["value"] is None and variant["reason"] else why,
         "gained": _gained(change) if change else None,
-        "asked": asked_and_found(report, variant["name"]),
+        "asked": goal_and_share(report, variant["name"]),
     }
     return {**gain, "says": f"{gain['variant']}: {_taken(gain)}, {_bought(gain, variant['runtime'])}."}
 
@@ -110,7 +110,7 @@ def _plain(report: Report, variant: Mapping[str, Any]) -> bool:
 
 def _taken(gain: Gain) -> str:
     """`1.99× fewer MACs`, `50 % of its weights are zero`."""
-    macs = [said(gain["fewer_macs"], "MACs")] if gain["fewer_macs"] else []
+    macs = [reduction(gain["fewer_macs"], "MACs")] if gain["fewer_macs"] else []
     zero = [f"{percent(gain['zeros'])} of its weights are zero"] if gain["zeros"] else []
     return ", ".join(macs + zero) or ", ".join(gain["techniques"])
 
@@ -172,14 +172,14 @@ def warnings(report: Report) -> Iterator[str]:
 # ------------------------------------------------------------------ table and figure
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """What was taken out of each, and what the device gained by it."""
     head = ("variant", "by", "MACs", "zero weights", "beside", "bought", "asked for: found")
-    return Table("What it bought", head, tuple(_row(g) for g in report["gains"]))
+    return TextTable("What it bought", head, tuple(_row(g) for g in report["gains"]))
 
 
 def _row(gain: Gain) -> tuple[str, ...]:
-    macs = said(gain["fewer_macs"], "").strip() if gain["fewer_macs"] else DASH
+    macs = reduction(gain["fewer_macs"], "").strip() if gain["fewer_macs"] else DASH
     zero = percent(gain["zeros"]) if gain["zeros"] else DASH
     by = ", ".join(gain["techniques"])
     return gain["variant"], by, macs, zero, gain["twin"] or DASH, _cell(gain), gain["asked"] or DASH
@@ -218,7 +218,7 @@ def _spec(values: Values) -> Spec:
     x, y = quantity("one", axis("times less", grid=True), domain=[low - room, high + room]), labels()
     bars = [{**v, "says": v["taken"], "fill": "var(--c0)", "opacity": 0.22} for v in values if v["promised"] != 1]
     promise = {"type": "bar", "height": 16, "strokeWidth": 0.8}
-    promises = told(bars, promise, "promise", x=x, x2={"field": "promised"}, y=y, **paint())
+    promises = described(bars, promise, "promise", x=x, x2={"field": "promised"}, y=y, **paint())
     spans = [v for v in values if v["low"] and v["high"]]
     rule = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}
     intervals = layer(spans, rule, x=also(x, "low"), x2={"field": "high"}, y=y)
@@ -231,4 +231,4 @@ def _dots(values: Values, hollow: bool, axes: tuple[Any, Any]) -> Spec | None:
     own = [v for v in values if v["hollow"] == hollow]
     dashes = {"strokeDash": [3, 2]} if hollow else {}
     mark = {"type": "point", "size": 90, "strokeWidth": 1.8, **dashes}
-    return told(own, mark, "gain", x=also(axes[0], "factor"), y=axes[1], **paint()) if own else None
+    return described(own, mark, "gain", x=also(axes[0], "factor"), y=axes[1], **paint()) if own else None

@@ -38,10 +38,10 @@ class Gate:
 def read(text: str, metrics: Iterable[str], absolute: Iterable[str] = ()) -> Gate:
     """A gate from its words; `absolute` metrics are differences already and take no factor. Raises InputError."""
     where = f'--fail-if "{text}"'
-    found = FORM.fullmatch(text)
-    if not found:
+    match = FORM.fullmatch(text)
+    if not match:
         raise InputError(f'{where}: write METRIC > NUMBER, METRIC < NUMBER, or a factor as "latency_ms > 1.05x"')
-    metric, sign, number, factor = found.groups()
+    metric, sign, number, factor = match.groups()
     if metric not in {*metrics, *absolute}:
         raise InputError(f"{where}: no metric '{metric}'{did_you_mean(metric, [*metrics, *absolute])}")
     try:

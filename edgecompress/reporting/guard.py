@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from edgecompress.data import metrics
-from edgecompress.data.metrics import Comparison
+from edgecompress.data.metrics import MetricComparison
 from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, significant
-from edgecompress.reporting.request import Cell, GuardFacts, ReportRequest, RungFacts
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.request import GuardFacts, ReportRequest, RungFacts, TriedLayer
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -32,7 +32,7 @@ class Rung(TypedDict):
     sqnr_db: float | None
     reason: str
     loss: float | None
-    metric: Comparison | None
+    metric: MetricComparison | None
     size_bytes: int | None
     ratio: float | None
     before: list[str]
@@ -52,7 +52,7 @@ class Ladder(TypedDict):
     loss: float | None
     recovered: float | None
     rungs: list[Rung]
-    layers: list[Cell]
+    layers: list[TriedLayer]
 
 
 def of_request(job: ReportRequest, variants: Sequence[Mapping[str, Any]]) -> list[Ladder]:
@@ -61,7 +61,7 @@ def of_request(job: ReportRequest, variants: Sequence[Mapping[str, Any]]) -> lis
     return [_ladder(facts, verdicts.get(facts["variant"])) for facts in job.guards.values()]
 
 
-def _ladder(facts: GuardFacts, metric: Comparison | None) -> Ladder:
+def _ladder(facts: GuardFacts, metric: MetricComparison | None) -> Ladder:
     first, last = metrics.lost(facts["plain_test"]), metrics.lost(metric)
     return {
         "variant": str(facts["variant"]),
@@ -96,7 +96,7 @@ def _rung(row: RungFacts, ratio: float | None) -> Rung:
     }
 
 
-def _limit(budget: Mapping[str, float], metric: Comparison | None) -> float | None:
+def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> float | None:
     """The budget as a loss."""
     if metric and metric.get("net_lost") is not None and "items_lost" in budget:
         return float(budget["items_lost"] / metric["n"])
@@ -108,43 +108,43 @@ def _limit(budget: Mapping[str, float], metric: Comparison | None) -> float | No
 # ------------------------------------------------------------------ tables
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """Where each ladder ended, and how much of the plain artifact's loss that mends."""
     head = ("variant", "ends at", "plain loses on test", "it loses", "budget", "recovered", "how it ended")
-    return Table("What the guard mended", head, tuple(map(_row, report["ladders"])))
+    return TextTable("What the guard mended", head, tuple(map(_row, report["ladders"])))
 
 
-def _row(found: Ladder) -> tuple[str, ...]:
-    chosen = next((r["label"] for r in found["rungs"] if r["chosen"]), DASH)
-    recovered = DASH if found["recovered"] is None else f"{100 * found['recovered']:.0f} %"
-    losses = (percent(found["plain_loss"]), percent(found["loss"]), percent(found["limit"]))
-    return found["variant"], chosen, *losses, recovered, found["reason"]
+def _row(ladder: Ladder) -> tuple[str, ...]:
+    chosen = next((r["label"] for r in ladder["rungs"] if r["chosen"]), DASH)
+    recovered = DASH if ladder["recovered"] is None else f"{100 * ladder['recovered']:.0f} %"
+    losses = (percent(ladder["plain_loss"]), percent(ladder["loss"]), percent(ladder["limit"]))
+    return ladder["variant"], chosen, *losses, recovered, ladder["reason"]
 
 
-def rungs(report: Report) -> Table:
+def rungs(report: Report) -> TextTable:
     """Each rung: what it loses on the split that chooses, how near it is, what it costs."""
     head = ("variant", "rung", "loses on select", "SQNR", "latency, plain = 1", "size", "note")
     rows = ((f, r) for f in report["ladders"] for r in f["rungs"])
-    return Table("The rungs of the ladder", head, tuple(_rung_row(f, r) for f, r in rows))
+    return TextTable("The rungs of the ladder", head, tuple(_rung_row(f, r) for f, r in rows))
 
 
-def _rung_row(found: Ladder, rung: Rung) -> tuple[str, ...]:
+def _rung_row(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
     near = decibels(rung["sqnr_db"])
     ratio = DASH if rung["ratio"] is None else significant(rung["ratio"], 3)
     size = plain(rung["size_bytes"], "bytes")
     words = ("chosen" if rung["chosen"] else "", "inside" if rung["inside"] else "", rung["reason"])
     note = ", ".join(filter(None, words))
-    return found["variant"], rung["label"], percent(rung["loss"]), near, ratio, size, note
+    return ladder["variant"], rung["label"], percent(rung["loss"]), near, ratio, size, note
 
 
-def layers(report: Report) -> Table:
+def layers(report: Report) -> TextTable:
     """The layers tried alone in higher precision: what each mends, and costs."""
     head = ("variant", "layer in higher precision", "SQNR then", "costs", "note")
     rows = ((f["variant"], cell) for f in report["ladders"] for cell in f["layers"])
-    return Table("Layers kept in higher precision, one alone", head, tuple(_layer_row(v, c) for v, c in rows))
+    return TextTable("Layers kept in higher precision, one alone", head, tuple(_layer_row(v, c) for v, c in rows))
 
 
-def _layer_row(variant: str, cell: Cell) -> tuple[str, ...]:
+def _layer_row(variant: str, cell: TriedLayer) -> tuple[str, ...]:
     near = decibels(cell["sqnr_db"])
     cost = DASH if cell["cost"] is None else f"{100 * cell['cost']:+.1f} % of the latency".replace("-", "−")
     note = cell["reason"] or ("" if cell["gain"] > 0 else "mends nothing")
@@ -171,20 +171,20 @@ def figure(report: Report) -> Figure:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    for found in report["ladders"]:
-        if any(r["loss"] is not None for r in found["rungs"]):
-            yield Panel(_heading(found), _spec(found, colour(report, found["variant"])), found["variant"])
+    for ladder in report["ladders"]:
+        if any(r["loss"] is not None for r in ladder["rungs"]):
+            yield Panel(_heading(ladder), _spec(ladder, colour(report, ladder["variant"])), ladder["variant"])
 
 
-def _heading(found: Ladder) -> str:
-    return f"plain loses {percent(found['plain_loss'])} on test, its end {percent(found['loss'])}"
+def _heading(ladder: Ladder) -> str:
+    return f"plain loses {percent(ladder['plain_loss'])} on test, its end {percent(ladder['loss'])}"
 
 
-def _spec(found: Ladder, fill: str) -> Spec:
-    values = [_bar(r, fill) for r in found["rungs"] if r["loss"] is not None]
-    x, y = quantity("loss", axis(f"% lost on {found['split']}", grid=True), zero=True), labels()
-    bars = told(values, {"type": "bar", "height": 12}, "rung", x=x, y=y, **paint())
-    limit = [] if found["limit"] is None else [{"loss": 100 * found["limit"]}]
+def _spec(ladder: Ladder, fill: str) -> Spec:
+    values = [_bar(r, fill) for r in ladder["rungs"] if r["loss"] is not None]
+    x, y = quantity("loss", axis(f"% lost on {ladder['split']}", grid=True), zero=True), labels()
+    bars = described(values, {"type": "bar", "height": 12}, "rung", x=x, y=y, **paint())
+    limit = [] if ladder["limit"] is None else [{"loss": 100 * ladder["limit"]}]
     rule = layer(limit, {"type": "rule", "color": "var(--ink)", "strokeDash": [3, 2]}, x=x)
     return unit(44 + 20 * len(values), [bars, rule])
 

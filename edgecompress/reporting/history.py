@@ -41,14 +41,14 @@ def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
     The same result twice is one row. A file that is no database is moved aside, and a new one is begun.
     """
     try:
-        found = _rows(report, folder)
+        rows = _rows(report, folder)
         try:
-            _insert(root, found)
+            _insert(root, rows)
         except sqlite3.DatabaseError as error:
             if not _damaged(error):
                 raise
             aside = _set_aside(root)
-            _insert(root, found)
+            _insert(root, rows)
             return f"history: {root / FILE} was damaged ({error}); it is now {aside.name}, and a new one is begun"
     except (sqlite3.Error, OSError, KeyError, TypeError, ValueError) as error:
         return f"history: this result is not listed in {root / FILE}: {error}"
@@ -61,14 +61,14 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
         raise InputError(f"{root}: no {FILE} here; give --store, or deploy first")
     try:
         with _opened(root) as database:
-            found = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
-        told = [r for r in found if source in r["source"] and target in ("", r["target"])]
+            results = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
+        matching = [r for r in results if source in r["source"] and target in ("", r["target"])]
     except (sqlite3.Error, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy begins a new one") from error
-    return list(reversed(_with_changes(told)))[: max(limit, 0)]
+    return list(reversed(_with_changes(matching)))[: max(limit, 0)]
 
 
-def shown(found: list[Row]) -> list[Row]:
+def shown(rows: list[Row]) -> list[Row]:
     """The rows in words, for a table."""
     return [
         {
@@ -82,7 +82,7 @@ def shown(found: list[Row]) -> list[Row]:
             "accuracy": _words(row["accuracy"], "", "measured"),
             "size": _words(row["size_bytes"], unit("size")),
         }
-        for row in found
+        for row in rows
     ]
 
 
@@ -131,8 +131,8 @@ def _row(report: Mapping[str, Any], variant: Mapping[str, Any], folder: Path) ->
         "environment": json.dumps(report["environment"]),
         "medians_ms": json.dumps([s["median_ms"] for s in variant.get("sessions", ()) if s["median_ms"] is not None]),
     }
-    told = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
-    return {**row, "result": told, "report": str(folder)}
+    digest = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    return {**row, "result": digest, "report": str(folder)}
 
 
 def _read(row: Row) -> Row:
@@ -142,26 +142,26 @@ def _read(row: Row) -> Row:
     return {**row, "environment": json.loads(row["environment"]), "medians_ms": json.loads(row["medians_ms"])}
 
 
-def _with_changes(found: list[Row]) -> list[Row]:
+def _with_changes(rows: list[Row]) -> list[Row]:
     last: dict[tuple[Any, ...], Row] = {}
-    told = []
-    for row in found:
+    changed = []
+    for row in rows:
         machine = ((row["environment"] or {}).get(key) for key in MACHINE)
         kind = (*(row[key] for key in KIND), *machine, row["variant"] if row["command"] == "profile" else "")
-        told.append({**row, "change": _change(row, last.get(kind))})
+        changed.append({**row, "change": _change(row, last.get(kind))})
         last[kind] = row
-    return told
+    return changed
 
 
 def _change(row: Row, before: Row | None) -> Row:
     """What became of the latency since then; an interval decides whether it is called one."""
     if before is None or not row["medians_ms"] or not before["medians_ms"] or not all(before["medians_ms"]):
         return {"ratio": None, "low": None, "high": None, "called": False, "says": ""}
-    found = stats.unpaired(row["medians_ms"], before["medians_ms"])
-    says = f"{found.median:.3f}x" if found.changed else f"no change ({found.median:.3f}x)"
-    if found.low is None:
-        says = f"{found.median:.3f}x, not called"
-    return {"ratio": found.median, "low": found.low, "high": found.high, "called": found.changed, "says": says}
+    ratio = stats.unpaired(row["medians_ms"], before["medians_ms"])
+    says = f"{ratio.median:.3f}x" if ratio.changed else f"no change ({ratio.median:.3f}x)"
+    if ratio.low is None:
+        says = f"{ratio.median:.3f}x, not called"
+    return {"ratio": ratio.median, "low": ratio.low, "high": ratio.high, "called": ratio.changed, "says": says}
 
 
 # --------------------------------------------------------------------------- the file
@@ -177,13 +177,13 @@ def _opened(root: Path) -> Iterator[sqlite3.Connection]:
         database.close()
 
 
-def _insert(root: Path, found: list[Row]) -> None:
+def _insert(root: Path, rows: list[Row]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     with _opened(root) as database:
         _prepare(database)
         marks = ", ".join(f":{name}" for name in COLUMNS)
         with database:
-            database.executemany(f"INSERT OR IGNORE INTO results ({', '.join(COLUMNS)}) VALUES ({marks})", found)
+            database.executemany(f"INSERT OR IGNORE INTO results ({', '.join(COLUMNS)}) VALUES ({marks})", rows)
 
 
 def _prepare(database: sqlite3.Connection) -> None:

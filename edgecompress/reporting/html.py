@@ -28,7 +28,7 @@ from edgecompress.reporting import (
 from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
 from edgecompress.reporting.formatting import interval, known, provenance, text
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-from edgecompress.reporting.tables import Table
+from edgecompress.reporting.tables import TextTable
 
 Report = Mapping[str, Any]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -149,7 +149,7 @@ def _sections(report: Report) -> list[Raw]:
         section("Variants", rows(tables.variants), *_titled(report, tables.slow), fig("tradeoff")),
         *_smaller(report, fig),
         _speed(report, rows, fig),
-        *_passes(report, fig),
+        *_profilers(report, fig),
         section(
             "Operators",
             rows(tables.operators),
@@ -180,8 +180,8 @@ def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
     """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
     parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
     if report["gains"]:
-        said = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
-        words = tag("div", said, _more("In numbers", as_table(report, gains.table(report))))
+        sentences = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
+        words = tag("div", sentences, _more("In numbers", as_table(report, gains.table(report))))
         yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
     for title, table, drawn, more in (
         ("What was compressed", compression.table, ("compressed",), parts),
@@ -204,26 +204,26 @@ def _speed(report: Report, rows: Any, fig: Any) -> Raw:
     if before_after.ranked_by(report) == CYCLES:
         return section("Estimates", rows(estimates.table))
     if before_after.ranked_by(report) != "latency":
-        said = [tag("li", bdi(line)) for line in instructions.kernels(report)]
-        return section("Instructions", rows(instructions.table), tag("ul", said, class_="said"), fig("instructions"))
+        kernels = [tag("li", bdi(line)) for line in instructions.kernels(report)]
+        return section("Instructions", rows(instructions.table), tag("ul", kernels, class_="said"), fig("instructions"))
     every = _more("Every session", rows(tables.sessions))
     return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
 
 
-PASSES: tuple[tuple[str, str, str, tuple[Callable[[Report], Table], ...]], ...] = (
+PROFILERS: tuple[tuple[str, str, str, tuple[Callable[[Report], TextTable], ...]], ...] = (
     ("sustained", "Over minutes", "sustained", (profiler_tables.sustained, profiler_tables.windows)),
     ("periodic", "At a fixed rate", "periodic", (profiler_tables.periodic,)),
     ("throughput", "Throughput by batch", "throughput", (profiler_tables.throughput,)),
     ("cold", "From a cold start", "cold", (profiler_tables.cold,)),
 )
-IN_OTHERS = ("memory", "roofline")  # passes whose figures stand in the sections of what they look at
+IN_OTHERS = ("memory", "roofline")  # profilers whose figures stand in the sections of what they look at
 
 
-def _passes(report: Report, fig: Any) -> Iterator[Raw]:
-    """A section for each pass that ran; of one that nobody here knows, its own words."""
-    known_ = {name: (title, figure, makers) for name, title, figure, makers in PASSES}
+def _profilers(report: Report, fig: Any) -> Iterator[Raw]:
+    """A section for each profiler that ran; of one that nobody here knows, its own words."""
+    known_ = {name: (title, figure, makers) for name, title, figure, makers in PROFILERS}
     for name in (look["pass"] for look in report["passes"] if look["pass"] not in IN_OTHERS):
-        title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: profiler_tables.said(r, name),)))
+        title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: profiler_tables.findings(r, name),)))
         first, *rest = (make(report) for make in makers)
         more = [_more(table.title, as_table(report, table)) for table in rest if table.rows]
         yield section(title, as_table(report, first), *([fig(figure)] if figure else []), *more)
@@ -247,7 +247,7 @@ def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
     )
 
 
-def _folded(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
+def _folded(report: Report, make: Callable[[Report], TextTable]) -> list[Raw]:
     """A table behind its title, where there is something in it."""
     table = make(report)
     return [_more(table.title, as_table(report, table))] if table.rows else []
@@ -262,7 +262,7 @@ def _proof(report: Report, rows: Any) -> list[Raw]:
     ]
 
 
-def _titled(report: Report, make: Callable[[Report], Table]) -> list[Raw]:
+def _titled(report: Report, make: Callable[[Report], TextTable]) -> list[Raw]:
     """A table with its title above, where there is something to show."""
     table = make(report)
     return [tag("h3", table.title), as_table(report, table)] if table.rows or table.empty else []
@@ -290,7 +290,7 @@ def _environment(report: Report) -> Raw:
     )
 
 
-def _source(report: Report) -> Table:
+def _source(report: Report) -> TextTable:
     return tables.pairs("Source", {k: v for k, v in report["source"].items() if k != "preprocess"})
 
 
@@ -303,7 +303,7 @@ def _more(title: str, *parts: Raw) -> Raw:
     return tag("details", tag("summary", title), *parts)
 
 
-def as_table(report: Report, table: Table) -> Raw:
+def as_table(report: Report, table: TextTable) -> Raw:
     """A table, or why it is empty; the names of variants with the colours of the figures."""
     if not table.rows:
         return tag("p", table.empty, class_="empty") if table.empty else Raw("")
@@ -313,7 +313,7 @@ def as_table(report: Report, table: Table) -> Raw:
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
 
 
-def _row(report: Report, row: tuple[str, ...], table: Table, place: int) -> Raw:
+def _row(report: Report, row: tuple[str, ...], table: TextTable, place: int) -> Raw:
     named = table.head[0] == "variant"
     first = [_swatch(report, row[0]), " ", bdi(row[0])] if named else [bdi(row[0])]
     cells = [tag("th", first, scope="row"), *(_cell(cell) for cell in row[1:])]

@@ -21,8 +21,8 @@ def tag(name: str, /, *children: str | Iterable[str], **attributes: str) -> Raw:
     flat = [c for child in children for c in ([child] if isinstance(child, str) else child)]
     inner = "".join(c if isinstance(c, Raw) else html.escape(c) for c in flat)
     names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
-    given = "".join(f' {names[key]}="{html.escape(value)}"' for key, value in attributes.items())
-    return Raw(f"<{name}{given}>{inner}</{name}>")
+    pairs = "".join(f' {names[key]}="{html.escape(value)}"' for key, value in attributes.items())
+    return Raw(f"<{name}{pairs}>{inner}</{name}>")
 
 
 def void(name: str, /, **attributes: str) -> Raw:
@@ -30,9 +30,9 @@ def void(name: str, /, **attributes: str) -> Raw:
     return Raw(tag(name, **attributes).removesuffix(f"</{name}>"))
 
 
-def _unbroken(found: re.Match[str]) -> str:
+def _unbroken(match: re.Match[str]) -> str:
     """A dash allows a break after it, even before a space that does not: a word joiner forbids that one too."""
-    return found[0].replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}")
+    return match[0].replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}")
 
 
 def bdi(value: str) -> Raw:

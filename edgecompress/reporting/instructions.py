@@ -10,8 +10,8 @@ from edgecompress.core.model import Artifact
 from edgecompress.core.quantities import COUNTED
 from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, Number, known, missing, number, significant, text
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import described, layer, unit
 
 Counted = dict[str, Any]
 NAMED = 0.09  # of the longest bar: a segment that is shorter has no name written on it
@@ -31,20 +31,20 @@ EIGHT_BITS = ("SDOT", "MMLA")
 
 def of_variant(count: Artifact | None, name: str) -> Counted | None:
     """What was counted of a variant, its classes by their words, the largest first; None where nothing was."""
-    found = count.facts["variants"].get(name) if count else None
-    if not found or "crashed" in found:
+    counted = count.facts["variants"].get(name) if count else None
+    if not counted or "crashed" in counted:
         return None
     classes: dict[str, int] = {}
-    for given, n in found["classes"].items():
-        classes[word(given)] = classes.get(word(given), 0) + n
+    for raw, n in counted["classes"].items():
+        classes[word(raw)] = classes.get(word(raw), 0) + n
     ranked = dict(sorted(classes.items(), key=lambda pair: -pair[1]))
-    kept = {key: found[key] for key in ("instructions", "overhead", "processes", "identical", "runs")}
+    kept = {key: counted[key] for key in ("instructions", "overhead", "processes", "identical", "runs")}
     return {**kept, "classes": ranked, "sensor": count.facts["sensor"] if count else ""}
 
 
-def word(given: str) -> str:
+def word(class_name: str) -> str:
     """SDOT, MLAL, FMLA, SVE: what people call a class."""
-    return next((said for pattern, said in WORDS if re.search(pattern, given.lower())), given)
+    return next((mnemonic for pattern, mnemonic in WORDS if re.search(pattern, class_name.lower())), class_name)
 
 
 def total(counted: Counted | None, simulated: str, crashed: str = "") -> Number:
@@ -69,8 +69,8 @@ def kernels(report: Report, names: Sequence[str] = ()) -> list[str]:
     shown = _shown(report)
     eight_bits = any(v["count"]["classes"].get(c) for v in shown for c in EIGHT_BITS)
     device = str(report["device"].get("name") or "this device")
-    wanted = [v for v in shown if v["count"]["classes"] and (not names or v["name"] in names)]
-    return [_kernel(v["name"], v["count"], device, eight_bits) for v in wanted]
+    named = [v for v in shown if v["count"]["classes"] and (not names or v["name"] in names)]
+    return [_kernel(v["name"], v["count"], device, eight_bits) for v in named]
 
 
 def _kernel(name: str, counted: Counted, device: str, eight_bits: bool) -> str:
@@ -97,14 +97,14 @@ def _classes(shown: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted((c for c in names if most[c]), key=lambda c: -most[c])
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """Instructions per inference of each variant, and what part of them each class is."""
     shown = _shown(report)
     classes = _classes(shown)
     head = ("variant", "per inference", "to the best", *classes, "other", "processes")
     fewest = min((v["count"][COUNTED] for v in shown), default=1)
     rows = tuple(_row(v, classes, fewest) for v in shown)
-    return Table("Instructions per inference (simulated)", head, rows)
+    return TextTable("Instructions per inference (simulated)", head, rows)
 
 
 def _row(variant: Mapping[str, Any], classes: Sequence[str], fewest: int) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _spec(values: Values, bars: int) -> dict[str, Any]:
     y = labels()
     x = quantity("a", axis("instructions", grid=True, format="~s"), zero=True)
     mark = {"type": "bar", "height": 22, "strokeDash": [4, 2], "strokeWidth": 1.2}
-    segments = told(values, mark, "instructions", x=x, x2={"field": "b"}, y=y, **paint())
+    segments = described(values, mark, "instructions", x=x, x2={"field": "b"}, y=y, **paint())
     longest = max(v["b"] for v in values)
     wide = [v for v in values if v["b"] - v["a"] > NAMED * longest]
     words = {"type": "text", "fontSize": 10, "color": "var(--ink)"}

@@ -20,8 +20,8 @@ from edgecompress.reporting.figure_style import (
     ticks,
 )
 from edgecompress.reporting.formatting import plain, plural, text
-from edgecompress.reporting.schema_types import Session
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.schema_types import ReportedSession
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 BUCKETS = 180  # of a strip, over all sessions of a variant
 _HISTOGRAM = (
@@ -74,7 +74,7 @@ def _histogram_spec(variant: Mapping[str, Any], fill: str) -> Spec:
     values = _bins(variant, fill)
     x = quantity("a", axis("ms"))
     y = quantity("n", axis("runs", tickCount=3), zero=True)
-    bars = told(
+    bars = described(
         values,
         {"type": "bar", "binSpacing": 1},
         "histogram bin",
@@ -102,7 +102,7 @@ def ecdf(report: Report) -> Figure:
         domain=[low, high],
     )
     y = quantity("y", axis("share of runs", grid=True, format="%"), domain=[0, 1])
-    layers = [told(_steps(v, high), _line(report, v["name"]), "cumulative curve", x=x, y=y) for v in shown]
+    layers = [described(_steps(v, high), _line(report, v["name"]), "cumulative curve", x=x, y=y) for v in shown]
     key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['latency'])}") for v in shown)
     return Figure(
         "ecdf",
@@ -126,8 +126,8 @@ def _line(report: Report, name: str) -> dict[str, Any]:
 def _steps(variant: Mapping[str, Any], high: float) -> Values:
     """The quantiles as points, none beyond the frame."""
     quantiles = variant["distribution"]["quantiles_ms"]
-    said = f"{variant['name']}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
-    return [{"x": min(q, high), "y": i / 100, "says": said} for i, q in enumerate(quantiles)]
+    says = f"{variant['name']}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
+    return [{"x": min(q, high), "y": i / 100, "says": says} for i, q in enumerate(quantiles)]
 
 
 def strip(report: Report) -> Figure:
@@ -154,20 +154,20 @@ def _strip(variant: Mapping[str, Any], stroke: str) -> Panel:
     band = {"type": "area", "clip": True, "fill": stroke, "fillOpacity": 0.25}
     mark = {"type": "line", "clip": True, "stroke": stroke, "strokeWidth": 1.5, "strokeJoin": "round"}
     bands = [layer(line, band, x=x, y=also(y, "low"), y2={"field": "high"}) for line in lines]
-    medians = [told(line, mark, "session", x=x, y=y) for line in lines]
+    medians = [described(line, mark, "session", x=x, y=y) for line in lines]
     slowest = max(s["max_ms"] or 0 for s in kept)
     heading = f"{plural(len(kept), 'session')} · slowest {plain(slowest, 'ms')}"
     return Panel(heading, unit(110, [*bands, *medians]), variant["name"])
 
 
-def _stretch(session: Session, place: int, buckets: int, name: str) -> Values:
+def _stretch(session: ReportedSession, place: int, buckets: int, name: str) -> Values:
     """Each bucket of neighbouring runs as its median, its fastest and its slowest: no spike is lost."""
     times = session["latencies_ms"]
     width = max(1, -(-len(times) // buckets))
-    said = f"{name}, session {place + 1}: median {session['median_ms']:.4g} ms of {plural(session['n'] or 0, 'run')}"
+    says = f"{name}, session {place + 1}: median {session['median_ms']:.4g} ms of {plural(session['n'] or 0, 'run')}"
     points = []
     for begin in range(0, len(times), width):
         bucket = times[begin : begin + width]
         at = place + 0.03 + 0.94 * (begin + len(bucket) / 2) / len(times)
-        points.append({"x": at, "y": median(bucket), "low": min(bucket), "high": max(bucket), "says": said})
+        points.append({"x": at, "y": median(bucket), "low": min(bucket), "high": max(bucket), "says": says})
     return points

@@ -22,7 +22,7 @@ from edgecompress.reporting import (
     tables,
     training,
 )
-from edgecompress.reporting.tables import Table
+from edgecompress.reporting.tables import TextTable
 
 # The tables in their order; one with nothing to tell is left out.
 MEASURED = (
@@ -58,7 +58,7 @@ COMPRESSED = (
     guard.layers,
 )
 LOOKS = (
-    profiler_tables.said,
+    profiler_tables.findings,
     profiler_tables.sustained,
     profiler_tables.periodic,
     profiler_tables.throughput,
@@ -101,17 +101,17 @@ def page(report: Mapping[str, Any]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _tables(report: Mapping[str, Any]) -> list[Table]:
+def _tables(report: Mapping[str, Any]) -> list[TextTable]:
     facts = (tables.pairs("Data", report["data"] or {}), environment.table(report), environment.runtimes(report))
     first = [make(report) for make in (*MEASURED, *COMPRESSED, *LOOKS, *PROOF)]
     return [*first, *_together(report), *facts, *(make(report) for make in REST)]
 
 
-def _together(report: Mapping[str, Any]) -> list[Table]:
+def _together(report: Mapping[str, Any]) -> list[TextTable]:
     return [pareto.table(report["pareto"])] if len(report["pareto"]) > 1 else []
 
 
-def section(table: Table) -> str:
+def section(table: TextTable) -> str:
     """A table below its title, or why it is empty."""
     if not table.rows:
         return f"## {table.title}\n\n{text(table.empty)}" if table.empty else ""

@@ -10,8 +10,8 @@ from edgecompress.core.quantities import direction
 from edgecompress.reporting import before_after
 from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import guessed, known, scaled, text
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Row = dict[str, Any]  # {"variant", "device", "accuracy", "latency", "energy": numbers, "beaten_by": "" on the front}
 AXES = ("accuracy", "latency", "energy")
@@ -70,10 +70,10 @@ def _cost(row: Row, axis: str) -> float:
     return -value if axis == "accuracy" and direction(row[axis]["metric"]) == "higher" else value
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Row]) -> TextTable:
     """The three numbers of each, and what beats it."""
-    found = tuple((*_named(row), row["beaten_by"] or "nothing: on the front") for row in rows)
-    return Table("Accuracy, latency, energy", ("variant", "device", *AXES, "energy is", "beaten by"), found)
+    shown = tuple((*_named(row), row["beaten_by"] or "nothing: on the front") for row in rows)
+    return TextTable("Accuracy, latency, energy", ("variant", "device", *AXES, "energy is", "beaten by"), shown)
 
 
 def _named(row: Row) -> tuple[str, ...]:
@@ -142,4 +142,4 @@ def _dot(p: dict[str, Any], x: Mapping[str, Any], y: Mapping[str, Any]) -> tuple
     line = {**mark, "strokeWidth": 2.4 if p["front"] else 1.2, **dashes}
     words = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": 1}
     number = layer([p], words, x=x, y=y, text={"field": "number", "type": "nominal"})
-    return back, told([p], line, "pareto", x=x, y=y, **paint()), number
+    return back, described([p], line, "pareto", x=x, y=y, **paint()), number

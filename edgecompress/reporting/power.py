@@ -35,8 +35,8 @@ from edgecompress.reporting.formatting import (
     significant,
     text,
 )
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Trace = dict[str, Any]
 Point = tuple[float, float, float, float]  # second, lowest, mean and highest watts of a bucket of samples
@@ -57,12 +57,12 @@ def trace(energy: Artifact | None, name: str) -> Trace | None:
         return None
     try:
         answer = json.loads(file.read_text(encoding="utf-8"))
-        return _trace(answer, gross) if _told_by(answer, gross["source"]) else None
+        return _trace(answer, gross) if _is_of(answer, gross["source"]) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise StageFailed(f"{file}: the windows of energy cannot be read: {error!r}; measure again") from error
 
 
-def _told_by(answer: Mapping[str, Any], source: str) -> bool:
+def _is_of(answer: Mapping[str, Any], source: str) -> bool:
     """Whether this is of the sensor that gave the figures: one that read at first may have failed later."""
     return bool(answer.get("windows")) and answer["windows"][0]["energy"]["source"] == source
 
@@ -94,10 +94,10 @@ def _phase(kind: str, span: Mapping[str, Any], start: float) -> dict[str, Any]:
     return {"phase": kind, "begin_s": begin, "seconds": seconds, "n": int(span["n"]), "joules": joules, "power": power}
 
 
-def _samples(given: Mapping[str, Any], start: float, end_s: float) -> tuple[list[Point], float | None]:
+def _samples(sampled: Mapping[str, Any], start: float, end_s: float) -> tuple[list[Point], float | None]:
     """What was sampled between the first moment and the last, and the longest time without a sample."""
     pairs = sorted(
-        (float(t) - start, float(w)) for t, w in zip(given.get("t_s", ()), given.get("watts", ()), strict=True)
+        (float(t) - start, float(w)) for t, w in zip(sampled.get("t_s", ()), sampled.get("watts", ()), strict=True)
     )
     inside = [(t, w, w, w) for t, w in pairs if 0 <= t <= end_s and math.isfinite(w)]
     gaps = [b[0] - a[0] for a, b in itertools.pairwise(inside)]
@@ -125,11 +125,11 @@ def _traced(report: Report) -> list[Mapping[str, Any]]:
     return [v for v in report["variants"] if v["power_trace"]]
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """Each idle time and window."""
     head = ("variant", "phase", "from", "for", "inferences", "energy", "power", "status")
     rows = tuple(_row(v["name"], phase) for v in _traced(report) for phase in v["power_trace"]["phases"])
-    return Table("Windows of energy", head, rows)
+    return TextTable("Windows of energy", head, rows)
 
 
 def _row(name: str, phase: Mapping[str, Any]) -> tuple[str, ...]:
@@ -168,7 +168,9 @@ def _trace_spec(variant: Mapping[str, Any], stroke: str) -> Spec:
     x = quantity("a", axis("s", grid=False), domain=[0, max(s["b"] for s in spans)])
     y = quantity("w", axis("W", grid=True, tickCount=3), domain=[0, 1.08 * top or 1.0])
     hollow = {"strokeDash": [4, 2]} if guessed(trace) else {}
-    shades = told(spans, {"type": "rect", "strokeWidth": 0.6, **hollow}, "phase", x=x, x2={"field": "b"}, **paint())
+    shades = described(
+        spans, {"type": "rect", "strokeWidth": 0.6, **hollow}, "phase", x=x, x2={"field": "b"}, **paint()
+    )
     mean = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1, **hollow}
     means = layer([s for s in spans if s["w"] is not None], mean, x=x, x2={"field": "b"}, y=y)
     return unit(130, [shades, *_curve(variant["name"], points, (x, y), {"stroke": stroke, **hollow}), means])
@@ -197,7 +199,7 @@ def _curve(name: str, points: Sequence[Point], axes: tuple[Any, Any], line: Mapp
     mark = {"type": "line", "strokeWidth": 1, **line}
     return [
         layer(values, band, x=x, y=also(y, "low"), y2={"field": "high"}),
-        told(values, mark, "power trace", x=x, y=y),
+        described(values, mark, "power trace", x=x, y=y),
     ]
 
 
@@ -225,14 +227,14 @@ _ESTIMATE = "Hollow bars are estimates, the line is their band; an estimate is n
 def _joules(variant: Mapping[str, Any], factor: float, fill: str) -> dict[str, Any]:
     n = variant["numbers"]["energy_gross"]
     ends = {end: n[end] / factor if n[end] is not None else None for end in ("low", "high")}
-    said = f"{variant['name']}: {text(n)} {interval(n)} ({provenance(n)})"
+    says = f"{variant['name']}: {text(n)} {interval(n)} ({provenance(n)})"
     return {
         "label": variant["name"],
         "e": n["value"] / factor,
         "fill": fill,
         "opacity": 0.08 if guessed(n) else 0.85,
         **ends,
-        "says": said,
+        "says": says,
     }
 
 
@@ -242,7 +244,7 @@ def _energy_spec(values: Values, shown: str) -> Spec:
     dashed = {"type": "bar", "height": 20, "strokeDash": [4, 2], "strokeWidth": 1.5}
     plain = {"type": "bar", "height": 20}
     hollow = [v for v in values if v["opacity"] < 0.5]
-    layers = [told([v], dashed if v in hollow else plain, "energy", x=x, y=y, **paint()) for v in values]
+    layers = [described([v], dashed if v in hollow else plain, "energy", x=x, y=y, **paint()) for v in values]
     spans = [v for v in values if v["low"] is not None and v["high"] is not None]
     rule = layer(
         spans, {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}, x=also(x, "low"), x2={"field": "high"}, y=y

@@ -1,4 +1,4 @@
-"""The figures of the passes: the long run, the memory, the fixed rate, the batches and the cold starts."""
+"""The figures of the profilers: the long run, the memory, the fixed rate, the batches and the cold starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgecompress.reporting.figure_style import (
 )
 from edgecompress.reporting.formatting import plain, plural, scaled, significant
 from edgecompress.reporting.profilers import answers
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Answer = Mapping[str, Any]
 BUCKETS = 180  # of responses in a picture
@@ -56,8 +56,8 @@ def _figure(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Fig
 
 def sustained(report: Report) -> Figure:
     """The rate of each variant over minutes, and below it what the device told of itself meanwhile."""
-    found = [(v, a) for v, a in answers(report, "sustained").items() if a["series"]]
-    panels = [panel for v, a in found for panel in _sustained(v, a, colour(report, v))]
+    answered = [(v, a) for v, a in answers(report, "sustained").items() if a["series"]]
+    panels = [panel for v, a in answered for panel in _sustained(v, a, colour(report, v))]
     return _figure("sustained", "Over minutes: does the rate hold", _SUSTAINED, panels)
 
 
@@ -82,9 +82,9 @@ def _rate(name: str, answer: Answer, stroke: str) -> Spec:
     values = [{"a": r["t_s"] + r["seconds"] / 2, "w": r["items_per_s"], "says": says} for r in series]
     top = 1.1 * max(v["w"] for v in values) or 1.0
     x, y = _time(end), quantity("w", axis("items/s", grid=True, tickCount=3), domain=[0, top])
-    line = told(values, {"type": "line", "stroke": stroke, "strokeWidth": 2}, "sustained curve", x=x, y=y)
+    line = described(values, {"type": "line", "stroke": stroke, "strokeWidth": 2}, "sustained curve", x=x, y=y)
     parts = _parts(answer, end)
-    shades = told(parts, {"type": "rect", "strokeWidth": 0}, "stretch", x=x, x2={"field": "b"}, **paint())
+    shades = described(parts, {"type": "rect", "strokeWidth": 0}, "stretch", x=x, x2={"field": "b"}, **paint())
     rates = layer(parts, {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.2}, x=x, x2={"field": "b"}, y=y)
     return unit(120, [shades, line, rates] if parts else [line])
 
@@ -118,7 +118,9 @@ def _beside(name: str, rows: Sequence[Answer], what: tuple[str, str, str], strok
     says = f"{name}, {word}: from {ends[0]} to {ends[1]}"
     values = [{"a": r["t_s"] + r["seconds"] / 2, "w": r[key], "says": says} for r in rows]
     y = quantity("w", axis(shown, grid=True, tickCount=2), nice=True)
-    return unit(84, [told(values, {"type": "line", "stroke": stroke, "strokeWidth": 1.5}, word, x=_time(end), y=y)])
+    return unit(
+        84, [described(values, {"type": "line", "stroke": stroke, "strokeWidth": 1.5}, word, x=_time(end), y=y)]
+    )
 
 
 # ------------------------------------------------------------------ memory
@@ -126,8 +128,8 @@ def _beside(name: str, rows: Sequence[Answer], what: tuple[str, str, str], strok
 
 def timeline(report: Report) -> Figure:
     """Resident memory of each variant from before its load to its steady state."""
-    found = [(v, a) for v, a in answers(report, "memory").items() if a["timeline"] and a["phases"]]
-    panels = [Panel(_over(a), _timeline(v, a, colour(report, v)), v) for v, a in found]
+    answered = [(v, a) for v, a in answers(report, "memory").items() if a["timeline"] and a["phases"]]
+    panels = [Panel(_over(a), _timeline(v, a, colour(report, v)), v) for v, a in answered]
     return _figure("timeline", "Memory over time: where it peaks", _MEMORY, panels)
 
 
@@ -143,10 +145,10 @@ def _timeline(name: str, answer: Answer, stroke: str) -> Spec:
     values = [{"a": p["t_s"], "w": (p["rss_bytes"] - base) / by, "says": says} for p in _peaks(points, every)]
     x = quantity("a", axis("s"), domain=[phases[0]["begin_s"], max(phases[-1]["end_s"], points[-1]["t_s"])])
     y = quantity("w", axis(f"{shown} over it", grid=True, tickCount=3), zero=True)
-    shades = told(
+    shades = described(
         _shades(phases, stroke), {"type": "rect", "strokeWidth": 0}, "phase", x=x, x2={"field": "b"}, **paint()
     )
-    line = told(values, {"type": "line", "stroke": stroke, "interpolate": "step-after"}, "memory curve", x=x, y=y)
+    line = described(values, {"type": "line", "stroke": stroke, "interpolate": "step-after"}, "memory curve", x=x, y=y)
     zero = layer([{"w": 0}], {"type": "rule", "color": "var(--ink)", "strokeDash": [4, 3]}, y=y)
     return unit(130, [shades, line, zero, _named(phases, x)])
 
@@ -177,8 +179,8 @@ def _shades(phases: Sequence[Answer], fill: str) -> Values:
 
 def periodic(report: Report) -> Figure:
     """The responses of each variant in order, beside the period."""
-    found = [(v, a) for v, a in answers(report, "periodic").items() if a["responses_ms"]]
-    panels = [Panel(_late(a), _periodic(v, a, colour(report, v)), v) for v, a in found]
+    answered = [(v, a) for v, a in answers(report, "periodic").items() if a["responses_ms"]]
+    panels = [Panel(_late(a), _periodic(v, a, colour(report, v)), v) for v, a in answered]
     return _figure("periodic", "At a fixed rate: does it answer before the next is due", _PERIODIC, panels)
 
 
@@ -203,7 +205,7 @@ def _periodic(name: str, answer: Answer, stroke: str) -> Spec:
     band = layer(
         values, {"type": "area", "fill": stroke, "fillOpacity": 0.25}, x=x, y=also(y, "low"), y2={"field": "high"}
     )
-    line = told(values, {"type": "line", "stroke": stroke, "strokeWidth": 1.5}, "responses", x=x, y=y)
+    line = described(values, {"type": "line", "stroke": stroke, "strokeWidth": 1.5}, "responses", x=x, y=y)
     due = layer([{"w": answer["period_ms"]}], {"type": "rule", "color": "var(--ink)", "strokeDash": [4, 3]}, y=y)
     return unit(120, [band, line, due])
 
@@ -213,18 +215,18 @@ def _periodic(name: str, answer: Answer, stroke: str) -> Spec:
 
 def throughput(report: Report) -> Figure:
     """Items per second over the batch, all variants on one axis."""
-    found = {v: a for v, a in answers(report, "throughput").items() if len(a["rows"]) > 1}
-    if not found:
+    answered = {v: a for v, a in answers(report, "throughput").items() if len(a["rows"]) > 1}
+    if not answered:
         return Figure("throughput", "Throughput by batch", "")
-    batches = sorted({row["batch"] for a in found.values() for row in a["rows"]})
-    rates = [row["items_per_s"] for a in found.values() for row in a["rows"]]
+    batches = sorted({row["batch"] for a in answered.values() for row in a["rows"]})
+    rates = [row["items_per_s"] for a in answered.values() for row in a["rows"]]
     wide = axis("batch", values=batches, format="~g")
     x = quantity("a", wide, type="log", base=2, domain=[batches[0] / 1.2, batches[-1] * 1.2])
     low, top = min(rates) / 1.3, max(rates) * 1.3
     high = axis("items per second", values=ticks(low, top, "log"), grid=True, format="~s")
     y = quantity("w", high, type="log", domain=[low, top])
-    layers = [part for v, a in found.items() for part in _batches(v, a, _stroke(report, v), (x, y))]
-    key = tuple((v, f"{v}: {_best(a)}") for v, a in found.items())
+    layers = [part for v, a in answered.items() for part in _batches(v, a, _stroke(report, v), (x, y))]
+    key = tuple((v, f"{v}: {_best(a)}") for v, a in answered.items())
     title = "Throughput by batch: where a larger one stops to help"
     return Figure("throughput", title, _THROUGHPUT, (Panel("", unit(220, layers)),), key)
 
@@ -246,7 +248,7 @@ def _batches(name: str, answer: Answer, line: Mapping[str, Any], axes: tuple[Any
     ]
     size = {"field": "size", "type": "quantitative", "scale": None, "legend": None}
     curve = layer(values, {"type": "line", "strokeWidth": 2, **line}, x=x, y=y)
-    return [curve, told(values, {"type": "point"}, "batch", x=x, y=y, size=size, **paint())]
+    return [curve, described(values, {"type": "point"}, "batch", x=x, y=y, size=size, **paint())]
 
 
 # ------------------------------------------------------------------ cold starts
@@ -267,16 +269,16 @@ def _starts(name: str, answer: Answer, fill: str) -> Values:
             ms = (answer["summary"][cache] or {}).get(key, {}).get("median")
             if ms is None:
                 continue
-            said = f"{name}{word}, {key.removesuffix('_ms')}: {plain(ms, 'ms')}"
+            says = f"{name}{word}, {key.removesuffix('_ms')}: {plain(ms, 'ms')}"
             ends = {"label": f"{name}{word}", "a": begin, "b": begin + ms}
-            bars.append({**ends, "fill": fill, "opacity": opacity, "says": said})
+            bars.append({**ends, "fill": fill, "opacity": opacity, "says": says})
             begin += ms
     return bars
 
 
 def _cold(bars: Values) -> Spec:
     y, x = labels(), quantity("a", axis("ms", grid=True), zero=True)
-    spans = told(
+    spans = described(
         bars, {"type": "bar", "height": 18, "strokeWidth": 0.8}, "start", x=x, x2={"field": "b"}, y=y, **paint()
     )
     return unit(46 + 28 * len({b["label"] for b in bars}), [spans])

@@ -1,4 +1,4 @@
-"""The tables of the passes: what each found of each variant."""
+"""The tables of the profilers: what each found of each variant."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import Any
 
 from edgecompress.reporting.formatting import DASH, known, plain, significant, text
 from edgecompress.reporting.profilers import answers
-from edgecompress.reporting.tables import Report, Table
+from edgecompress.reporting.tables import Report, TextTable
 
 THROTTLED = {True: "throttled", False: "held", None: "not told"}
 PERCENTS = ("p50", "p95", "p99", "max")
 STARTS = ("import_ms", "load_ms", "first_ms", "second_ms")
 
 
-def said(report: Report, name: str = "") -> Table:
-    """What each pass (or only `name`) says of each variant in its own words, or why it says nothing."""
+def findings(report: Report, name: str = "") -> TextTable:
+    """What each profiler (or only `name`) says of each variant in its own words, or why it says nothing."""
     rows = []
     for look in report["passes"]:
-        for variant, found in look["variants"].items() if name in ("", look["pass"]) else ():
-            rows += [(variant, look["pass"], line) for line in ([found["why"]] if found["why"] else found["lines"])]
-    head = ("variant", "pass", "what it found")
-    return Table("Passes", head, tuple(rows))
+        for variant, outcome in look["variants"].items() if name in ("", look["pass"]) else ():
+            rows += [
+                (variant, look["pass"], line) for line in ([outcome["why"]] if outcome["why"] else outcome["lines"])
+            ]
+    head = ("variant", "profiler", "what it found")
+    return TextTable("Profilers", head, tuple(rows))
 
 
-def sustained(report: Report) -> Table:
+def sustained(report: Report) -> TextTable:
     """The rate at first, and the rate at last: never one average of the two."""
     head = ("variant", "at first", "at last", "last / first", "throttling", "because")
-    return Table("Sustained", head, tuple(_sustained(v, a) for v, a in answers(report, "sustained").items()))
+    return TextTable("Sustained", head, tuple(_sustained(v, a) for v, a in answers(report, "sustained").items()))
 
 
 def _sustained(name: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
@@ -38,11 +40,11 @@ def _sustained(name: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
     return name, *ends, ratio, THROTTLED[throttling["flagged"]], why
 
 
-def windows(report: Report) -> Table:
+def windows(report: Report) -> TextTable:
     """Each window of a long run."""
     head = ("variant", "from", "runs", "items per second", "median", "p95", "clock", "temperature", "power")
     rows = [(v, row, a["power"]["status"]) for v, a in answers(report, "sustained").items() for row in a["series"]]
-    return Table("Sustained, window by window", head, tuple(_window(*row) for row in rows))
+    return TextTable("Sustained, window by window", head, tuple(_window(*row) for row in rows))
 
 
 def _window(name: str, row: Mapping[str, Any], status: str) -> tuple[str, ...]:
@@ -52,11 +54,11 @@ def _window(name: str, row: Mapping[str, Any], status: str) -> tuple[str, ...]:
     return name, f"{row['t_s']:.0f} s", f"{row['runs']:,}", plain(row["items_per_s"], "/s"), *times, *now, watts
 
 
-def timeline(report: Report) -> Table:
+def timeline(report: Report) -> TextTable:
     """Resident memory, phase by phase."""
     head = ("variant", "phase", "from", "to", "at its end", "of it anonymous", "of it file-backed", "highest sample")
     rows = [(v, phase) for v, a in answers(report, "memory").items() for phase in a["phases"]]
-    return Table("Memory by phase", head, tuple(_phase(v, phase) for v, phase in rows))
+    return TextTable("Memory by phase", head, tuple(_phase(v, phase) for v, phase in rows))
 
 
 def _phase(name: str, phase: Mapping[str, Any]) -> tuple[str, ...]:
@@ -65,11 +67,11 @@ def _phase(name: str, phase: Mapping[str, Any]) -> tuple[str, ...]:
     return name, phase["name"], *ends, *sizes
 
 
-def periodic(report: Report) -> Table:
+def periodic(report: Report) -> TextTable:
     """At a fixed rate: the response counts from when an inference was due, so waiting in line is in it."""
     head = ("variant", "time of", *PERCENTS, "late", "busy", "energy per period", "power")
     rows = [row for v, a in answers(report, "periodic").items() for row in _periodic(v, a)]
-    return Table("At a fixed rate", head, tuple(rows))
+    return TextTable("At a fixed rate", head, tuple(rows))
 
 
 def _periodic(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -94,18 +96,18 @@ def _or_why(n: Mapping[str, Any]) -> str:
     return text(n, spread=True) if known(n) else f"{DASH} {n['reason']}"
 
 
-def throughput(report: Report) -> Table:
+def throughput(report: Report) -> TextTable:
     """Items per second by the size of the batch."""
     head = ("variant", "batch", "items per second", "median of a run", "p95", "per item", "energy per item", "")
     rows = [row for v, a in answers(report, "throughput").items() for row in _throughput(v, a)]
-    return Table("Throughput by batch", head, tuple(rows))
+    return TextTable("Throughput by batch", head, tuple(rows))
 
 
 def _throughput(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
     marks = [_marks(answer, row["batch"]) for row in answer["rows"]]
     energies = [row["energy_per_item"] for row in answer["rows"]]
-    told = [_or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
-    rows = [_batch(name, row, end) for row, *end in zip(answer["rows"], told, marks, strict=True)]
+    energy = [_or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
+    rows = [_batch(name, row, end) for row, *end in zip(answer["rows"], energy, marks, strict=True)]
     left = answer["left_out"].items()
     return [*rows, *((name, str(batch), *[DASH] * 5, f"left out: {why}") for batch, why in left)]
 
@@ -119,11 +121,11 @@ def _batch(name: str, row: Mapping[str, Any], end: Sequence[str]) -> tuple[str, 
     return name, f"{row['batch']:g}", plain(row["items_per_s"], "/s"), *times, *end
 
 
-def cold(report: Report) -> Table:
+def cold(report: Report) -> TextTable:
     """From nothing to the first answer, the median of the starts and their ends."""
     head = ("variant", "the files were", "import", "load", "first inference", "second inference")
     rows = [row for v, a in answers(report, "cold").items() for row in _cold(v, a)]
-    return Table("From a cold start", head, tuple(rows))
+    return TextTable("From a cold start", head, tuple(rows))
 
 
 def _cold(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -139,6 +141,6 @@ def _starts(summary: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
     return [_spread(summary[key]) for key in STARTS]
 
 
-def _spread(found: Mapping[str, Any]) -> str:
-    ends = {"low": found["min"], "high": found["max"]}
-    return text({"value": found["median"], "unit": "ms", "status": "measured", **ends}, spread=True)
+def _spread(times: Mapping[str, Any]) -> str:
+    ends = {"low": times["min"], "high": times["max"]}
+    return text({"value": times["median"], "unit": "ms", "status": "measured", **ends}, spread=True)

@@ -1,4 +1,4 @@
-"""What the passes of a profile found, as report.json keeps it: checked, thinned, and in the words of each pass."""
+"""What the profilers of a run found, as report.json keeps it: checked, thinned, and in the words of each."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ SHAPES: dict[str, Mapping[str, Any]] = {
 
 
 def table(inputs: Mapping[str, Artifact]) -> list[Look]:
-    """Each pass that ran, in the order of the profile."""
-    found = [artifact.facts for role, artifact in inputs.items() if role.startswith("pass/")]
-    return [_look(facts) for facts in found]
+    """Each profiler that ran, in the order of the profile."""
+    profiles = [artifact.facts for role, artifact in inputs.items() if role.startswith("pass/")]
+    return [_look(facts) for facts in profiles]
 
 
 def _look(facts: Mapping[str, Any]) -> Look:
@@ -95,11 +95,11 @@ def _look(facts: Mapping[str, Any]) -> Look:
     return {"pass": name, "options": facts.get("options") or {}, "variants": variants}
 
 
-def _answer(name: str, given: Mapping[str, Any]) -> Look:
+def _answer(name: str, raw: Mapping[str, Any]) -> Look:
     """What is known of a variant, or why nothing is."""
-    if "crashed" in given:
-        return {"why": f"crashed: {given['crashed']}", "lines": [], "answer": None}
-    answer = {key: thinned(value) for key, value in given.items() if key != "environment"}
+    if "crashed" in raw:
+        return {"why": f"crashed: {raw['crashed']}", "lines": [], "answer": None}
+    answer = {key: thinned(value) for key, value in raw.items() if key != "environment"}
     if wrong := next(_wrong(answer, SHAPES.get(name, {}), ""), ""):
         return {"why": f"its answer cannot be read: {wrong}", "lines": [], "answer": None}
     try:
@@ -109,7 +109,7 @@ def _answer(name: str, given: Mapping[str, Any]) -> Look:
 
 
 def _lines(name: str, answer: Mapping[str, Any]) -> list[str]:
-    """What the pass says of its answer in words; none where it was taken away, or has none."""
+    """What the profiler says of its answer in words; none where it was taken away, or has none."""
     if name not in registry.names("profilers"):
         return []
     say = registry.profiler(name).lines
@@ -125,23 +125,23 @@ def _wrong(value: Any, shape: Any, at: str) -> Iterator[str]:
     """Where a value is not what its shape says."""
     if isinstance(shape, str):
         if not _is(value, shape):
-            yield _said(value, at, shape)
+            yield _mismatch(value, at, shape)
     elif isinstance(shape, list):
         for i, item in enumerate(value if isinstance(value, list) else ()):
             yield from _wrong(item, shape[0], f"{at}[{i}]")
         if not isinstance(value, list):
-            yield _said(value, at, "a list")
+            yield _mismatch(value, at, "a list")
     elif "?" in shape:
         yield from () if value is None else _wrong(value, shape["?"], at)
     elif not isinstance(value, Mapping):
-        yield _said(value, at, "a table")
+        yield _mismatch(value, at, "a table")
     else:
         for key, inner in shape.items():
             yield from _wrong(value.get(key), inner, f"{at}.{key}".lstrip("."))
 
 
-def _said(value: Any, at: str, wanted: str) -> str:
-    return f"{at or 'it'} is {str(value)[:40]!r}, not {wanted}"
+def _mismatch(value: Any, at: str, kind: str) -> str:
+    return f"{at or 'it'} is {str(value)[:40]!r}, not {kind}"
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -154,6 +154,6 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def answers(report: Mapping[str, Any], name: str) -> dict[str, Mapping[str, Any]]:
-    """variant -> what the pass found of it, where it found something."""
+    """variant -> what the profiler found of it, where it found something."""
     looks = (look for look in report["passes"] if look["pass"] == name)
-    return {v: found["answer"] for look in looks for v, found in look["variants"].items() if found["answer"]}
+    return {v: outcome["answer"] for look in looks for v, outcome in look["variants"].items() if outcome["answer"]}

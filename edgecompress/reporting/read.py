@@ -13,11 +13,11 @@ def report(folder: Path) -> dict[str, Any]:
     """The report.json that a deploy wrote into `folder` (or the file itself); raises InputError where there is none."""
     file = folder if folder.suffix == ".json" else folder / "report.json"
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{folder}: no report.json here; give the folder that a deploy wrote") from error
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file}: damaged: {error}; deploy again") from error
-    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("edgecompress/stages/report/"):
+    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("edgecompress/stages/report/"):
         raise InputError(f"{file}: not a report of edgecompress; give the folder that a deploy wrote")
-    return told
+    return document

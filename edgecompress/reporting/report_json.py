@@ -29,7 +29,7 @@ Report = dict[str, Any]
 def report(request: Request) -> Report:
     """Everything that is known, as plain JSON; report.schema.json describes it."""
     job, inputs = ReportRequest.from_json(request.options), request.inputs
-    found: Report = {
+    report: Report = {
         "schema": SCHEMA,
         "title": job.title,
         "command": job.command,
@@ -54,25 +54,25 @@ def report(request: Request) -> Report:
         "fits": strength.of_request(job),
         "elsewhere": list(job.elsewhere),
     }
-    found["ladders"] = guard.of_request(job, found["variants"])
-    roofs = profilers.answers(found, "roofline")
-    for v in found["variants"]:
+    report["ladders"] = guard.of_request(job, report["variants"])
+    roofs = profilers.answers(report, "roofline")
+    for v in report["variants"]:
         v["roofline"] = roofline.joined(inputs.get(f"{v['name']}/artifact"), roofs.get(v["name"]))
-    return _concluded(found)
+    return _concluded(report)
 
 
-def _concluded(found: Report) -> Report:
+def _concluded(report: Report) -> Report:
     """With what follows from the rest: the comparison, the notes and the verdict."""
-    found["subject"] = before_after.subject(found)
-    found["baseline"] = before_after.baseline(found)
-    found["deltas"] = before_after.table(found)
-    slow = slowdown.sentences(found["variants"])
-    found["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in found["variants"]]
-    found["pareto"] = pareto.of_report(found)
-    found["gains"] = gains.of_report(found)
-    found["notes"] = summary.notes(found)
-    found["summary"] = summary.summary(found)
-    clean: Report = cleaned(found)
+    report["subject"] = before_after.subject(report)
+    report["baseline"] = before_after.baseline(report)
+    report["deltas"] = before_after.table(report)
+    slow = slowdown.sentences(report["variants"])
+    report["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in report["variants"]]
+    report["pareto"] = pareto.of_report(report)
+    report["gains"] = gains.of_report(report)
+    report["notes"] = summary.notes(report)
+    report["summary"] = summary.summary(report)
+    clean: Report = cleaned(report)
     return clean
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Required, TypedDict
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
-    from edgecompress.data.metrics import Comparison
+    from edgecompress.data.metrics import MetricComparison
     from edgecompress.reporting.external_rows import Row as ExternalRow
 
 
-class Step(TypedDict, total=False):
+class RecipeStep(TypedDict, total=False):
     """A technique in a variant's recipe; its own options lie beside `use`."""
 
     use: str
@@ -24,7 +24,7 @@ class DeclaredVariant(TypedDict, total=False):
 
     name: Required[str]
     runtime: str
-    compress: Sequence[Step]
+    compress: Sequence[RecipeStep]
     reference: bool
     export: Mapping[str, Json]
 
@@ -118,7 +118,7 @@ class LayerFacts(TypedDict, total=False):
     error: float | None
 
 
-class Whole(TypedDict, total=False):
+class NetTotal(TypedDict, total=False):
     """MACs or parameters of the whole net, before a technique and after it."""
 
     source: int
@@ -143,7 +143,7 @@ class SparseTotal(TypedDict):
     zeros: int
 
 
-class Sparsity(TypedDict):
+class SparsityFacts(TypedDict):
     """The zeros of a net."""
 
     kind: str
@@ -151,7 +151,7 @@ class Sparsity(TypedDict):
     total: SparseTotal
 
 
-class Epoch(TypedDict):
+class EpochFacts(TypedDict):
     """One epoch of a training."""
 
     epoch: int
@@ -172,9 +172,9 @@ class TechniqueFacts(TypedDict, total=False):
 
     groups: Sequence[ChannelGroup]
     layers: Sequence[LayerFacts]
-    sparsity: Sparsity | None
-    macs: Whole
-    parameters: Whole
+    sparsity: SparsityFacts | None
+    macs: NetTotal
+    parameters: NetTotal
     align: int | None
     criterion: str | None
     scope: str | None
@@ -182,7 +182,7 @@ class TechniqueFacts(TypedDict, total=False):
     kept: Mapping[str, str] | None
     total: StoredTotal
     files: Mapping[str, int]
-    epochs: Sequence[Epoch]
+    epochs: Sequence[EpochFacts]
     samples: int | None
     split: str | None
     batch_size: int | None
@@ -213,7 +213,7 @@ class TrialFacts(TypedDict):
     reason: str
 
 
-class Goal(TypedDict, total=False):
+class StrengthGoal(TypedDict, total=False):
     """What the search for a strength was to meet."""
 
     quantity: str
@@ -225,7 +225,7 @@ class StrengthFacts(TypedDict, total=False):
 
     chosen: str
     reason: str
-    goal: Goal
+    goal: StrengthGoal
     ratio: float | None
     least: float | None
     status: str | None
@@ -247,7 +247,7 @@ class RecipeFacts(TypedDict):
 class VerdictFacts(TypedDict, total=False):
     """What a repair step's verification found."""
 
-    metric: Comparison | None
+    metric: MetricComparison | None
     size_bytes: int | None
 
 
@@ -264,7 +264,7 @@ class RungFacts(TypedDict):
     recipe: RecipeFacts
 
 
-class Cell(TypedDict):
+class TriedLayer(TypedDict):
     """A layer that was tried alone in higher precision."""
 
     name: str
@@ -282,10 +282,10 @@ class GuardFacts(TypedDict):
     split: str
     reason: str
     budget: Mapping[str, float]
-    plain_test: Comparison | None
+    plain_test: MetricComparison | None
     costs: Mapping[str, float]
     ladder: Sequence[RungFacts]
-    cells: Sequence[Cell]
+    cells: Sequence[TriedLayer]
 
 
 @dataclass(frozen=True)
@@ -318,8 +318,8 @@ class ReportRequest:
 
     def declared(self, variant: str) -> DeclaredVariant:
         """What the target says of a variant; only its name where it says nothing."""
-        found = (v for v in self.target.get("variant", ()) if v["name"] == variant)
-        return next(found, DeclaredVariant(name=variant))
+        matches = (v for v in self.target.get("variant", ()) if v["name"] == variant)
+        return next(matches, DeclaredVariant(name=variant))
 
     def result(self, variant: str) -> VariantResult:
         """How a variant ended; empty where it was not in the race."""

@@ -10,12 +10,12 @@ from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.figure_style import Figure, Panel, Report, also, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Op = Mapping[str, Any]
 Joined = dict[str, Any]
-TOLD = 30  # dots with words of their own: the slowest
+DESCRIBED = 30  # dots with words of their own: the slowest
 LISTED = 12  # operators of a variant in a table; report.json has all
 NAMED = 4
 OPACITY = {"memory": 0.15, "unknown": 0.5, "compute": 0.9}
@@ -37,9 +37,9 @@ def joined(artifact: Artifact | None, answer: Mapping[str, Any] | None) -> Joine
     if not (roofs["gflops"] and roofs["gb_per_s"]):
         return {**roofs, "doubt": doubt, "ops": [], "unmatched": [], "why": doubt or "a roof was not measured"}
     costs, why = _costs(artifact, int(answer.get("batch") or 1))
-    found = [(op, costs.get(op["name"])) for op in answer["ops"]]
-    ops = [_op(op, cost, roofs) for op, cost in found if cost and cost["macs"] is not None and op["ms"] > 0]
-    unmatched = [op["name"] for op, cost in found if not cost or cost["macs"] is None] if costs else []
+    costed = [(op, costs.get(op["name"])) for op in answer["ops"]]
+    ops = [_op(op, cost, roofs) for op, cost in costed if cost and cost["macs"] is not None and op["ms"] > 0]
+    unmatched = [op["name"] for op, cost in costed if not cost or cost["macs"] is None] if costs else []
     return {**roofs, "doubt": doubt, "ops": ops, "unmatched": unmatched, "why": answer["why"] or why}
 
 
@@ -49,13 +49,13 @@ def _costs(artifact: Artifact | None, batch: int) -> tuple[dict[str, Mapping[str
 
     if artifact is None:
         return {}, "the artifact is not here"
-    found: dict[str, Mapping[str, Any]] = {}
+    costs: dict[str, Mapping[str, Any]] = {}
     try:
         for cost in op_counts.of(artifact, batch):
-            found[cost["name"]] = _sum(found[cost["name"]], cost) if cost["name"] in found else cost
+            costs[cost["name"]] = _sum(costs[cost["name"]], cost) if cost["name"] in costs else cost
     except (EdgeError, ImportError) as error:
         return {}, f"what its operators compute is not known: {error}"
-    return found, ""
+    return costs, ""
 
 
 def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _shown(report: Report) -> list[Mapping[str, Any]]:
     return [v for v in report["variants"] if v["roofline"]]
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """The roofs, and which operators of each variant wait for memory."""
     head = (
         "variant",
@@ -94,33 +94,33 @@ def table(report: Report) -> Table:
         "the slowest of them",
         "not placed",
     )
-    return Table("Roofline", head, tuple(_row(v) for v in _shown(report)))
+    return TextTable("Roofline", head, tuple(_row(v) for v in _shown(report)))
 
 
 def _row(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    found = variant["roofline"]
-    roofs = (plain(found["gflops"], "GFLOP/s"), plain(found["gb_per_s"], "GB/s"))
-    if not found["ops"]:
-        return variant["name"], *roofs, *[DASH] * 4, found["why"] or _unplaced(found)
-    corner = f"{significant(found['gflops'] / found['gb_per_s'], 3)} FLOP/byte"
-    waits = bound(found)
-    share = sum(op["ms"] for op in waits) / sum(op["ms"] for op in found["ops"])
+    roofline = variant["roofline"]
+    roofs = (plain(roofline["gflops"], "GFLOP/s"), plain(roofline["gb_per_s"], "GB/s"))
+    if not roofline["ops"]:
+        return variant["name"], *roofs, *[DASH] * 4, roofline["why"] or _unplaced(roofline)
+    corner = f"{significant(roofline['gflops'] / roofline['gb_per_s'], 3)} FLOP/byte"
+    waits = bound(roofline)
+    share = sum(op["ms"] for op in waits) / sum(op["ms"] for op in roofline["ops"])
     names = ", ".join(op["name"] for op in waits[:NAMED]) or "none"
-    count = f"{len(waits)} of {plural(len(found['ops']), 'operator')}"
-    return variant["name"], *roofs, corner, count, plain(share, "fraction"), names, _unplaced(found)
+    count = f"{len(waits)} of {plural(len(roofline['ops']), 'operator')}"
+    return variant["name"], *roofs, corner, count, plain(share, "fraction"), names, _unplaced(roofline)
 
 
-def bound(found: Joined) -> list[Op]:
+def bound(roofline: Joined) -> list[Op]:
     """The operators that wait for memory, the slowest first."""
-    return sorted((op for op in found["ops"] if op["bound"] == "memory"), key=lambda op: -float(op["ms"]))
+    return sorted((op for op in roofline["ops"] if op["bound"] == "memory"), key=lambda op: -float(op["ms"]))
 
 
-def _unplaced(found: Joined) -> str:
-    names = found["unmatched"]
+def _unplaced(roofline: Joined) -> str:
+    names = roofline["unmatched"]
     return f"{len(names)}: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else "none"
 
 
-def operators(report: Report) -> Table:
+def operators(report: Report) -> TextTable:
     """The slowest operators of each variant under the roofs."""
     head = (
         "variant",
@@ -135,7 +135,7 @@ def operators(report: Report) -> Table:
         "bound by",
     )
     rows = tuple(_listed(v["name"], op) for v in _shown(report) for op in _slowest(v["roofline"]["ops"])[:LISTED])
-    return Table(f"The {LISTED} slowest under the roof", head, rows)
+    return TextTable(f"The {LISTED} slowest under the roof", head, rows)
 
 
 def _slowest(ops: Sequence[Op]) -> list[Op]:
@@ -162,29 +162,29 @@ def figure(report: Report) -> Figure:
     return Figure("roofline", _TITLE, " ".join([_CAPTION, *(f"In doubt: {why}." for why in doubts)]), panels)
 
 
-def _heading(found: Joined) -> str:
-    dots = sum(bool(op["macs"]) for op in found["ops"])
-    roofs = f"{plain(found['gflops'], 'GFLOP/s')}, {plain(found['gb_per_s'], 'GB/s')}"
+def _heading(roofline: Joined) -> str:
+    dots = sum(bool(op["macs"]) for op in roofline["ops"])
+    roofs = f"{plain(roofline['gflops'], 'GFLOP/s')}, {plain(roofline['gb_per_s'], 'GB/s')}"
     return f"{plural(dots, 'operator')} under {roofs}"
 
 
 def _spec(variant: Mapping[str, Any], fill: str) -> Spec:
-    found = variant["roofline"]
-    dots = _slowest([op for op in found["ops"] if op["macs"]])
-    ridge = found["gflops"] / found["gb_per_s"]
+    roofline = variant["roofline"]
+    dots = _slowest([op for op in roofline["ops"] if op["macs"]])
+    ridge = roofline["gflops"] / roofline["gb_per_s"]
     across = [op["flops_per_byte"] for op in dots] + [ridge]
-    high = [op["gflops"] for op in dots] + [found["gflops"]]
+    high = [op["gflops"] for op in dots] + [roofline["gflops"]]
     wide, tall = (min(across) / 2, max(across) * 2), (min(high) / 2, max(high) * 2)
     x = quantity("a", axis("FLOP per byte", values=_decades(*wide), format="~g"), type="log", domain=list(wide))
     y = quantity("w", axis("GFLOP/s", values=_decades(*tall), grid=True, format="~g"), type="log", domain=list(tall))
-    roof = [{"a": a, "w": min(found["gflops"], a * found["gb_per_s"])} for a in (wide[0], ridge, wide[1])]
+    roof = [{"a": a, "w": min(roofline["gflops"], a * roofline["gb_per_s"])} for a in (wide[0], ridge, wide[1])]
     line = layer(roof, {"type": "line", "color": "var(--ink)", "strokeWidth": 1.5, "clip": True}, x=x, y=y)
     size = {"field": "ms", "type": "quantitative", "legend": None, "scale": {"zero": True, "range": [12, 260]}}
     marked = {"x": x, "y": also(y, "w"), "size": size, **paint()}
     values = [_dot(op, fill) for op in dots]
-    quiet = layer(values[TOLD:], {"type": "point", "strokeWidth": 1.2}, **marked)
-    loud = told(values[:TOLD], {"type": "point", "strokeWidth": 1.2}, "roofline operator", **marked)
-    return unit(200, [line, *([quiet] if values[TOLD:] else []), loud])
+    quiet = layer(values[DESCRIBED:], {"type": "point", "strokeWidth": 1.2}, **marked)
+    loud = described(values[:DESCRIBED], {"type": "point", "strokeWidth": 1.2}, "roofline operator", **marked)
+    return unit(200, [line, *([quiet] if values[DESCRIBED:] else []), loud])
 
 
 def _decades(low: float, high: float) -> list[float]:

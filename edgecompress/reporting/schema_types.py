@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class Memory(TypedDict, total=False):
+class ReportedMemory(TypedDict, total=False):
     """What a session reports of memory, in bytes."""
 
     artifact_bytes: int
@@ -15,7 +15,7 @@ class Memory(TypedDict, total=False):
     file_backed_bytes: int
 
 
-class Session(TypedDict):
+class ReportedSession(TypedDict):
     """One fresh process; `latencies_ms` holds every `every`-th run."""
 
     round: str
@@ -34,12 +34,12 @@ class Session(TypedDict):
     outliers: int | None
     warm: bool | None
     flags: list[str] | None
-    memory: Memory | None
+    memory: ReportedMemory | None
     every: int
     latencies_ms: list[float]
 
 
-class Histogram(TypedDict):
+class LatencyHistogram(TypedDict):
     """The body of the latencies; `over` counts the runs beyond it."""
 
     edges_ms: list[float]
@@ -52,4 +52,4 @@ class Distribution(TypedDict):
 
     runs: int
     quantiles_ms: list[float]
-    histogram: Histogram
+    histogram: LatencyHistogram

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.core.stats import interval, ratio
-from edgecompress.reporting.schema_types import Distribution, Histogram, Session
+from edgecompress.reporting.schema_types import Distribution, LatencyHistogram, ReportedSession
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,11 +29,11 @@ class Bounds(TypedDict, total=False):
 
 def rounds(inputs: Mapping[str, Artifact]) -> list[tuple[str, Artifact]]:
     """The rounds in the order they ran: "round-2" before "round-10"."""
-    found = [(role, artifact) for role, artifact in inputs.items() if artifact.kind == "round"]
-    return sorted(found, key=lambda pair: (len(pair[0]), pair[0]))
+    pairs = [(role, artifact) for role, artifact in inputs.items() if artifact.kind == "round"]
+    return sorted(pairs, key=lambda pair: (len(pair[0]), pair[0]))
 
 
-def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[Session], Distribution | None]:
+def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[ReportedSession], Distribution | None]:
     """The sessions of a variant, and the distribution of all their latencies (None when none was kept)."""
     sessions, raw = [], []
     for role, artifact in rounds(inputs):
@@ -56,7 +56,7 @@ def _latencies(file: Path) -> list[float]:
         raise StageFailed(f"{file}: the raw latencies cannot be read: {error}; measure again (--remeasure)") from error
 
 
-def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Session:
+def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> ReportedSession:
     every = max(1, -(-len(latencies) // KEPT))
     kept = [float(f"{v:.6g}") for v in latencies[::every]]
     return {
@@ -103,7 +103,7 @@ def _top(quantiles: np.ndarray) -> float:
     return float(min(quantiles[99], quantiles[75] + 8 * spread) if spread else quantiles[99])
 
 
-def _histogram(values: np.ndarray, top: float) -> Histogram:
+def _histogram(values: np.ndarray, top: float) -> LatencyHistogram:
     import numpy as np
 
     low = float(values.min())
@@ -114,28 +114,30 @@ def _histogram(values: np.ndarray, top: float) -> Histogram:
 
 def values(sessions: Sequence[Mapping[str, object]], key: str) -> dict[str, float]:
     """round -> the number `key` ("median_ms", "memory.peak_rss_bytes") of each session that has it."""
-    found = {}
+    numbers = {}
     for session in sessions:
         value: object = session
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if isinstance(value, (int, float)):
-            found[str(session["round"])] = float(value)
-    return found
+            numbers[str(session["round"])] = float(value)
+    return numbers
 
 
-def improvement(before: Sequence[Session], after: Sequence[Session], key: str) -> dict[str, Any] | None:
+def improvement(before: Sequence[ReportedSession], after: Sequence[ReportedSession], key: str) -> dict[str, Any] | None:
     """How many times smaller `key` became, over the rounds that measured both; None when none did."""
     old, new = values(before, key), values(after, key)
     both = [r for r in old if r in new and new[r] > 0 and old[r] > 0]
     if not both:
         return None
-    found = ratio([old[r] for r in both], [new[r] for r in both])
-    called = "none" if found.low is None else "same" if not found.changed else "better" if found.median > 1 else "worse"
-    return {"factor": found.median, "low": found.low, "high": found.high, "n": found.n, "called": called}
+    change = ratio([old[r] for r in both], [new[r] for r in both])
+    called = (
+        "none" if change.low is None else "same" if not change.changed else "better" if change.median > 1 else "worse"
+    )
+    return {"factor": change.median, "low": change.low, "high": change.high, "n": change.n, "called": called}
 
 
 def bounds(numbers: Sequence[float]) -> Bounds:
     """The interval of the median as `low` and `high`, or nothing with one session."""
-    found = interval(numbers)
-    return {"low": found[0], "high": found[1]} if found else {}
+    ends = interval(numbers)
+    return {"low": ends[0], "high": ends[1]} if ends else {}

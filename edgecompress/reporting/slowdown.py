@@ -31,15 +31,15 @@ def sentences(variants: Sequence[Variant]) -> dict[str, str]:
 def sentence(variant: Variant, ratio: float, beaten_by: str) -> str:
     """What a variant took so long for, how many times as long as the reference, and what to do about it if known."""
     table = variant["ops"] or {"ops": [], "why": "no per-operator pass was run", "fallback": []}
-    said = [*_left(variant, table), *_largest(table["ops"]), *_advice(table["ops"])]
-    why = "; ".join(said) or f"no evidence: {table.get('why') or 'no operator stands out'}"
+    reasons = [*_left(variant, table), *_largest(table["ops"]), *_advice(table["ops"])]
+    why = "; ".join(reasons) or f"no evidence: {table.get('why') or 'no operator stands out'}"
     return f"{variant['name']} takes {significant(ratio, 2)}x the time of {beaten_by}: {why}."
 
 
 def _left(variant: Variant, table: Mapping[str, Any]) -> Iterator[str]:
     """How many operators the accelerator did not take, of how many, and their share of the time."""
-    told = (variant["verify"] or {}).get("fallback") or ()
-    names = list(table.get("fallback") or [op["name"] for op in told])
+    fallback = (variant["verify"] or {}).get("fallback") or ()
+    names = list(table.get("fallback") or [op["name"] for op in fallback])
     if not names:
         return
     of = f"{len(names)} of {len(table['ops'])}" if len(table["ops"]) >= len(names) else f"{len(names)}"

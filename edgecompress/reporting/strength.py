@@ -9,10 +9,10 @@ from typing import Any
 from edgecompress.reporting.figure_style import Figure, Panel, Report, also, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, GUESSED, plain, plural, significant
 from edgecompress.reporting.request import ReportRequest, StrengthFacts
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Found = dict[str, Any]
+Fit = dict[str, Any]
 KEYS = ("goal", "ratio", "least", "status", "simulated", "runtime", "dense_ms")
 MOST = 40  # cells in a panel
 _CAPTION = (
@@ -22,12 +22,12 @@ _CAPTION = (
 )
 
 
-def of_request(job: ReportRequest) -> list[Found]:
+def of_request(job: ReportRequest) -> list[Fit]:
     """Each fit of a run, with its trials; of one that got no further than its table, why."""
-    return [_found(stage, facts) for stage, facts in job.fits.items()]
+    return [_fit(stage, facts) for stage, facts in job.fits.items()]
 
 
-def _found(stage: str, facts: StrengthFacts) -> Found:
+def _fit(stage: str, facts: StrengthFacts) -> Fit:
     chosen = str(facts.get("chosen") or "")
     trials = [{**t, "chosen": t["stage"] == chosen} for t in facts.get("trials") or ()]
     return {
@@ -42,38 +42,38 @@ def _found(stage: str, facts: StrengthFacts) -> Found:
     }
 
 
-def chosen(found: Found) -> Mapping[str, Any] | None:
+def chosen(fit: Fit) -> Mapping[str, Any] | None:
     """The trial that the search ended with."""
-    return next((t for t in found["trials"] if t["chosen"]), None)
+    return next((t for t in fit["trials"] if t["chosen"]), None)
 
 
-def beside(found: Found) -> Mapping[str, Any] | None:
+def beside(fit: Fit) -> Mapping[str, Any] | None:
     """Of a search that met no goal within its band: the fastest trial that was too slow, the chosen one's neighbour."""
-    best = chosen(found)
-    if best is None or best["ratio"] >= found["least"]:
+    best = chosen(fit)
+    if best is None or best["ratio"] >= fit["least"]:
         return None
-    slow = [t for t in found["trials"] if t["ratio"] is not None and t["ratio"] > found["ratio"]]
+    slow = [t for t in fit["trials"] if t["ratio"] is not None and t["ratio"] > fit["ratio"]]
     return min(slow, key=lambda t: float(t["ratio"]), default=None)
 
 
-def asked_and_found(report: Report, variant: str) -> str:
+def goal_and_share(report: Report, variant: str) -> str:
     """`0.6 of the dense latency: 0.574`; empty where nothing was asked for."""
-    found = next((f for f in report["fits"] if f["variant"] == variant), None)
-    best = chosen(found) if found else None
-    return f"{asked(found)}: {_share(best['ratio']) if best else 'not found'}" if found else ""
+    fit = next((f for f in report["fits"] if f["variant"] == variant), None)
+    best = chosen(fit) if fit else None
+    return f"{goal_text(fit)}: {_share(best['ratio']) if best else 'not found'}" if fit else ""
 
 
-def asked(found: Found) -> str:
+def goal_text(fit: Fit) -> str:
     """`0.6 of the dense latency`, `at most 8 ms (0.53 of the dense latency)`."""
-    goal = found["goal"] or {}
-    if found["ratio"] is None:
+    goal = fit["goal"] or {}
+    if fit["ratio"] is None:
         return DASH
-    share = f"{found['ratio']:.3g} of the dense {_what(found)}"
+    share = f"{fit['ratio']:.3g} of the dense {_what(fit)}"
     return share if goal.get("quantity") == "ratio" else f"at most {plain(goal.get('value'), 'ms')} ({share})"
 
 
-def _what(found: Found) -> str:
-    return "instructions" if found["simulated"] else "latency"
+def _what(fit: Fit) -> str:
+    return "instructions" if fit["simulated"] else "latency"
 
 
 def _share(ratio: float | None) -> str:
@@ -83,22 +83,22 @@ def _share(ratio: float | None) -> str:
 # ------------------------------------------------------------------ tables
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """What was asked for, what was found, and how."""
     head = ("variant", "by", "asked for", "found", "trials", "on", "how it ended")
-    return Table("How the strength was found", head, tuple(map(_row, report["fits"])))
+    return TextTable("How the strength was found", head, tuple(map(_row, report["fits"])))
 
 
-def _row(found: Found) -> tuple[str, ...]:
-    best = chosen(found)
-    simulated = f" by {found['simulated']}" if found["simulated"] else ""
-    where = f"{found['runtime'] or DASH}, {found['status']}{simulated}" if found["status"] else DASH
-    trials = f"{plural(len(found['saved']), 'cell')}, {plural(len(found['trials']), 'trial')}"
+def _row(fit: Fit) -> tuple[str, ...]:
+    best = chosen(fit)
+    simulated = f" by {fit['simulated']}" if fit["simulated"] else ""
+    where = f"{fit['runtime'] or DASH}, {fit['status']}{simulated}" if fit["status"] else DASH
+    trials = f"{plural(len(fit['saved']), 'cell')}, {plural(len(fit['trials']), 'trial')}"
     measured = _share(best["ratio"]) if best else DASH
-    return found["variant"], found["technique"], asked(found), measured, trials, where, found["reason"]
+    return fit["variant"], fit["technique"], goal_text(fit), measured, trials, where, fit["reason"]
 
 
-def saved(report: Report) -> Table:
+def saved(report: Report) -> TextTable:
     """The table of the device: what each cell saves of the dense net."""
     cells = [
         (f, label, f"{100 * share:.1f} %".replace("-", "−"))
@@ -106,21 +106,21 @@ def saved(report: Report) -> Table:
         for label, share in f["saved"].items()
     ]
     broken = [(f, label, f"{DASH} crashed: {why}") for f in report["fits"] for label, why in f["crashed"].items()]
-    rows = ((f["variant"], label, said, f["status"] or DASH) for f, label, said in (*cells, *broken))
-    return Table("What each class of layers saves", ("variant", "narrowed alone", "saved", "status"), tuple(rows))
+    rows = ((f["variant"], label, shown, f["status"] or DASH) for f, label, shown in (*cells, *broken))
+    return TextTable("What each class of layers saves", ("variant", "narrowed alone", "saved", "status"), tuple(rows))
 
 
-def trials(report: Report) -> Table:
+def trials(report: Report) -> TextTable:
     """Each trial: what it was asked to leave, what it left."""
     head = ("variant", "trial", "asked to leave", "measured", "left of the parts", "note")
-    found = [(f, i, t) for f in report["fits"] for i, t in enumerate(f["trials"], 1)]
-    return Table("Trials", head, tuple(_trial(f, i, t) for f, i, t in found))
+    tried = [(f, i, t) for f in report["fits"] for i, t in enumerate(f["trials"], 1)]
+    return TextTable("Trials", head, tuple(_trial(f, i, t) for f, i, t in tried))
 
 
-def _trial(found: Found, place: int, trial: Mapping[str, Any]) -> tuple[str, ...]:
+def _trial(fit: Fit, place: int, trial: Mapping[str, Any]) -> tuple[str, ...]:
     note = ", ".join(filter(None, ("chosen" if trial["chosen"] else "", trial["reason"])))
     ends = _share(trial["keep"]), _share(trial["ratio"])
-    return found["variant"], str(place), *ends, _widths(trial["kept"]), note
+    return fit["variant"], str(place), *ends, _widths(trial["kept"]), note
 
 
 def _widths(kept: Mapping[str, int]) -> str:
@@ -129,12 +129,12 @@ def _widths(kept: Mapping[str, int]) -> str:
     return ", ".join(f"{counted[width]} of {width}" for width in sorted(counted)) or DASH
 
 
-def neighbours(report: Report) -> Table:
+def neighbours(report: Report) -> TextTable:
     """Where no width lay between: in what the two trials on either side of the goal differ."""
     pairs = [(f, chosen(f), beside(f)) for f in report["fits"]]
     head = ("variant", "part", "chosen", "the next wider one")
     rows = tuple(row for f, a, b in pairs if a and b for row in _neighbours(f["variant"], a, b))
-    return Table("Neighbours: no width lies between", head, rows)
+    return TextTable("Neighbours: no width lies between", head, rows)
 
 
 def _neighbours(variant: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -148,78 +148,78 @@ def _neighbours(variant: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> lis
 
 def figure(report: Report) -> Figure:
     """Of each fit what each cell saves, and the way of the trials to the goal."""
-    panels = tuple(panel for found in report["fits"] for panel in _panels(found, colour(report, found["variant"])))
+    panels = tuple(panel for fit in report["fits"] for panel in _panels(fit, colour(report, fit["variant"])))
     return Figure("fits", "What each class saves, then trials", _caption(report["fits"]) if panels else "", panels)
 
 
-def _panels(found: Found, fill: str) -> Iterator[Panel]:
-    if found["saved"]:
-        yield Panel(_heading(found), _cells(found, fill), found["variant"])
-    if found["trials"]:
-        yield Panel(_way(found), _trials(found, fill), found["variant"])
+def _panels(fit: Fit, fill: str) -> Iterator[Panel]:
+    if fit["saved"]:
+        yield Panel(_heading(fit), _cells(fit, fill), fit["variant"])
+    if fit["trials"]:
+        yield Panel(_way(fit), _trials(fit, fill), fit["variant"])
 
 
-def _caption(found: Sequence[Found]) -> str:
-    what = " or ".join(dict.fromkeys(map(_what, found)))
-    return _CAPTION.format(what=what) + (" Dashed and hollow is simulated." if any(map(_hollow, found)) else "")
+def _caption(fits: Sequence[Fit]) -> str:
+    what = " or ".join(dict.fromkeys(map(_what, fits)))
+    return _CAPTION.format(what=what) + (" Dashed and hollow is simulated." if any(map(_hollow, fits)) else "")
 
 
-def _hollow(found: Found) -> bool:
-    return found["status"] in GUESSED
+def _hollow(fit: Fit) -> bool:
+    return fit["status"] in GUESSED
 
 
-def _dashes(found: Found) -> dict[str, Any]:
-    return {"strokeDash": [3, 2]} if _hollow(found) else {}
+def _dashes(fit: Fit) -> dict[str, Any]:
+    return {"strokeDash": [3, 2]} if _hollow(fit) else {}
 
 
-def _heading(found: Found) -> str:
-    dense = f"dense {plain(found['dense_ms'], 'ms')}, " if found["dense_ms"] is not None else ""
-    return f"{plural(len(found['saved']), 'cell')}: {dense}{found['runtime']}, {found['status']}"
+def _heading(fit: Fit) -> str:
+    dense = f"dense {plain(fit['dense_ms'], 'ms')}, " if fit["dense_ms"] is not None else ""
+    return f"{plural(len(fit['saved']), 'cell')}: {dense}{fit['runtime']}, {fit['status']}"
 
 
-def _way(found: Found) -> str:
-    best = chosen(found)
+def _way(fit: Fit) -> str:
+    best = chosen(fit)
     ended = f"found {_share(best['ratio'])}" if best else "not found"
-    return f"{plural(len(found['trials']), 'trial')}: {asked(found)}, {ended}"
+    return f"{plural(len(fit['trials']), 'trial')}: {goal_text(fit)}, {ended}"
 
 
-def _cells(found: Found, fill: str) -> Spec:
-    most = dict(sorted(found["saved"].items(), key=lambda pair: -abs(pair[1]))[:MOST])
-    shown = [(label, 100 * share) for label, share in found["saved"].items() if label in most]
-    paints = {"fill": fill, "opacity": 0.12 if _hollow(found) else 0.85}
+def _cells(fit: Fit, fill: str) -> Spec:
+    most = dict(sorted(fit["saved"].items(), key=lambda pair: -abs(pair[1]))[:MOST])
+    shown = [(label, 100 * share) for label, share in fit["saved"].items() if label in most]
+    paints = {"fill": fill, "opacity": 0.12 if _hollow(fit) else 0.85}
     values = [
-        {"label": label, "share": n, **paints, "says": f"{label}: saves {n:.1f} % of the {_what(found)}"}
+        {"label": label, "share": n, **paints, "says": f"{label}: saves {n:.1f} % of the {_what(fit)}"}
         for label, n in shown
     ]
     x, y = quantity("share", axis("% saved", grid=True), zero=True), labels()
-    bars = told(values, {"type": "bar", "height": 10, **_dashes(found)}, "cell", x=x, y=y, **paint())
+    bars = described(values, {"type": "bar", "height": 10, **_dashes(fit)}, "cell", x=x, y=y, **paint())
     zero = layer([{"share": 0}], {"type": "rule", "color": "var(--ink)"}, x=x)
     return unit(44 + 16 * len(values), [bars, zero])
 
 
-def _trials(found: Found, fill: str) -> Spec:
-    values = [_dot(found, i, t, fill) for i, t in enumerate(found["trials"], 1)]
-    band = [{"asked": found["least"], "end": found["ratio"]}]
+def _trials(fit: Fit, fill: str) -> Spec:
+    values = [_dot(fit, i, t, fill) for i, t in enumerate(fit["trials"], 1)]
+    band = [{"asked": fit["least"], "end": fit["ratio"]}]
     ends = [v[key] for v in values for key in ("asked", "measured") if v[key] is not None] + [*band[0].values()]
     room = 0.06 * max(max(ends) - min(ends), 0.1)
     x = quantity(
-        "asked", axis(f"share of the dense {_what(found)}", grid=True), domain=[min(ends) - room, max(ends) + room]
+        "asked", axis(f"share of the dense {_what(fit)}", grid=True), domain=[min(ends) - room, max(ends) + room]
     )
     y = labels()
     met = layer(band, {"type": "rect", "fill": "var(--better)", "fillOpacity": 0.16}, x=x, x2={"field": "end"})
     built = [v for v in values if v["measured"] is not None]
     line = layer(built, {"type": "rule", "color": "var(--muted)"}, x=x, x2={"field": "measured"}, y=y)
     tick = layer(values, {"type": "tick", "color": "var(--muted)", "thickness": 2, "height": 12}, x=x, y=y)
-    mark = {"type": "point", "size": 90, "strokeWidth": 1.8, **_dashes(found)}
-    dots = told(built, mark, "trial", x=also(x, "measured"), y=y, **paint())
+    mark = {"type": "point", "size": 90, "strokeWidth": 1.8, **_dashes(fit)}
+    dots = described(built, mark, "trial", x=also(x, "measured"), y=y, **paint())
     words = {"type": "text", "align": "left", "dx": 6, "fontSize": 10, "color": "var(--ink)", "text": "cannot be built"}
     lost = layer([v for v in values if v["measured"] is None], words, x=x, y=y)
     return unit(50 + 24 * len(values), [met, tick, line, dots, lost])
 
 
-def _dot(found: Found, place: int, trial: Mapping[str, Any], fill: str) -> dict[str, Any]:
+def _dot(fit: Fit, place: int, trial: Mapping[str, Any], fill: str) -> dict[str, Any]:
     measured = f"measured {_share(trial['ratio'])}" if trial["ratio"] is not None else f"not built: {trial['reason']}"
     says = f"trial {place}: asked to leave {_share(trial['keep'])}, {measured}{', chosen' if trial['chosen'] else ''}"
-    full = 0.15 if _hollow(found) and trial["chosen"] else 0.95 if trial["chosen"] else 0.0 if _hollow(found) else 0.3
+    full = 0.15 if _hollow(fit) and trial["chosen"] else 0.95 if trial["chosen"] else 0.0 if _hollow(fit) else 0.3
     at = {"label": f"trial {place}", "asked": trial["keep"], "measured": trial["ratio"]}
     return {**at, "fill": fill, "opacity": full, "says": says}

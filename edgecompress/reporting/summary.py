@@ -30,20 +30,20 @@ def _outcome(report: Report) -> str:
 def _shipped(report: Report) -> str:
     rows = {row["metric"]: row for row in report["deltas"]}
     by = ranked_by(report)
-    said = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
+    clauses = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
     changes = [_change(rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
-    said += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
+    clauses += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
     if known(rows["accuracy"]["after"]):
-        said.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
+        clauses.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
     one = "; one session, so no change is called" if _one_session(report) else ""
     if report["choice"]["unmeasured"]:
         one = "; not measured on the target"
-    return f"{report['subject']} ships: {', '.join(filter(None, said)) or 'nothing was measured'}{one}."
+    return f"{report['subject']} ships: {', '.join(filter(None, clauses)) or 'nothing was measured'}{one}."
 
 
 def _took(n: Mapping[str, Any]) -> str:
-    said = {COUNTED: " instructions per inference (simulated)", CYCLES: " cycles (estimated)"}
-    return f"{text(n)}{said.get(n['unit'], '')}"
+    units = {COUNTED: " instructions per inference (simulated)", CYCLES: " cycles (estimated)"}
+    return f"{text(n)}{units.get(n['unit'], '')}"
 
 
 def _change(row: Mapping[str, Any]) -> str:
@@ -121,8 +121,8 @@ def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
     cold = [s for s in variant["sessions"] if s["warm"] is False]
     if cold:
         yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
-    told = [op["name"] for op in (variant["verify"] or {}).get("fallback") or ()]
-    if fallback := told or (variant["ops"] or {}).get("fallback"):
+    listed = [op["name"] for op in (variant["verify"] or {}).get("fallback") or ()]
+    if fallback := listed or (variant["ops"] or {}).get("fallback"):
         those = ", ".join(map(str, fallback[:8]))
         yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {those}"
     yield from _not_judged(variant["verify"] or {})
@@ -134,9 +134,9 @@ def _throttled(report: Report) -> Iterator[str]:
         if answer["throttling"]["flagged"]:
             yield f"{name} throttles: {answer['throttling']['reason']}."
     for look in report["passes"]:
-        for name, found in look["variants"].items():
-            if found["why"]:
-                yield f"Pass {look['pass']} tells nothing of {name}: {found['why']}."
+        for name, outcome in look["variants"].items():
+            if outcome["why"]:
+                yield f"Pass {look['pass']} tells nothing of {name}: {outcome['why']}."
 
 
 def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
@@ -185,6 +185,6 @@ def _of_the_device(report: Report) -> Iterator[str]:
     if governor and governor != "performance" and not report["simulated"]:
         yield f"The governor is {governor}: the clock follows the load."
     subject = find(report, report["subject"])
-    if subject and (said := environment.agrees(subject)):
-        yield f"{subject['name']} {said}."
+    if subject and (agreement := environment.agrees(subject)):
+        yield f"{subject['name']} {agreement}."
     yield from instructions.kernels(report, (report["subject"], report["baseline"]))

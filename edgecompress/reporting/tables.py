@@ -9,14 +9,14 @@ from typing import Any
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting.formatting import DASH, known, plain, provenance, significant, text
-from edgecompress.reporting.schema_types import Session
+from edgecompress.reporting.schema_types import ReportedSession
 
 Report = Mapping[str, Any]
 RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table of text. The first column names the row; `marked` is the row that stands out, or -1."""
 
     title: str
@@ -26,13 +26,13 @@ class Table:
     empty: str = ""  # what is said when there are no rows
 
 
-def before_after(report: Report) -> Table:
+def before_after(report: Report) -> TextTable:
     """The one to beat and the shipped artifact, quantity by quantity; with none to beat, the artifact alone."""
     rows = tuple(_delta(row, report["baseline"]) for row in report["deltas"])
     if rows and not any(before != DASH for _, before, _, _ in rows):
-        return Table("Measured", ("", report["subject"]), tuple((label, after) for label, _, after, _ in rows))
+        return TextTable("Measured", ("", report["subject"]), tuple((label, after) for label, _, after, _ in rows))
     head = ("", report["baseline"] or "before", report["subject"] or "after", "change")
-    return Table("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
+    return TextTable("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
 
 
 def _delta(row: Mapping[str, Any], baseline: str) -> tuple[str, ...]:
@@ -42,13 +42,13 @@ def _delta(row: Mapping[str, Any], baseline: str) -> tuple[str, ...]:
     return label, before, after, says
 
 
-def variants(report: Report) -> Table:
+def variants(report: Report) -> TextTable:
     """Every variant, and why each lost."""
     by = deltas.ranked_by(report)
     head = ("variant", "runtime", RANKS[by], "accuracy", "size", "verdict")
     names = [v["name"] for v in report["variants"]]
     rows = tuple(_variant(v, by) for v in report["variants"])
-    return Table("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
+    return TextTable("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
 
 
 def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
@@ -57,14 +57,14 @@ def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
     return variant["name"], variant["runtime"], text(n.get(by)), text(n["accuracy"]), text(n["size"]), why
 
 
-def sessions(report: Report) -> Table:
+def sessions(report: Report) -> TextTable:
     """Each fresh process of each variant."""
     head = ("variant", "session", "median", "p90", "runs", "load", "first", "warm-up", "flags")
     rows = tuple(_session(v["name"], s) for v in report["variants"] for s in v["sessions"])
-    return Table("Sessions", head, rows, empty="No session was run.")
+    return TextTable("Sessions", head, rows, empty="No session was run.")
 
 
-def _session(name: str, s: Session) -> tuple[str, ...]:
+def _session(name: str, s: ReportedSession) -> tuple[str, ...]:
     label = s["round"].removeprefix("round-")
     if s["crashed"]:
         return name, label, *([DASH] * 6), f"crashed: {s['crashed']}"
@@ -78,10 +78,10 @@ def _ms(value: float | None) -> str:
     return plain(value, "ms")
 
 
-def latencies(report: Report) -> Table:
+def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
     head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
-    return Table(
+    return TextTable(
         "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Nothing was timed."
     )
 
@@ -92,19 +92,19 @@ def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
     return variant["name"], text(n["latency"], spread=True), *(text(n[p]) for p in ("p90", "p95", "p99")), *counts
 
 
-def memory(report: Report) -> Table:
+def memory(report: Report) -> TextTable:
     """Memory is four numbers, never one."""
     head = ("variant", "artifact", "planned arena", "peak RSS over baseline", "of it file-backed")
     keys = ("size", "arena", "peak_rss", "file_backed")
     rows = tuple((v["name"], *(_or_why(v["numbers"][k]) for k in keys)) for v in report["variants"] if v["sessions"])
-    return Table("Memory", head, rows, empty="Not measured.")
+    return TextTable("Memory", head, rows, empty="Not measured.")
 
 
-def energy(report: Report) -> Table:
+def energy(report: Report) -> TextTable:
     """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
     head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
     rows = tuple(_energy(v) for v in report["variants"] if _energy_known(v))
-    return Table("Energy", head, rows, empty=_no_energy(report))
+    return TextTable("Energy", head, rows, empty=_no_energy(report))
 
 
 def _energy_known(variant: Mapping[str, Any]) -> bool:
@@ -126,20 +126,20 @@ def _or_why(n: Mapping[str, Any]) -> str:
     return text(n, spread=True) if known(n) else f"{DASH} {n['reason']}"
 
 
-def sensors(report: Report) -> Table:
+def sensors(report: Report) -> TextTable:
     """Which sensors could not read, and why."""
-    return Table(
+    return TextTable(
         "Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report["energy"]["why_not"].items())
     )
 
 
-def outputs(report: Report) -> Table:
+def outputs(report: Report) -> TextTable:
     """Each output of each verified variant against the source's."""
     head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
     rows = tuple(
         (v["name"], *_output(o)) for v in report["variants"] if v["verify"] for o in v["verify"].get("outputs") or ()
     )
-    return Table("Outputs against the source", head, rows, empty="Nothing was verified.")
+    return TextTable("Outputs against the source", head, rows, empty="Nothing was verified.")
 
 
 def _output(o: Mapping[str, Any]) -> tuple[str, ...]:
@@ -153,11 +153,11 @@ def _short(value: float | None, digits: int, output: Mapping[str, Any]) -> str:
     return str(output.get("reason") or DASH) if value is None else f"{value:.{digits}g}"
 
 
-def metrics(report: Report) -> Table:
+def metrics(report: Report) -> TextTable:
     """The task metric of each verified variant, as a paired comparison with the source."""
     head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "its 95 % interval", "items")
     rows = tuple(_metric(v) for v in report["variants"] if v["verify"] and v["verify"].get("metric"))
-    return Table("The task", head, rows, empty="The source has no metric.")
+    return TextTable("The task", head, rows, empty="The source has no metric.")
 
 
 def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
@@ -170,42 +170,43 @@ def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
     return variant["name"], m["name"], *both, *counts, deltas.accuracy_says(m), spread, f"{m['n']:,}"
 
 
-def checks(report: Report) -> Table:
+def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")
     words = {True: "kept", False: "broken", None: "not judged"}
-    found = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
-    rows = tuple((name, c["name"], words[c["ok"]], c["says"]) for name, c in found)
-    return Table("Checks", head, rows, empty="No check was made.")
+    judged = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
+    rows = tuple((name, c["name"], words[c["ok"]], c["says"]) for name, c in judged)
+    return TextTable("Checks", head, rows, empty="No check was made.")
 
 
-def stages(report: Report) -> Table:
+def stages(report: Report) -> TextTable:
     """How each stage ended."""
     head = ("stage", "ended", "time", "reason", "log")
     rows = tuple(
         (s["stage"], s["status"], f"{s['wall_s']:.1f} s", s["reason"] or "", s["log"] or "") for s in report["stages"]
     )
-    return Table("Stages", head, rows, empty="No stage was listed.")
+    return TextTable("Stages", head, rows, empty="No stage was listed.")
 
 
-def configuration(report: Report) -> Table:
+def configuration(report: Report) -> TextTable:
     """The effective configuration, and where each value came from."""
     rows = tuple((str(c["key"]), _value(c["value"]), str(c["origin"])) for c in report["configuration"])
-    return Table("Configuration", ("key", "value", "from"), rows, empty="No configuration was listed.")
+    return TextTable("Configuration", ("key", "value", "from"), rows, empty="No configuration was listed.")
 
 
-def files(report: Report) -> Table:
+def files(report: Report) -> TextTable:
     """What was built, byte for byte."""
     head = ("variant", "file", "bytes", "sha256")
-    found = [(v["name"], f) for v in report["variants"] if v["artifact"] for f in v["artifact"]["files"]]
-    return Table("Files", head, tuple((n, f["name"], f"{f['bytes']:,}", f["sha256"]) for n, f in found), empty="None.")
+    built = [(v["name"], f) for v in report["variants"] if v["artifact"] for f in v["artifact"]["files"]]
+    rows = tuple((n, f["name"], f"{f['bytes']:,}", f["sha256"]) for n, f in built)
+    return TextTable("Files", head, rows, empty="None.")
 
 
-def operators(report: Report) -> Table:
+def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
     head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "why not")
     rows = tuple(_operators(v) for v in report["variants"] if v["ops"])
-    return Table("Operators", head, rows, empty="No per-operator pass was run.")
+    return TextTable("Operators", head, rows, empty="No per-operator pass was run.")
 
 
 def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
@@ -216,18 +217,18 @@ def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
     return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, ops.get("why") or ""
 
 
-def slow(report: Report) -> Table:
+def slow(report: Report) -> TextTable:
     """Why variants are slower than the fastest reference."""
     slow = (v for v in report["variants"] if v["evidence"])
     rows = tuple((v["name"], v["evidence"].removeprefix(f"{v['name']} ")) for v in slow)
-    return Table("Slower than the reference", ("variant", "why"), rows)
+    return TextTable("Slower than the reference", ("variant", "why"), rows)
 
 
-def fallback(report: Report) -> Table:
+def fallback(report: Report) -> TextTable:
     """Operators that left the accelerator, by their type."""
     head = ("variant", "operators", "type", "time", "share", "which")
     rows = tuple((v["name"], *row) for v in report["variants"] for row in _fallback(v["verify"] or {}))
-    return Table("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
+    return TextTable("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
 
 
 def _fallback(verify: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -252,9 +253,9 @@ def _sum(ops: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return None if any(op[key] is None for op in ops) else sum(op[key] for op in ops)
 
 
-def pairs(title: str, data: Mapping[str, Any]) -> Table:
+def pairs(title: str, data: Mapping[str, Any]) -> TextTable:
     """Nested facts as dotted keys and values."""
-    return Table(title, ("", ""), tuple(_flat(data, "")), empty="Nothing was recorded.")
+    return TextTable(title, ("", ""), tuple(_flat(data, "")), empty="Nothing was recorded.")
 
 
 def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.reporting import estimates, external_section, gains, guard, profiler_tables, strength, tables
 from edgecompress.reporting.formatting import cleaned
-from edgecompress.reporting.tables import Table
+from edgecompress.reporting.tables import TextTable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -26,7 +26,15 @@ def render(report: Mapping[str, Any]) -> Group:
     parts: list[Any] = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
     if len(clean["variants"]) > 1 or not parts:
         parts += ["", _table(tables.variants(clean), {})]
-    own = (estimates.table, gains.table, strength.table, guard.table, guard.rungs, tables.slow, profiler_tables.said)
+    own = (
+        estimates.table,
+        gains.table,
+        strength.table,
+        guard.table,
+        guard.rungs,
+        tables.slow,
+        profiler_tables.findings,
+    )
     more = (make(clean) for make in (*own, external_section.table, external_section.places))
     for table in (table for table in more if table.rows):
         parts += ["", _table(table, {})]
@@ -39,7 +47,7 @@ def _change_styles(report: Mapping[str, Any]) -> dict[int, str]:
     return {i: CALLED[c] for i, c in called if c in CALLED}
 
 
-def _table(table: Table, styles: Mapping[int, str]) -> RichTable:
+def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -9,8 +9,8 @@ from typing import Any
 from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, axis, colour, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
 from edgecompress.reporting.request import MadeStep, ReportRequest, TechniqueFacts
-from edgecompress.reporting.tables import Table
-from edgecompress.reporting.vega import Spec, layer, told, unit
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, layer, unit
 
 Run = dict[str, Any]
 KEYS = ("samples", "split", "batch_size", "device", "amp", "distill", "metric", "log")
@@ -36,8 +36,8 @@ def _trained(facts: TechniqueFacts) -> bool:
 def _run(step: MadeStep) -> Run:
     facts = step["facts"]
     epochs = [{key: e.get(key) for key in ("epoch", "lr", "loss", "select")} for e in facts["epochs"]]
-    told = {**{key: facts.get(key) for key in KEYS}, "teachers": list(facts.get("teachers") or [])}
-    return {"technique": step["technique"], **told, "epochs": epochs}
+    settings = {**{key: facts.get(key) for key in KEYS}, "teachers": list(facts.get("teachers") or [])}
+    return {"technique": step["technique"], **settings, "epochs": epochs}
 
 
 def _shown(report: Report) -> list[tuple[Mapping[str, Any], Run]]:
@@ -47,10 +47,10 @@ def _shown(report: Report) -> list[tuple[Mapping[str, Any], Run]]:
 # ------------------------------------------------------------------ tables
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> TextTable:
     """Each training in a row: what it saw, where it began and ended, and how it was set."""
     head = ("variant", "by", "trained on", "epochs", "loss", "select", "how")
-    return Table("Training", head, tuple(_row(v["name"], run) for v, run in _shown(report)))
+    return TextTable("Training", head, tuple(_row(v["name"], run) for v, run in _shown(report)))
 
 
 def _row(name: str, run: Run) -> tuple[str, ...]:
@@ -81,11 +81,11 @@ def _how(run: Run) -> str:
     return ", ".join(filter(None, parts))
 
 
-def epochs(report: Report) -> Table:
+def epochs(report: Report) -> TextTable:
     """Epoch by epoch."""
     head = ("variant", "by", "epoch", "rate", "loss", "select", "metric")
     rows = tuple(_epoch(v["name"], run, e) for v, run in _shown(report) for e in run["epochs"])
-    return Table("Every epoch", head, rows)
+    return TextTable("Every epoch", head, rows)
 
 
 def _epoch(name: str, run: Run, e: Mapping[str, Any]) -> tuple[str, ...]:
@@ -159,9 +159,11 @@ def _spec(name: str, points: Values, what: tuple[str, float | None], stroke: str
     y = quantity("w", axis(word.rpartition(", ")[2], grid=True, tickCount=4), nice=True)
     says = f"{name}, {word.removesuffix(', %')}: {ends} in {plural(last, 'epoch')}"
     values = [{**p, "says": says, "fill": stroke, "opacity": 0.9} for p in points]
-    curve = told(values, {"type": "line", "stroke": stroke, "strokeWidth": 2, "strokeJoin": "round"}, word, x=x, y=y)
+    curve = described(
+        values, {"type": "line", "stroke": stroke, "strokeWidth": 2, "strokeJoin": "round"}, word, x=x, y=y
+    )
     dots = layer(values, {"type": "point", "size": 14}, x=x, y=y, **paint())
-    alone = told(values, {"type": "point", "size": 40}, word, x=x, y=y, **paint())
+    alone = described(values, {"type": "point", "size": 40}, word, x=x, y=y, **paint())
     layers = [alone] if last == 1 else [curve, *([dots] if last <= FEW else [])]
     begins = [{"a": q["a"] - 0.5} for p, q in itertools.pairwise(points) if q["run"] != p["run"]]
     between = {"type": "rule", "color": "var(--muted)", "strokeDash": [4, 3]}

@@ -12,7 +12,7 @@ from edgecompress.core.stats import ENOUGH
 from edgecompress.reporting import compression, environment, estimates, instructions, power, training
 from edgecompress.reporting.formatting import Number, missing, number
 from edgecompress.reporting.request import ReportRequest
-from edgecompress.reporting.schema_types import Session
+from edgecompress.reporting.schema_types import ReportedSession
 from edgecompress.reporting.sessions import Bounds, bounds, of_variant, values
 
 Variant = dict[str, Any]
@@ -76,12 +76,12 @@ def _files(artifact: Artifact) -> dict[str, Any]:
 
 
 def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
-    found = ops.facts["variants"].get(name) if ops else None
-    return dict(found) if found else None
+    operators = ops.facts["variants"].get(name) if ops else None
+    return dict(operators) if operators else None
 
 
 def _numbers(
-    request: Request, name: str, sessions: Sequence[Session], reason: str, counted: Number
+    request: Request, name: str, sessions: Sequence[ReportedSession], reason: str, counted: Number
 ) -> dict[str, Number]:
     artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
     why = _unmeasured(sessions, reason) if "count" not in request.inputs else reason or NOT_TIMED
@@ -100,7 +100,7 @@ def _numbers(
     }
 
 
-def _unmeasured(sessions: Sequence[Session], reason: str) -> str:
+def _unmeasured(sessions: Sequence[ReportedSession], reason: str) -> str:
     crashed = [s["crashed"] for s in sessions if s["crashed"]]
     return f"crashed: {crashed[0]}" if crashed else reason or "no round measured it"
 
@@ -130,11 +130,11 @@ def _instructions(request: Request, job: ReportRequest, name: str, reason: str) 
 def percentiles(sessions: Sequence[Mapping[str, object]], why: str) -> dict[str, Number]:
     """The median of the sessions' percentiles, where each session has the runs that hold them."""
     runs = min((int(n) for n in values(sessions, "n").values()), default=0)
-    found = {}
+    numbers = {}
     for percent, enough in ENOUGH.items():
         few = f"needs {enough} runs per session, there are {runs}" if 0 < runs < enough else why
-        found[f"p{percent}"] = median([] if runs < enough else sessions, f"p{percent}", few)
-    return found
+        numbers[f"p{percent}"] = median([] if runs < enough else sessions, f"p{percent}", few)
+    return numbers
 
 
 def throughput(took: Number, batch: int) -> Number:
@@ -157,28 +157,28 @@ def _accuracy(verdict: Artifact | None, reason: str) -> Number:
     return number(metric["name"], metric["after"], unit=metric["unit"], n=metric["n"], source="test split", reason=why)
 
 
-def _memory(artifact: Artifact | None, sessions: Sequence[Session], why: str) -> dict[str, Number]:
+def _memory(artifact: Artifact | None, sessions: Sequence[ReportedSession], why: str) -> dict[str, Number]:
     """The four: artifact bytes, planned arena, peak RSS over baseline, and its file-backed part."""
     size = artifact.size_bytes if artifact else None
     arena = [s["memory"] for s in sessions if s["memory"]]
     planned = next((m["arena_bytes"] for m in arena if m.get("arena_bytes") is not None), None)
     no_arena = next((m["arena_reason"] for m in arena if m.get("arena_reason")), why)
-    found = {
+    numbers = {
         "size": number("size", size, n=1, source="the artifact's files", reason=why),
         "arena": number("arena", planned, source="the runtime", reason=no_arena),
     }
     for metric in RSS:
         each = median(sessions, metric, why)
-        found[metric] = each if each["value"] is None else {**each, "source": "the kernel, over the baseline"}
-    return found
+        numbers[metric] = each if each["value"] is None else {**each, "source": "the kernel, over the baseline"}
+    return numbers
 
 
 def _energy(energy: Artifact | None, name: str, why: str) -> dict[str, Number]:
     if energy is None:
         return {q.name: missing(q.name, "energy was not measured") for q in ENERGY}
-    given = energy.facts["variants"].get(name)
-    by_metric = {m["metric"]: dict(m) for m in given or ()}
-    absent = "the sensor gave none" if given else why or "energy is measured for the finalists only"
+    measured = energy.facts["variants"].get(name)
+    by_metric = {m["metric"]: dict(m) for m in measured or ()}
+    absent = "the sensor gave none" if measured else why or "energy is measured for the finalists only"
     return {q.name: by_metric.get(q.name) or missing(q.name, absent) for q in ENERGY}
 
 

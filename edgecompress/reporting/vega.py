@@ -50,7 +50,7 @@ def layer(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], **encodi
     return {"data": {"values": list(values)}, "mark": {"aria": False, **mark}, "encoding": encoding}
 
 
-def told(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], what: str, **encoding: Any) -> Spec:
+def described(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], what: str, **encoding: Any) -> Spec:
     """Marks that stand for data: `what` names one of them; its field "says" is read aloud and shown on hover."""
     named = {"aria": True, "ariaRoleDescription": what, **mark}
     return layer(values, named, description={"field": "says", "type": "nominal"}, **encoding)
@@ -96,7 +96,7 @@ def _lean(element: ElementTree.Element) -> None:
         if key in ("class", "pointer-events") or (key, value) in DEFAULTS or INHERITED.get(key) == value:
             del element.attrib[key]
         elif key in GEOMETRY:
-            element.set(key, _LONG.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value))
+            element.set(key, _LONG.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value))
 
 
 def _without_hidden(root: ElementTree.Element) -> None:

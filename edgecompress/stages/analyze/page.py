@@ -9,7 +9,7 @@ from edgecompress.reporting import html, vega
 from edgecompress.reporting.figure_style import Values, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
 from edgecompress.reporting.html_tags import Raw, bdi, tag
-from edgecompress.reporting.tables import Table
+from edgecompress.reporting.tables import TextTable
 from edgecompress.stages.analyze import sparsity
 
 FILE = "analysis.html"
@@ -38,10 +38,10 @@ def _intensity(row: Facts) -> str:
     return DASH if row["flops_per_byte"] is None else significant(row["flops_per_byte"], 3)
 
 
-def costs(analysis: Facts) -> Table:
+def costs(analysis: Facts) -> TextTable:
     """A row for each layer."""
     head = ("layer", "type", "parameters", "MACs", "activations", "moved", "FLOP/byte")
-    return Table("Layers", head, tuple(_cost(row) for row in analysis["layers"]))
+    return TextTable("Layers", head, tuple(_cost(row) for row in analysis["layers"]))
 
 
 def _cost(row: Facts) -> tuple[str, ...]:
@@ -50,10 +50,10 @@ def _cost(row: Facts) -> tuple[str, ...]:
     return row["name"] or "(the net itself)", row["type"], f"{row['parameters']:,}", macs, *sizes, _intensity(row)
 
 
-def devices(facts: Sequence[Facts]) -> Table:
+def devices(facts: Sequence[Facts]) -> TextTable:
     """Which layers wait for memory, on each device."""
     head = ("device", "memory-bound below", "layers", "of the MACs", "which")
-    return Table("Memory-bound layers", head, tuple(_device(device) for device in facts))
+    return TextTable("Memory-bound layers", head, tuple(_device(device) for device in facts))
 
 
 def _device(device: Facts) -> tuple[str, ...]:
@@ -64,14 +64,14 @@ def _device(device: Facts) -> tuple[str, ...]:
     return device["name"], corner, f"{len(bound)} of {device['layers']}", share, ", ".join(bound) or "none"
 
 
-def zeros(analysis: Facts) -> Table:
+def zeros(analysis: Facts) -> TextTable:
     """Distiller's table of sparsity."""
     head = ("Name", "Shape", "NNZ (dense)", "NNZ (sparse)", *ZEROS, "Std", "Mean", "Abs-Mean")
     whole = analysis["sparsity"]["total"]
     rows = [_zero(row) for row in analysis["sparsity"]["rows"]]
     counts = (f"{whole['dense']:,}", f"{whole['sparse']:,}")
     last = ("Total sparsity:", "", *counts, *[""] * 5, _number(whole["fine_pct"]), "", "", "")
-    return Table("Sparsity", head, (*rows, last), empty="No weight of two or more axes.")
+    return TextTable("Sparsity", head, (*rows, last), empty="No weight of two or more axes.")
 
 
 def _zero(row: Facts) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _number(value: float | None) -> str:
     return DASH if value is None else f"{value:.5f}"
 
 
-def stored(storage: Facts) -> Table:
+def stored(storage: Facts) -> TextTable:
     """What each weight takes in each form, then all of them, then the files."""
     head = ("weight", "elements", "zeros", *FORMS.values(), "best")
     whole = storage["total"]
@@ -94,7 +94,7 @@ def stored(storage: Facts) -> Table:
     last = _stored("All weights", whole, (plain(whole["best_bytes"], "bytes"), whole["best_bytes"]))
     files = {"dense": storage["files"]["bytes"], "zstd": storage["files"]["zstd"]}
     rest = ("The files", "", "", *(plain(files.get(form), "bytes") for form in FORMS), "")
-    return Table("Storage", head, (*rows, *packed, last, rest))
+    return TextTable("Storage", head, (*rows, *packed, last, rest))
 
 
 def _stored(name: str, row: Facts, best: tuple[str, int]) -> tuple[str, ...]:
@@ -105,13 +105,13 @@ def _stored(name: str, row: Facts, best: tuple[str, int]) -> tuple[str, ...]:
     return name, f"{row['elements']:,}", zeros, *(plain(row["bytes"][f], "bytes") for f in FORMS), f"{called}{share}"
 
 
-def sensitivity(facts: Facts) -> Table:
+def sensitivity(facts: Facts) -> TextTable:
     """The layers, the most sensitive first, with what is left at each level."""
     title = f"Sensitivity to {_what(facts)}, the most sensitive layer first"
     first = next(iter(facts["layers"].values()))
     head = ("layer", *(level(facts, point) for point in first))
     rows = tuple((name, *(_left(facts, p) for p in facts["layers"][name])) for name in facts["order"])
-    return Table(title, head, rows)
+    return TextTable(title, head, rows)
 
 
 def _what(facts: Facts) -> str:
@@ -173,7 +173,7 @@ def picture(facts: Facts) -> str:
         if key == "metric"
         else []
     )
-    marks = vega.told(
+    marks = vega.described(
         dots, {"type": "point", "size": 46, "strokeWidth": 1.2}, "layer at a level", x=x, y=_names(), **paint()
     )
     return vega.svg(vega.unit(AXIS + ROW * len(facts["order"]), [*rule, marks]), "sensitivity")
@@ -223,11 +223,11 @@ def _sensitive(facts: Facts) -> Raw:
     return tag("section", tag("h2", table.title), tag("p", bdi(scored_on(facts))), figure, _rows(table))
 
 
-def _section(table: Table) -> Raw:
+def _section(table: TextTable) -> Raw:
     return tag("section", tag("h2", table.title), _rows(table))
 
 
-def _rows(table: Table) -> Raw:
+def _rows(table: TextTable) -> Raw:
     head = tag("thead", tag("tr", [tag("th", h, scope="col") for h in table.head]))
     rows = [
         tag("tr", tag("th", bdi(first), scope="row"), [tag("td", bdi(cell)) for cell in rest])

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plural
-from edgecompress.reporting.vega import CONFIG, Spec, layer, told, unit
+from edgecompress.reporting.vega import CONFIG, Spec, described, layer, unit
 from edgecompress.stages.diagnose import advice
 
 Facts = Mapping[str, Any]
@@ -129,9 +129,9 @@ def _sqnr_spec(facts: Facts, rows: Sequence[Facts], known: Sequence[float]) -> S
     y = _names()
     own = [line for line in lines if line["own"] is not None]
     whole = [line for line in lines if line["whole"] is not None]
-    bars = told(own, _bars(len(rows)), "own noise", x=x, x2={"field": "own"}, y=y, **paint())
+    bars = described(own, _bars(len(rows)), "own noise", x=x, x2={"field": "own"}, y=y, **paint())
     mark = {"type": "tick", "color": "var(--ink)", "thickness": 2.5, "opacity": 1, "size": 0.75 * _size(len(rows))}
-    ticks = told([{**line, "says": line["sums"]} for line in whole], mark, "noise so far", x=also(x, "whole"), y=y)
+    ticks = described([{**line, "says": line["sums"]} for line in whole], mark, "noise so far", x=also(x, "whole"), y=y)
     return unit(drawn_height(len(rows)), [_placed(lines), bars, ticks], **MARGIN)
 
 
@@ -177,7 +177,7 @@ def _effects_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     powers = [10.0**power for power in range(least, most + 1, 1 if most - least < 5 else 2)]
     drawn = axis("noise over signal at the output", values=powers, grid=True, format="~e")
     x = quantity("low", drawn, type="log", domain=[low, 10.0**most])
-    bars = told(lines, _bars(len(rows)), "effect", x=x, x2={"field": "effect"}, y=_names(), **paint())
+    bars = described(lines, _bars(len(rows)), "effect", x=x, x2={"field": "effect"}, y=_names(), **paint())
     return unit(drawn_height(len(rows)), [bars, *_limit(10 ** (-advice.FINE_DB / 10), x)], **MARGIN)
 
 
@@ -212,8 +212,8 @@ def _ranges_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     size = _size(len(rows))
     wide = {"type": "bar", "height": 0.72 * size, "color": SOURCE, "fillOpacity": 0.4}
     thin = {"type": "bar", "height": max(2.0, 0.26 * size)}
-    source = told([{**n, "says": n["ours"]} for n in lines], wide, "source range", x=x, x2={"field": "b"}, y=y)
-    artifact = told(lines, thin, "artifact range", x=also(x, "c"), x2={"field": "d"}, y=y, **paint())
+    source = described([{**n, "says": n["ours"]} for n in lines], wide, "source range", x=x, x2={"field": "b"}, y=y)
+    artifact = described(lines, thin, "artifact range", x=also(x, "c"), x2={"field": "d"}, y=y, **paint())
     return unit(drawn_height(len(rows)), [source, artifact], **MARGIN)
 
 
@@ -241,7 +241,7 @@ def _unlike_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     powers = [10.0**power for power in range(math.ceil(math.log10(most)) + 1)]
     drawn = axis("times, log scale", values=powers, grid=True, format="~s")
     x = quantity("one", drawn, type="log", domain=[1, 1.6 * most])
-    bars = told(known, _bars(len(rows)), "outlier", x=x, x2={"field": "outlier"}, y=_names(), **paint())
+    bars = described(known, _bars(len(rows)), "outlier", x=x, x2={"field": "outlier"}, y=_names(), **paint())
     beyond = [line for line in known if line["outlier"] >= advice.UNLIKE and len(rows) <= DENSE[-1]]
     mark = {"type": "text", "align": "left", "dx": 3, "fontSize": 10, "color": "var(--ink)"}
     which = {"field": "which", "type": "nominal"}
@@ -295,7 +295,7 @@ def _channels_spec(row: Facts, sizes: Sequence[float]) -> Spec:
     y = quantity("y", tall, type="log", domain=[low, high])
     area = {"type": "area", "interpolate": "step-after", "fill": ARTIFACT, "fillOpacity": 0.2}
     line = {"type": "line", "interpolate": "step-after", "stroke": ARTIFACT, "strokeWidth": 1.8}
-    marks = [layer(points, area, x=x, y=y, y2={"field": "low"}), told(points, line, "channels", x=x, y=y)]
+    marks = [layer(points, area, x=x, y=y, y2={"field": "low"}), described(points, line, "channels", x=x, y=y)]
     rule = {"type": "rule", "color": CULPRIT, "strokeDash": [4, 3], "strokeWidth": 1.5}
     return unit(130, [*marks, *([layer([{"y": coarse}], rule, y=y)] if coarse else [])])
 
@@ -332,6 +332,6 @@ def _values_spec(row: Facts, histogram: Facts) -> Spec:
     y = quantity("low", axis("values, log", tickCount=3, format="~s"), type="log", domain=[0.5, 2 * max(counts)])
     binned = {**x, "bin": {"binned": True}}
     mark = {"type": "bar", "binSpacing": 0.5}
-    shown = told(bars, mark, "values", x=binned, x2={"field": "b"}, y=y, y2={"field": "n"}, **paint())
+    shown = described(bars, mark, "values", x=binned, x2={"field": "b"}, y=y, y2={"field": "n"}, **paint())
     rule = {"type": "rule", "color": CULPRIT, "strokeDash": [4, 3], "strokeWidth": 1.5}
     return unit(116, [shown, layer(ends, rule, x=x)])

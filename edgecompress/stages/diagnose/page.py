@@ -7,7 +7,7 @@ from edgecompress.reporting import html, markdown
 from edgecompress.reporting.figure_style import Figure
 from edgecompress.reporting.formatting import DASH, cleaned, plural
 from edgecompress.reporting.html_tags import Raw, bdi, tag
-from edgecompress.reporting.tables import Table
+from edgecompress.reporting.tables import TextTable
 from edgecompress.stages.diagnose import figures
 from edgecompress.stages.diagnose.figures import GAP, Facts, decibels, near, span
 
@@ -40,12 +40,12 @@ def draw(request: Request) -> Artifact:
 # --------------------------------------------------------------------------- tables
 
 
-def layers(facts: Facts) -> Table:
+def layers(facts: Facts) -> TextTable:
     """A row for each layer in the order of computing, the first that the advice is about marked."""
     names = [row["name"] for row in facts["layers"]]
     rows = tuple(_layer(row, i, row["name"] in facts["culprits"]) for i, row in enumerate(facts["layers"], 1))
     marked = names.index(facts["first"]) if facts["first"] in names else -1
-    return Table("Every layer", HEAD, rows, marked, "The artifact has no output of any layer.")
+    return TextTable("Every layer", HEAD, rows, marked, "The artifact has no output of any layer.")
 
 
 def _layer(row: Facts, place: int, guilty: bool) -> tuple[str, ...]:
@@ -70,13 +70,13 @@ def _share(part: float | None) -> str:
     return f"{100 * part:.2f} %" if part >= 1e-4 else "< 0.01 %"
 
 
-def outputs(facts: Facts) -> Table:
+def outputs(facts: Facts) -> TextTable:
     """How near the net's own outputs are."""
     rows = tuple((str(o["name"]), decibels(o["sqnr_db"], "identical")) for o in facts["outputs"])
-    return Table("Outputs", ("output", "SQNR"), rows, empty="No output is a float.")
+    return TextTable("Outputs", ("output", "SQNR"), rows, empty="No output is a float.")
 
 
-def about(facts: Facts) -> Table:
+def about(facts: Facts) -> TextTable:
     """What was run, and what was left out."""
     rest = len(facts["layers"]) - len(figures.measured(facts))
     lines = {
@@ -88,7 +88,7 @@ def about(facts: Facts) -> Table:
         "without an output of their own": plural(rest, "layer") if rest else "",
         "of no layer of the source": ", ".join(map(str, facts["unmatched"])),
     }
-    return Table("What was run", ("", ""), tuple((key, str(value)) for key, value in lines.items() if value))
+    return TextTable("What was run", ("", ""), tuple((key, str(value)) for key, value in lines.items() if value))
 
 
 def advice(facts: Facts) -> tuple[str, str]:
