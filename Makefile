@@ -38,7 +38,7 @@ package: ## Wrap what was deployed for an app: TARGET=android [ARTIFACT= ARGS=]
 
 test: ## All tests; those that need real data or a browser skip where there is none
 	@$(DEV)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: ## The tests that take seconds and need no torch
 	@$(DEV)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import turns
 import vectors
 
 ROOT = Path(__file__).resolve().parent.parent
+SECONDS = Path(__file__).parent / "golden" / "seconds.json"
 SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / "data")
 
 
@@ -37,12 +40,12 @@ def _no_qemu() -> str:
     from edgecompress.core.errors import EdgeError
     from edgecompress.device.emulation import build
 
-    if build.found() is None and "qemu" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
+    if build.find() is None and "qemu" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
         try:
             build.build(lambda step: None)
         except EdgeError as error:
             return str(error)
-    return "" if build.found() else f"the emulated arm64 machine is not built: run `{build.COMMAND}`"
+    return "" if build.find() else f"the emulated arm64 machine is not built: run `{build.COMMAND}`"
 
 
 def _no_valgrind() -> str:
@@ -102,6 +105,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, why_not in NEEDS.items():
         if item.get_closest_marker(marker) and (reason := why_not()):
             pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that several processes end together; new files come before them all."""
+    seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8"))
+    items.sort(key=lambda item: -seconds.get(item.path.name, float("inf")))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """EDGECOMPRESS_GOLDEN=seconds renews the seconds that each file takes, of a run of all tests."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("EDGECOMPRESS_GOLDEN") == "seconds" and reporter:
+        taken: Counter[str] = Counter()
+        for report in (report for reports in reporter.stats.values() for report in reports):
+            if isinstance(report, pytest.TestReport):
+                taken[Path(report.fspath).name] += report.duration
+        SECONDS.write_text(json.dumps({name: round(s) for name, s in sorted(taken.items())}, indent=1) + "\n")
 
 
 @pytest.hookimpl(wrapper=True)

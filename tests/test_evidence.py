@@ -14,8 +14,6 @@ from edgecompress.reporting import slowdown
 from edgecompress.reporting.formatting import missing, number
 from edgecompress.testing import conformance
 
-pytestmark = pytest.mark.alone
-
 Table = Mapping[str, Any]
 
 
@@ -85,6 +83,7 @@ def said(runtime: str, artifact: Artifact, folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_signed_activations_in_onnx_runtime_are_named_until_they_are_unsigned(tmp_path: Path) -> None:
     net = conformance.net("onnx", tmp_path)
     signed, unsigned = (
@@ -96,6 +95,7 @@ def test_signed_activations_in_onnx_runtime_are_named_until_they_are_unsigned(tm
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_dynamic_int8_of_convolutions_is_named_until_they_are_left_out(tmp_path: Path) -> None:
     net = conformance.net("onnx", tmp_path)
     convolutions, products = (
@@ -107,6 +107,7 @@ def test_dynamic_int8_of_convolutions_is_named_until_they_are_left_out(tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_executorch_without_its_delegate_is_named_until_it_has_one(tmp_path: Path) -> None:
     net = conformance.net("program", tmp_path)
     portable, xnnpack = (

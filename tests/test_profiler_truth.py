@@ -22,14 +22,13 @@ from edgecompress.core.settings import Profile
 from edgecompress.plugins.sensors import replay
 from edgecompress.stages import energy, latency
 
-pytestmark = pytest.mark.alone
-
 LONGER = Profile("long enough for a median", 1, 0.1, 3, 0.6, 60, 2, 1.0, idle_s=0.5, warmup_cap_s=1.0)
 
 # --------------------------------------------------------------------------- latency and memory
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("behaviour", [{"spin_ms": 6.0}, {"sleep_ms": 8.0}, {"sleep_ms": 5.0, "spin_ms": 12.0}])
 def test_latency_is_what_the_net_logged_of_itself_within_1_percent(tmp_path, monkeypatch, behaviour):
     log = tmp_path / "log"
@@ -173,6 +172,7 @@ def test_energy_per_inference_of_the_whole_way_is_the_integral_over_the_windows(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_onnxruntime_is_as_fast_under_the_agent_as_in_a_bare_loop(tmp_path):
     program = Path(__file__).parent.parent / "benchmarks" / "agent_overhead.py"
     argv = [sys.executable, str(program), "--rounds", "8", "--seconds", "0.2"]
