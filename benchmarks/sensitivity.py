@@ -68,7 +68,7 @@ def measured(ratios: Sequence[float], asked: argparse.Namespace) -> dict[str, An
 
     Nats, points and measures: the more, the more sensitive.
     """
-    wanted = analyze.Asked((), analyze.Sensitivity("ratio", "filter"))
+    wanted = analyze.AnalysisRequest((), analyze.SensitivityRequest("ratio", "filter"))
     options = result.Options(store=asked.store)
     outcomes = analyze.analyze(str(EXAMPLE / "source.toml"), wanted, options=options, samples=asked.images).outcomes
     model, samples = (outcomes[stage].artifact for stage in ("source", "data"))

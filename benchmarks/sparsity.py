@@ -26,7 +26,7 @@ from edgecompress.core import stats
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Target, Variant
 from edgecompress.pipeline import job, plan
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.verification import RUN_CONTEXT
 
 HERE = Path(__file__).resolve()
@@ -156,7 +156,9 @@ def needs(names: Any, stages: Mapping[str, Any]) -> set[str]:
     return set().union(*({name} | needs(stages[name].inputs.values(), stages) for name in names))
 
 
-def in_turns(walk: Run, net: str, way: str, made: Mapping[str, str], asked: argparse.Namespace) -> list[dict[str, Any]]:
+def in_turns(
+    walk: PlanRun, net: str, way: str, made: Mapping[str, str], asked: argparse.Namespace
+) -> list[dict[str, Any]]:
     """The three of one way, and the first once more, in one process, in turns."""
     broken = {kind: walk.outcomes[name].reason for kind, name in made.items() if walk.outcomes[name].status != "ok"}
     if DENSE in broken:

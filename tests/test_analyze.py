@@ -176,7 +176,7 @@ def test_a_roof_is_above_zero() -> None:
 )
 def test_levels_that_cannot_be_are_refused(how: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        analysis.Sensitivity(**how)
+        analysis.SensitivityRequest(**how)
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,20 @@ def test_a_file_is_analyzed_without_data_but_not_its_sensitivity(tmp_path: Path)
     wanted = job(str(tmp_path / "net.onnx"))
     assert [s.name for s in analysis.stages(wanted)] == ["source", "analysis"]
     with pytest.raises(InputError, match="no data to calibrate and verify with"):
-        analysis.stages(wanted, analysis.Sensitivity())
+        analysis.stages(wanted, analysis.SensitivityRequest())
 
 
 def test_a_torch_net_is_loaded_with_its_data() -> None:
-    made = analysis.stages(job(), analysis.Sensitivity("bits"))
+    made = analysis.stages(job(), analysis.SensitivityRequest("bits"))
     assert [s.name for s in made] == ["data", "source", "analysis", "sensitivity"]
     assert made[-1].options["levels"] == [8, 4, 3, 2]
 
 
 def test_levels_go_from_the_weakest_to_the_strongest() -> None:
     asked = {"ratio": (0.9, 0.1), "bits": (2, 8)}
-    made = {by: analysis.stages(job(), analysis.Sensitivity(by, levels=levels))[-1] for by, levels in asked.items()}
+    made = {
+        by: analysis.stages(job(), analysis.SensitivityRequest(by, levels=levels))[-1] for by, levels in asked.items()
+    }
     assert {by: stage.options["levels"] for by, stage in made.items()} == {"ratio": [0.1, 0.9], "bits": [8, 2]}
 
 

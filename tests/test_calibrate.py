@@ -21,7 +21,7 @@ import pytest
 
 from edgecompress.cli import main
 from edgecompress.commands import energy_calibrate
-from edgecompress.commands.energy_calibrate import Row
+from edgecompress.commands.energy_calibrate import MeasuredNet
 from edgecompress.core import config, registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.formats import op_counts
@@ -34,7 +34,7 @@ CLASS = {"fingerprint": {"cpu": "Cortex-A76", "cores": 4, "machine": "aarch64"},
 # --------------------------------------------------------------------------- the fit
 
 
-def rows(noise: float = 0.0, seed: int = 0, law: dict[str, Any] = LAW) -> list[Row]:
+def rows(noise: float = 0.0, seed: int = 0, law: dict[str, Any] = LAW) -> list[MeasuredNet]:
     """Rates as a small processor has them, energies by a law, each off by a factor of its own."""
     draw = random.Random(seed)
     found = []
@@ -43,7 +43,7 @@ def rows(noise: float = 0.0, seed: int = 0, law: dict[str, Any] = LAW) -> list[R
         heavy = micro.family.startswith(("conv", "pointwise"))
         rate = {"add": 0.0}.get(micro.family, draw.uniform(5e9, 60e9) if heavy else draw.uniform(0.5e9, 6e9))
         seconds, moved = draw.uniform(1e-5, 1e-2), draw.uniform(0.2e9, 2e9) if heavy else draw.uniform(2e9, 20e9)
-        row = Row(micro.name, micro.family, seconds, {dtype: rate * seconds}, moved * seconds, 1.0, "package")
+        row = MeasuredNet(micro.name, micro.family, seconds, {dtype: rate * seconds}, moved * seconds, 1.0, "package")
         joules = energy_calibrate.predicted(law, row) * math.exp(draw.gauss(0, noise))
         found.append(dataclasses.replace(row, joules=joules))
     return found
@@ -126,7 +126,7 @@ def test_an_estimate_is_the_law_with_the_held_out_error_as_its_band(tmp_path: Pa
     told = calibrated.load(path)
     assert calibrated.unavailable(device(path), Path("/")) == ""
     found = calibrated.open(device(path), Path("/")).energy(0.0, 0.005)
-    row = Row("", "", 0.005, {"float32": 1e8}, 1e7, 1.0, "board")
+    row = MeasuredNet("", "", 0.005, {"float32": 1e8}, 1e7, 1.0, "board")
     assert found.value == pytest.approx(energy_calibrate.predicted(told["coefficients"], row))
     assert found.high == pytest.approx(found.value * (1 + told["error"]["band"]))
     assert (found.status, found.scope, found.reason) == ("estimated", "board", "")
@@ -328,7 +328,7 @@ def test_a_known_law_is_recovered_from_the_counter_of_a_device(
     )  # one that was not measured
     device = {"sensors": ("calibrated",), "options": {"calibrated": {"file": str(tmp_path / "made" / "board.toml")}}}
     work = op_counts.total(artifact)
-    law = energy_calibrate.predicted(LAW, Row("", "", 2e-3, work["macs_of"], work["bytes"], 1.0, "package"))
+    law = energy_calibrate.predicted(LAW, MeasuredNet("", "", 2e-3, work["macs_of"], work["bytes"], 1.0, "package"))
     request = bench_inputs.request(tmp_path / "stage", {"a": artifact}, device, latency_ms={"a": 2.0})
     gross = energy.energy(request).facts["variants"]["a"][0]
     assert (gross["status"], gross["value"]) == ("estimated", pytest.approx(1e3 * law, rel=0.05))

@@ -382,7 +382,7 @@ def elsewhere(report: Report, device: str, factor: float) -> Report:
 
 def on_fronts(tmp_path: Path, *reports: Report) -> list[list[tuple[str, str, str]]]:
     """Of each front: variant, device, what beats it."""
-    fronts = compare_page.said(held(tmp_path, *reports))["fronts"]
+    fronts = compare_page.page_data(held(tmp_path, *reports))["fronts"]
     return [[(r["variant"], r["device"], r["beaten_by"]) for r in front["rows"]] for front in fronts]
 
 
@@ -401,9 +401,9 @@ def test_one_report_given_twice_is_there_once_and_two_of_a_device_are_told_apart
     tmp_path: Path, before: Report, after: Report
 ) -> None:
     a, b = written(tmp_path, before, after)
-    names = [r["variant"] for r in compare_page.said(command.compare([f"{a}@fp32", a]))["fronts"][0]["rows"]]
+    names = [r["variant"] for r in compare_page.page_data(command.compare([f"{a}@fp32", a]))["fronts"][0]["rows"]]
     assert names == ["int8", "openvino-fp32"]
-    names = [r["variant"] for r in compare_page.said(command.compare([f"{a}@fp32", b]))["fronts"][0]["rows"]]
+    names = [r["variant"] for r in compare_page.page_data(command.compare([f"{a}@fp32", b]))["fronts"][0]["rows"]]
     assert names == [f"{variant} ({file})" for file in (a, b) for variant in ("int8", "openvino-fp32")]
 
 
@@ -430,7 +430,7 @@ def test_a_profile_has_the_accuracy_of_the_same_artifact(tmp_path: Path, before:
     other["artifact"]["sha256"] = "0" * 64
     (front,) = on_fronts(tmp_path, before, after)
     assert [row[:2] for row in front] == [("int8", "host"), ("openvino-fp32", "host"), ("int8", "rpi5")]
-    left = compare_page.said(held(tmp_path, before, after))["missing"]
+    left = compare_page.page_data(held(tmp_path, before, after))["missing"]
     assert ["openvino-fp32", "no accuracy: a profile verifies nothing"] in [[row[0], row[-1]] for row in left]
 
 

@@ -15,12 +15,12 @@ from edgecompress.commands import diagnose
 from edgecompress.core.errors import InputError
 from edgecompress.core.place import PACKAGE
 from edgecompress.pipeline import diagnosis, plan
-from edgecompress.pipeline.diagnosis import Subject
+from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import job
 from edgecompress.stages.diagnose import align, channel_detail
 from edgecompress.stages.diagnose.advice import Clue, cause, faults, verdict
 from edgecompress.stages.diagnose.align import Value
-from edgecompress.stages.diagnose.noise import Power, Tally, decibels, extremes, relative_rms
+from edgecompress.stages.diagnose.noise import LayerNoise, Power, decibels, extremes, relative_rms
 from edgecompress.stages.diagnose.rows import LayerRecord, Place
 
 # --------------------------------------------------------------------------- the alignment
@@ -115,7 +115,7 @@ def test_a_tally_tells_ranges_channels_and_what_was_cut() -> None:
     source[0] = np.linspace(-1, 1, 100, dtype=np.float32).reshape(4, 5, 5)
     source[0, 2] *= 50
     found = np.clip(source, -1, 1)
-    tally = Tally(*extremes([found]))
+    tally = LayerNoise(*extremes([found]))
     tally.add(source, found)
     assert (tally.low, tally.high, tally.least, tally.bad) == (-1, 1, -1, 0)
     assert tally.most == source.max()
@@ -125,7 +125,7 @@ def test_a_tally_tells_ranges_channels_and_what_was_cut() -> None:
 
 
 def test_items_that_are_not_finite_are_counted_where_the_source_is() -> None:
-    tally = Tally(0, 1)
+    tally = LayerNoise(0, 1)
     tally.add(np.ones((1, 2)), np.array([[np.inf, 1.0]]))
     tally.add(np.array([[-np.inf, 1.0]]), np.array([[-np.inf, 1.0]]))
     assert (tally.runs, tally.bad, tally.whole.noise) == (2, 1, 0)
@@ -133,7 +133,7 @@ def test_items_that_are_not_finite_are_counted_where_the_source_is() -> None:
 
 
 def test_one_large_value_makes_a_range_wide() -> None:
-    tally, values = Tally(0, 1), np.random.default_rng(0).uniform(-1, 1, (1, 4, 1000)).astype(np.float32)
+    tally, values = LayerNoise(0, 1), np.random.default_rng(0).uniform(-1, 1, (1, 4, 1000)).astype(np.float32)
     tally.add(values, values)
     usual = tally.wide
     values[0, 0, 0] = 100
@@ -143,7 +143,7 @@ def test_one_large_value_makes_a_range_wide() -> None:
 
 def found_layer(name: str, channels: int, effect: float) -> LayerRecord:
     """A layer whose channel i holds -i, 0 and i."""
-    tally = Tally(0, 1)
+    tally = LayerNoise(0, 1)
     tally.add(*[np.outer(np.arange(channels), [-1.0, 0.0, 1.0])[None]] * 2)
     return LayerRecord(Place(name, name, "conv2d"), {"operator": name}, tally, [Power(1.0, effect)])
 
@@ -228,7 +228,7 @@ def test_outliers_before_a_product_of_matrices_are_smoothed() -> None:
 # --------------------------------------------------------------------------- what is asked for
 
 
-def subjects(target: str) -> dict[str, Subject]:
+def subjects(target: str) -> dict[str, DiagnosisSubject]:
     """What would be diagnosed of each variant of the embedded demo."""
     wanted = job(None, target)
     steps = plan.deploy(wanted)
@@ -240,7 +240,7 @@ def test_an_artifact_is_held_against_the_program_that_was_quantized() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("onnxruntime")
     found = subjects("x86")
-    assert found["int8"] == Subject("onnx", "int8/ptq_int8", "trace", "program")
+    assert found["int8"] == DiagnosisSubject("onnx", "int8/ptq_int8", "trace", "program")
     assert found["fp32"].before == "trace"
     if "executorch-int8" in found:
         assert found["executorch-int8"].before == "executorch-int8/pt2e_int8"
@@ -248,23 +248,28 @@ def test_an_artifact_is_held_against_the_program_that_was_quantized() -> None:
 
 def test_the_stages_of_a_diagnosis_are_the_twin_the_source_and_the_pass() -> None:
     wanted = job(str(PACKAGE / "demo" / "source.toml"), "x86")
-    module = diagnosis.stages(wanted, "why", Subject("onnx", "made", "source", "module"))
+    module = diagnosis.stages(wanted, "why", DiagnosisSubject("onnx", "made", "source", "module"))
     assert [stage.name for stage in module] == ["why/tapped", "why/program", "why"]
-    file = diagnosis.stages(wanted, "why", Subject("litert", "made", "source", "file", "", "onnx"), 4, "select")
+    file = diagnosis.stages(
+        wanted, "why", DiagnosisSubject("litert", "made", "source", "file", "", "onnx"), 4, "select"
+    )
     assert [stage.call for stage in file] == ["runtimes.litert:tapped", "runtimes.onnx:tapped", diagnosis.CALL]
     assert file[-1].options == {"runtime": "litert", "source_runtime": "onnx", "split": "select", "items": 4}
-    for untold in (Subject("null", "made"), Subject("litert", "made", kind="file", reader="tensorflow")):
+    for untold in (
+        DiagnosisSubject("null", "made"),
+        DiagnosisSubject("litert", "made", kind="file", reader="tensorflow"),
+    ):
         assert diagnosis.stages(wanted, "why", untold) == []
-    assert diagnosis.stages(wanted, "why", Subject("litert", "made", kind="saved_model")) == []
+    assert diagnosis.stages(wanted, "why", DiagnosisSubject("litert", "made", kind="saved_model")) == []
 
 
 @pytest.mark.parametrize("wrong", [{"items": 0}, {"split": "train"}])
 def test_what_cannot_be_run_is_said_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"--items 0|--split train"):
-        diagnose.Asked(**wrong)
+        diagnose.DiagnosisRequest(**wrong)
 
 
 def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path) -> None:
     (tmp_path / "net.txt").touch()
     with pytest.raises(InputError, match=r"diagnose reads \.onnx"):
-        diagnose.diagnose(None, diagnose.Asked(artifact=tmp_path / "net.txt"))
+        diagnose.diagnose(None, diagnose.DiagnosisRequest(artifact=tmp_path / "net.txt"))

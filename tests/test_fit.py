@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from edgecompress.core import catalog
 from edgecompress.core.model import Artifact, Choice, Goal, Outcome, Stage
-from edgecompress.pipeline.searches.strength import BAND, NEAREST, TRIALS, Fit, Trial, next_keep
+from edgecompress.pipeline.searches.strength import BAND, NEAREST, TRIALS, Fit, StrengthTrial, next_keep
 
 Device = Callable[[float], float | None]  # what a net measures that was asked to keep so much, as a part of dense
 DENSE_MS = 0.4
 CELLS = {"early@16": {"widths": {"early": 16}}, "late@16": {"widths": {"late": 16}}}
 
 
-def played(goal: float, device: Device) -> list[Trial]:
+def played(goal: float, device: Device) -> list[StrengthTrial]:
     """The trials of a search on a device."""
-    trials: list[Trial] = []
+    trials: list[StrengthTrial] = []
     while (keep := next_keep(goal, trials)) is not None:
-        trials.append(Trial(f"trial-{len(trials) + 1}", keep, device(keep)))
+        trials.append(StrengthTrial(f"trial-{len(trials) + 1}", keep, device(keep)))
     return trials
 
 

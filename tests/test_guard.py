@@ -17,17 +17,17 @@ from edgecompress.core.model import Artifact, Choice, Outcome, Stage
 from edgecompress.core.settings import Limits
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
-from edgecompress.pipeline.searches.accuracy_guard import Budget, Guard, Recipe, Trial
+from edgecompress.pipeline.searches.accuracy_guard import AccuracyGuard, Budget, Recipe, RungTrial
 
 ITEMS = 500
 LAYERS = ("first", "second", "third")
 
 
-def ladder(**settings: Any) -> Guard:
+def ladder(**settings: Any) -> AccuracyGuard:
     """The guard of the int8 variant of the demo on x86, under a budget of one item of 500."""
     asked = {"guard.on": True, "limits.items_lost": 1, **settings}
     steps = plan.deploy(job(None, "x86", only=["int8"], settings=asked))
-    return next(s for s in steps.stages if isinstance(s, Guard))
+    return next(s for s in steps.stages if isinstance(s, AccuracyGuard))
 
 
 class Bench:
@@ -37,7 +37,7 @@ class Bench:
         self.lost, self.ms, self.ran, self.stages = lost, ms or {}, list[str](), list[Stage]()
         self.outcomes = {"data": self._made("data", {"splits": {"calibrate": 64, "select": ITEMS, "test": ITEMS}})}
 
-    def play(self, guard: Guard) -> Choice:
+    def play(self, guard: AccuracyGuard) -> Choice:
         """Steps until the guard chooses."""
         while not isinstance(step := guard.step(self.outcomes), Choice):
             assert step, "a step without stages would never end"
@@ -47,12 +47,12 @@ class Bench:
                 self.outcomes[stage.name] = self._outcome(guard, stage)
         return step
 
-    def tried(self, guard: Guard) -> list[str]:
+    def tried(self, guard: AccuracyGuard) -> list[str]:
         """The labels that were held against the split that chooses, in order."""
         ends = [name.split("/") for name in self.ran if name.endswith("/select")]
         return [label for *_, label, _ in ends]
 
-    def _outcome(self, guard: Guard, stage: Stage) -> Outcome:
+    def _outcome(self, guard: AccuracyGuard, stage: Stage) -> Outcome:
         label, _, what = stage.name.removeprefix(f"{guard.name}/").partition("/")
         if what in ("select", "test"):
             return self._verdict(stage.name, label)
@@ -186,7 +186,7 @@ def test_an_unknown_rung_is_named_before_anything_runs() -> None:
 
 def test_the_references_are_not_guarded() -> None:
     steps = plan.deploy(job(None, "x86", only=["fp32"], settings={"guard.on": True}))
-    assert not [s for s in steps.stages if isinstance(s, Guard)]
+    assert not [s for s in steps.stages if isinstance(s, AccuracyGuard)]
 
 
 @settings(deadline=None, max_examples=15)
@@ -248,8 +248,8 @@ def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
     assert budget(sqnr_db=33.0).excess(verdict()) == pytest.approx(3)
 
 
-def trial(over: float | None, lost: float, sqnr_db: float | None = 30.0) -> Trial:
-    return Trial("", "", Recipe(), "", over, sqnr_db, {}, lost=lost)
+def trial(over: float | None, lost: float, sqnr_db: float | None = 30.0) -> RungTrial:
+    return RungTrial("", "", Recipe(), "", over, sqnr_db, {}, lost=lost)
 
 
 def test_inside_is_better_than_outside_whatever_it_loses() -> None:

@@ -87,7 +87,7 @@ def test_a_second_run_finds_everything(mended: edgecompress.Result) -> None:
 def test_the_diagnosis_names_the_layer_and_what_to_do(mended: edgecompress.Result) -> None:
     assert mended.out
     options = edgecompress.Options(store=mended.out.parent / "store")
-    found = diagnose.diagnose(str(EXAMPLE), diagnose.Asked(variant="int8"), options=options, target="x86")
+    found = diagnose.diagnose(str(EXAMPLE), diagnose.DiagnosisRequest(variant="int8"), options=options, target="x86")
     assert (found.facts["first"], found.facts["advice"]) == (LAYER, "equalize")
 
 

@@ -28,7 +28,7 @@ from edgecompress.core import config
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.packaging import archive, golden, model_card
 from edgecompress.packaging.board_runner import bundled, inputs
-from edgecompress.packaging.contents import Check
+from edgecompress.packaging.contents import PackageCheck
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels, tar
 from edgecompress.reporting import external_results
 
@@ -73,7 +73,7 @@ def folder(place: Path, name: str) -> Path:
     return place / name
 
 
-def judged(root: Path, tmp_path: Path) -> dict[str, Check]:
+def judged(root: Path, tmp_path: Path) -> dict[str, PackageCheck]:
     return {c.name: c for c in tar.checks(root, model_card.read(root / "model_card.json"), tmp_path)}
 
 

@@ -60,7 +60,7 @@ kill $!
 
 @pytest.fixture(scope="module")
 def emulator() -> Emulator:
-    built = build.found()
+    built = build.find()
     assert built
     return built
 

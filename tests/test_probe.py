@@ -83,8 +83,8 @@ FACTS = {
 }
 
 
-def board(listed: Mapping[str, str], sensors: Mapping[str, str]) -> device_add.Board:
-    return device_add.Board(FACTS, listed, "3.11.2", sensors, {"numpy": None})
+def board(listed: Mapping[str, str], sensors: Mapping[str, str]) -> device_add.ProbedBoard:
+    return device_add.ProbedBoard(FACTS, listed, "3.11.2", sensors, {"numpy": None})
 
 
 def test_what_a_board_says_of_itself_breaks_no_file(tmp_path):

@@ -14,10 +14,10 @@ import pytest
 from edgecompress.core import registry
 from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFailed
 from edgecompress.core.model import Choice, Context, Outcome, Stage
-from edgecompress.pipeline.runner import Event, Run
+from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.store import Store
 
-Made = Callable[..., Run]
+Made = Callable[..., PlanRun]
 KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exist_ok=True)\n"
 DONE = KEEP + 'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'
 
@@ -26,8 +26,8 @@ DONE = KEEP + 'return Artifact(request.out, "null", request.model.inputs, reques
 def made(tmp_path: Path) -> Made:
     asked = nulls.make(tmp_path / "net")
 
-    def make(**named: object) -> Run:
-        walk = Run(Store(tmp_path / "results"), Context(), **named)  # type: ignore[arg-type]
+    def make(**named: object) -> PlanRun:
+        walk = PlanRun(Store(tmp_path / "results"), Context(), **named)  # type: ignore[arg-type]
         walk.stage(Stage("source", "runtimes.null:read", {}, {"path": asked["model"]}))
         return walk
 

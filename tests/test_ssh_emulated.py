@@ -35,11 +35,11 @@ eval "$SSH_ORIGINAL_COMMAND"
 @pytest.fixture(scope="module")
 def emulator() -> Emulator:
     try:
-        if not build.found():
+        if not build.find():
             build.build(print)
     except EdgeError as error:
         pytest.skip(str(error))
-    built = build.found()
+    built = build.find()
     assert built
     return built
 

@@ -10,12 +10,14 @@ import pytest
 from edgecompress.core.errors import DiskFull
 from edgecompress.core.model import Artifact
 from edgecompress.pipeline import store as store_module
-from edgecompress.pipeline.store import Entry, Store, key_of
+from edgecompress.pipeline.store import Store, StoredResult, key_of
 
 PARTS = {"call": "x:run", "options.ratio": 0.5}
 
 
-def put(store: Store, parts: dict[str, object], content: str = "hello", files: dict[str, str] | None = None) -> Entry:
+def put(
+    store: Store, parts: dict[str, object], content: str = "hello", files: dict[str, str] | None = None
+) -> StoredResult:
     scratch = store.scratch(key_of(parts))
     (scratch / "artifact" / "data.txt").write_text(content)
     Artifact(scratch / "artifact", "text").write()

@@ -201,7 +201,7 @@ def test_an_error_in_a_module_of_ours_names_the_users_line_that_called_it(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises((TypeError, AttributeError)) as error:
         user_code.function(f"{caller}:build")()
-    assert user_code.said(error.value).endswith(f"({tmp_path}/{caller}.py:3)")
+    assert user_code.error_line(error.value).endswith(f"({tmp_path}/{caller}.py:3)")
 
 
 def test_code_of_ours_of_the_standard_library_and_of_installed_packages_is_nobodys_line(tmp_path: Path) -> None:

@@ -69,20 +69,20 @@ def duration(seconds: float) -> str:
 # --------------------------------------------------------------------------- plan
 
 
-def plan_data(wanted: Job, steps: Plan) -> dict[str, Any]:
+def plan_data(job: Job, steps: Plan) -> dict[str, Any]:
     """A plan as JSON."""
     return {
-        "source": wanted.source.value.model,
-        "target": wanted.target.name,
-        "device": wanted.device.name,
-        "profile": wanted.profile.name,
+        "source": job.source.value.model,
+        "target": job.target.name,
+        "device": job.device.name,
+        "profile": job.profile.name,
         "stages": [dataclasses.asdict(s) for s in steps.stages if isinstance(s, Stage)],
         "searches": [{"name": f.name, "bound": f.bound(), "estimate_s": f.estimate_s()} for f in searches(steps)],
         "routes": [_route(candidate) for candidate in steps.candidates],
         "left_out": dict(steps.race.left_out),
         "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
         "estimate_s": steps.estimate_s(),
-        "settings": [dataclasses.asdict(s) for s in wanted.settings()],
+        "settings": [dataclasses.asdict(s) for s in job.settings()],
     }
 
 
@@ -92,23 +92,23 @@ def _route(candidate: Candidate) -> dict[str, Any]:
     return {"variant": dataclasses.asdict(candidate.variant), **{name: getattr(candidate, name) for name in names}}
 
 
-def plan(screen: Console, wanted: Job, steps: Plan) -> None:
+def plan(screen: Console, job: Job, steps: Plan) -> None:
     """A plan as text: the stages, the bound of the search, the expected time."""
-    for text in _plan_lines(wanted, steps):
+    for text in _plan_lines(job, steps):
         line(screen, text)
 
 
-def settings(screen: Console, wanted: Job, everything: bool) -> None:
+def settings(screen: Console, job: Job, everything: bool) -> None:
     """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
-    told = [s for s in wanted.settings() if everything or s.origin != "default"]
-    rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in told]
+    shown = [s for s in job.settings() if everything or s.origin != "default"]
+    rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in shown]
     for text in aligned([tuple(map(_cut, row)) for row in rows]):
         line(screen, text, "dim")
 
 
-def _plan_lines(wanted: Job, steps: Plan) -> Iterable[str]:
-    names = (wanted.target.name, wanted.device.name, wanted.profile.name)
-    yield f"{wanted.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
+def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
+    names = (job.target.name, job.device.name, job.profile.name)
+    yield f"{job.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
     stages = (s if isinstance(s, Stage) else s.stage for s in steps.stages)
     rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in stages]
     yield from aligned(rows)
@@ -195,34 +195,34 @@ class Countdown:
 # --------------------------------------------------------------------------- results
 
 
-def report(screen: Console, told: Mapping[str, Any]) -> None:
+def report(screen: Console, facts: Mapping[str, Any]) -> None:
     """The tables of a report.json."""
     from edgecompress.reporting import terminal
 
     screen.print()
-    screen.print(terminal.render(told))
+    screen.print(terminal.render(facts))
 
 
-def compared(screen: Console, args: argparse.Namespace, found: ReportComparison, page: Path | None = None) -> None:
+def compared(screen: Console, args: argparse.Namespace, comparison: ReportComparison, page: Path | None = None) -> None:
     """A comparison, and where its page is; with --quiet only how its gates ended."""
     from edgecompress.reporting import compare
 
     if args.json:
-        print_json({**compare.data(found), "page": str(page) if page else None})
+        print_json({**compare.data(comparison), "page": str(page) if page else None})
         return
-    screen.print(compare.render(found, brief=args.quiet), crop=False)
+    screen.print(compare.render(comparison, brief=args.quiet), crop=False)
     if page and not args.quiet:
         screen.print(f"page: {clean(str(page))}", markup=False, highlight=False, soft_wrap=True)
 
 
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     """How a deploy or a profile ended; returns its exit code."""
-    told = result.read_report()
+    facts = result.read_report()
     if args.json:
-        print_json({**_result_data(result), "summary": told.get("summary")})
+        print_json({**_result_data(result), "summary": facts.get("summary")})
         return result.exit_code
-    if told:
-        report(screen, told)
+    if facts:
+        report(screen, facts)
     else:
         line(screen, result.message)
     for name, path in (("shipped", result.out), ("report", result.report and result.report / "report.html")):
@@ -236,14 +236,14 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     code = max(result.exit_code for result in results.values())
     cost = _cost(args.began)
     if args.json:
-        told = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
-        print_json({"exit_code": code, **cost, "targets": told})
+        facts = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
+        print_json({"exit_code": code, **cost, "targets": facts})
         return code
     for name, result in results.items():
-        if told := result.read_report():
+        if facts := result.read_report():
             screen.print()
             line(screen, name, "bold")
-            report(screen, told)
+            report(screen, facts)
     line(screen, "")
     rows = [(f"  {name}", "shipped" if r.out else "nothing", r.message) for name, r in results.items()]
     for text in aligned(rows):

@@ -14,10 +14,10 @@ from edgecompress.core.errors import CheckFailed, InputError
 def _request(args: argparse.Namespace) -> dict[str, Any]:
     """What `edgecompress.pipeline.job.job` takes, from the arguments."""
     names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target")
-    asked = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
-    asked["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
-    asked["settings"] = _settings(args.set, "limits.items_lost=2")
-    return asked
+    request = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    request["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
+    request["settings"] = _settings(args.set, "limits.items_lost=2")
+    return request
 
 
 def _settings(texts: Sequence[str], example: str) -> dict[str, Any]:
@@ -40,8 +40,8 @@ def _options(args: argparse.Namespace, listener: Any) -> Any:
     from edgecompress.commands import result
 
     names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store")
-    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    return result.Options(**given, command=shlex.join(["edgecompress", *args.words]), listener=listener)
+    chosen = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    return result.Options(**chosen, command=shlex.join(["edgecompress", *args.words]), listener=listener)
 
 
 def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
@@ -49,9 +49,9 @@ def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
     from edgecompress.pipeline import plan
     from edgecompress.pipeline.job import job
 
-    asked = _request(args)
-    jobs = [job(args.model, **{**asked, "target": name}) for name in dict.fromkeys(args.target.split(","))]
-    return [(wanted, plan.deploy(wanted)) for wanted in jobs]
+    request = _request(args)
+    jobs = [job(args.model, **{**request, "target": name}) for name in dict.fromkeys(args.target.split(","))]
+    return [(each, plan.deploy(each)) for each in jobs]
 
 
 def plan(args: argparse.Namespace) -> int:
@@ -60,35 +60,35 @@ def plan(args: argparse.Namespace) -> int:
 
     plans = _plans(args)
     if args.json:
-        told = [console.plan_data(wanted, steps) for wanted, steps in plans]
-        console.print_json(told if len(told) > 1 else told[0])
+        tables = [console.plan_data(job, steps) for job, steps in plans]
+        console.print_json(tables if len(tables) > 1 else tables[0])
         return 0
     screen = console.open(args)
-    for wanted, steps in plans:
-        console.plan(screen, wanted, steps)
+    for job, steps in plans:
+        console.plan(screen, job, steps)
         if not args.quiet:
-            console.settings(screen, wanted, everything=bool(args.verbose))
+            console.settings(screen, job, everything=bool(args.verbose))
     return 0
 
 
 def deploy(args: argparse.Namespace) -> int:
     """Takes the model to each target."""
     from edgecompress.cli import console
-    from edgecompress.commands import deploy as api
+    from edgecompress.commands import deploy
 
     screen = console.open(args)
     plans = _plans(args)
-    for wanted, steps in plans if not args.quiet else ():
-        console.plan(screen, wanted, steps)
+    for job, steps in plans if not args.quiet else ():
+        console.plan(screen, job, steps)
         if args.verbose:
-            console.settings(screen, wanted, everything=True)
+            console.settings(screen, job, everything=True)
     if len(plans) > 1:
         with console.Progress(screen, args) as progress:
-            results = api.run_all(plans, _options(args, progress))
+            results = deploy.run_all(plans, _options(args, progress))
         return console.all_ended(screen, args, results)
-    wanted, steps = plans[0]
+    job, steps = plans[0]
     with console.Progress(screen, args) as progress:
-        result = api.run(wanted, steps, _options(args, progress))
+        result = deploy.run(job, steps, _options(args, progress))
     return console.ended(screen, args, result)
 
 
@@ -101,21 +101,21 @@ def guard(args: argparse.Namespace) -> int:
 def analyze(args: argparse.Namespace) -> int:
     """Counts what a model costs, and tries what its layers mind."""
     from edgecompress.cli import console
-    from edgecompress.commands import analyze as analysis
+    from edgecompress.commands import analyze
 
     screen = console.open(args)
     more = {key: value for key, value in _request(args).items() if key not in ("device", "only")}
-    asked = analysis.Asked(tuple(args.device.split(",")), _sensitivity(args), args.html, args.storage)
+    request = analyze.AnalysisRequest(tuple(args.device.split(",")), _sensitivity(args), args.html, args.storage)
     with console.Progress(screen, args) as progress:
-        found = analysis.analyze(args.model, asked, options=_options(args, progress), **more)
-    page = str(found.page) if found.page else None
-    console.say(args, {**found.facts, "page": page}, analysis.text(found, brief=args.quiet))
+        analysis = analyze.analyze(args.model, request, options=_options(args, progress), **more)
+    page = str(analysis.page) if analysis.page else None
+    console.say(args, {**analysis.facts, "page": page}, analyze.text(analysis, brief=args.quiet))
     return 0
 
 
 def _sensitivity(args: argparse.Namespace) -> Any:
     """What is done to the layers, or None; raises InputError for levels that are no numbers."""
-    from edgecompress.commands import analyze as analysis
+    from edgecompress.commands import analyze
 
     if not args.sensitivity:
         if args.layers or args.levels:
@@ -126,20 +126,24 @@ def _sensitivity(args: argparse.Namespace) -> Any:
         levels = tuple(float(text) for text in args.levels.split(",") if text)
     except ValueError as error:
         raise InputError(f"--levels {args.levels}: write numbers with commas, for example 0.25,0.5,0.75") from error
-    return analysis.Sensitivity(args.sensitivity, args.structure, layers, levels, args.items)
+    return analyze.SensitivityRequest(args.sensitivity, args.structure, layers, levels, args.items)
 
 
 def diagnose(args: argparse.Namespace) -> int:
     """Finds the layer at which an artifact leaves its source."""
     from edgecompress.cli import console
-    from edgecompress.commands import diagnose as findings
+    from edgecompress.commands import diagnose
 
     screen = console.open(args)
     more = {key: value for key, value in _request(args).items() if key != "only"}
-    asked = findings.Asked(args.variant, args.artifact, args.items, args.split, args.out)
+    request = diagnose.DiagnosisRequest(args.variant, args.artifact, args.items, args.split, args.out)
     with console.Progress(screen, args) as progress:
-        found = findings.diagnose(args.model, asked, options=_options(args, progress), **more)
-    console.say(args, {**found.facts, "out": str(found.out) if found.out else None}, findings.text(found, args.quiet))
+        diagnosis = diagnose.diagnose(args.model, request, options=_options(args, progress), **more)
+    console.say(
+        args,
+        {**diagnosis.facts, "out": str(diagnosis.out) if diagnosis.out else None},
+        diagnose.text(diagnosis, args.quiet),
+    )
     return 0
 
 
@@ -168,18 +172,18 @@ def profile(args: argparse.Namespace) -> int:
 def report(args: argparse.Namespace) -> int:
     """Shows the report of a deploy, with what was measured elsewhere."""
     from edgecompress.cli import console
-    from edgecompress.commands import report as reporting
+    from edgecompress.commands import report
 
     screen = console.open(args)
     if args.add:
         with console.Progress(screen, args) as progress:
-            told = reporting.add(args.artifact, args.add, _options(args, progress))
+            facts = report.add(args.artifact, args.add, _options(args, progress))
     else:
-        told = reporting.report(args.artifact)
+        facts = report.report(args.artifact)
     if args.json:
-        console.print_json(told)
+        console.print_json(facts)
     else:
-        console.report(screen, told)
+        console.report(screen, facts)
     return 0
 
 
@@ -194,12 +198,12 @@ def compare(args: argparse.Namespace) -> int:
     with console.Progress(screen, args) as progress:
         options = _options(args, progress)
         if args.remeasure:
-            found = compare.remeasured(args.reports, args.fail_if, options=options, **_request(args))
+            comparison = compare.remeasured(args.reports, args.fail_if, options=options, **_request(args))
         else:
-            found = compare.compare(args.reports, args.fail_if)
-        page = compare_page.write(found, args.html, options) if args.html else None
-    console.compared(screen, args, found, page)
-    return found.exit_code
+            comparison = compare.compare(args.reports, args.fail_if)
+        page = compare_page.write(comparison, args.html, options) if args.html else None
+    console.compared(screen, args, comparison, page)
+    return comparison.exit_code
 
 
 def history(args: argparse.Namespace) -> int:
@@ -208,8 +212,8 @@ def history(args: argparse.Namespace) -> int:
     from edgecompress.core import text
     from edgecompress.reporting import history
 
-    found = history.rows(args.store, args.source, args.target, args.limit)
-    console.say(args, found, text.columns(history.shown(found)) or f"{args.store}: no result yet")
+    rows = history.rows(args.store, args.source, args.target, args.limit)
+    console.say(args, rows, text.columns(history.shown(rows)) or f"{args.store}: no result yet")
     return 0
 
 
@@ -220,8 +224,8 @@ def package(args: argparse.Namespace) -> int:
 
     made = package.package(args.artifact, args.packager, args.out, _pairs(args.set, "version=1.0.0"), args.sign)
     signature = f"{made}.minisig" if args.sign else None
-    told = {"package": str(made), "size_bytes": made.stat().st_size, "signature": signature}
-    console.say(args, told, "\n".join(filter(None, (str(made), signature))))
+    facts = {"package": str(made), "size_bytes": made.stat().st_size, "signature": signature}
+    console.say(args, facts, "\n".join(filter(None, (str(made), signature))))
     return 0
 
 
@@ -233,10 +237,10 @@ def package_verify(args: argparse.Namespace) -> int:
     from edgecompress.core import text
     from edgecompress.packaging import verify
 
-    found = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
-    failed = [check["name"] for check in found if check["status"] == "fail"]
-    rows = [{key: console.clean(text) for key, text in check.items()} for check in found]
-    console.say(args, {"package": str(args.package), "ok": not failed, "checks": found}, text.columns(rows))
+    checks = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
+    failed = [check["name"] for check in checks if check["status"] == "fail"]
+    rows = [{key: console.clean(text) for key, text in check.items()} for check in checks]
+    console.say(args, {"package": str(args.package), "ok": not failed, "checks": checks}, text.columns(rows))
     return CheckFailed.exit_code if failed else 0
 
 
@@ -245,8 +249,8 @@ def list_all(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.commands import listing
 
-    found = listing.one(args.kind, args.name) if args.name else listing.all_of(args.kind)
-    console.say(args, found, listing.text(found))
+    rows = listing.one(args.kind, args.name) if args.name else listing.all_of(args.kind)
+    console.say(args, rows, listing.text(rows))
     return 0
 
 
@@ -256,8 +260,8 @@ def cache_ls(args: argparse.Namespace) -> int:
     from edgecompress.commands import cache
     from edgecompress.core import text
 
-    found = cache.stored(args.store)
-    console.say(args, found, text.columns(found) or f"{args.store}: nothing is stored")
+    rows = cache.stored(args.store)
+    console.say(args, rows, text.columns(rows) or f"{args.store}: nothing is stored")
     return 0
 
 
@@ -266,8 +270,8 @@ def cache_why(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.commands import cache
 
-    found = cache.reasons(args.store, args.stage)
-    console.say(args, found, cache.reasons_text(found))
+    rows = cache.reasons(args.store, args.stage)
+    console.say(args, rows, cache.reasons_text(rows))
     return 0
 
 
@@ -289,8 +293,8 @@ def cache_verify(args: argparse.Namespace) -> int:
     store = cache.opened(args.store)
     damaged = [{"key": folder.name, "path": str(folder)} for folder in store.damaged()]
     words = [f"{d['path']}: damaged: the next deploy that needs it makes it again" for d in damaged]
-    told = {"checked": len(list((store.root / "store").iterdir())), "damaged": damaged}
-    console.say(args, told, "\n".join(words) or "every result is whole")
+    facts = {"checked": len(list((store.root / "store").iterdir())), "damaged": damaged}
+    console.say(args, facts, "\n".join(words) or "every result is whole")
     return 1 if damaged else 0
 
 
@@ -308,27 +312,27 @@ def _steps(args: argparse.Namespace) -> Callable[[str], None]:
 def energy_calibrate(args: argparse.Namespace) -> int:
     """Learns energy on a device that has a sensor."""
     from edgecompress.cli import console
-    from edgecompress.commands import energy_calibrate as calibrate
+    from edgecompress.commands import energy_calibrate
     from edgecompress.core import config
 
-    file = calibrate.run(args.device, args.out, args.profile, args.threads, _steps(args))
-    told = config.read_toml(file)
-    error = told["error"]
+    file = energy_calibrate.run(args.device, args.out, args.profile, args.threads, _steps(args))
+    table = config.read_toml(file)
+    error = table["error"]
     words = (
         f"held-out error {error['rms']:.1%} (RMS); an estimate is within ±{error['band']:.1%} for {error['covers']:.0%}"
     )
-    console.say(args, {"file": str(file), **told}, f"{file}: {words} of nets like these")
+    console.say(args, {"file": str(file), **table}, f"{file}: {words} of nets like these")
     return 0
 
 
 def device_add(args: argparse.Namespace) -> int:
     """Probes a board and writes its file."""
     from edgecompress.cli import console
-    from edgecompress.commands import device_add as probe
+    from edgecompress.commands import device_add
 
-    added = probe.add(args.ssh, args.name, args.output, _settings(args.set, "port=2222"))
-    told = {"file": str(added.file), "found": list(added.found), "missing": list(added.missing)}
-    console.say(args, told, probe.text(added))
+    added = device_add.add(args.ssh, args.name, args.output, _settings(args.set, "port=2222"))
+    facts = {"file": str(added.file), "found": list(added.present), "missing": list(added.missing)}
+    console.say(args, facts, device_add.text(added))
     return 0
 
 
@@ -351,15 +355,15 @@ def _device_settings(texts: Sequence[str]) -> dict[str, Any]:
 def device_blocks(args: argparse.Namespace) -> int:
     """Finds the channel block of a device and writes it into its file."""
     from edgecompress.cli import console
-    from edgecompress.commands import device_blocks as staircase
+    from edgecompress.commands import device_blocks
     from edgecompress.core import catalog
 
     screen = console.open(args)
     with console.Progress(screen, args) as progress:
         device = catalog.device(args.device, _device_settings(args.set))
-        found = staircase.measure(device, args.runtime, args.precision, _options(args, progress))
-    file = staircase.write(found)
-    console.say(args, {"file": str(file), **found.facts}, staircase.text(found, file, brief=args.quiet))
+        staircase = device_blocks.measure(device, args.runtime, args.precision, _options(args, progress))
+    file = device_blocks.write(staircase)
+    console.say(args, {"file": str(file), **staircase.facts}, device_blocks.text(staircase, file, brief=args.quiet))
     return 0
 
 
@@ -368,17 +372,17 @@ def doctor(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.commands import doctor
 
-    told = doctor.report(args.device)
-    console.say(args, told, doctor.text(told))
+    report = doctor.report(args.device)
+    console.say(args, report, doctor.text(report))
     return 0
 
 
 def init(args: argparse.Namespace) -> int:
     """Writes a commented TOML file."""
     from edgecompress.cli import console
-    from edgecompress.commands import init as scaffold
+    from edgecompress.commands import init
 
     folder = Path() if args.kind == "source" else Path(f"{args.kind}s")
-    file = scaffold.write(args.output or folder / f"{args.name}.toml", scaffold.text(args.kind, vars(args)))
-    console.say(args, {"written": str(file)}, f"{file}\nnext: {scaffold.next_step(args.kind, file)}")
+    file = init.write(args.output or folder / f"{args.name}.toml", init.text(args.kind, vars(args)))
+    console.say(args, {"written": str(file)}, f"{file}\nnext: {init.next_step(args.kind, file)}")
     return 0

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgecompress.cli.grammar import deploying, explaining, machines, results, shipped
-from edgecompress.cli.grammar.entry import Command, Group, Help, add, argument
+from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
 from edgecompress.core.errors import EdgeError
 
-TABLE: tuple[Command | Group, ...] = (  # in the order of the help
+TABLE: tuple[Command | CommandGroup, ...] = (  # in the order of the help
     *deploying.COMMANDS,
     *explaining.COMMANDS,
     *shipped.COMMANDS,

@@ -18,7 +18,7 @@ from edgecompress.core.settings import Roof
 from edgecompress.core.text import aligned
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import Job, job
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 
 STORED = "stages.weight_storage:run"
 LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (8, 4, 3, 2)}
@@ -27,7 +27,7 @@ HERE = ("seed", "batch", "threads")
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class SensitivityRequest:
     """What is done to one layer after the other. `levels` empty: LEVELS; `layers`: names or patterns, empty: all."""
 
     by: str = "ratio"  # or "bits"
@@ -57,58 +57,62 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnalysisRequest:
     """What else than the costs is asked for: `devices` whose memory-bound layers are told, the page's file.
 
     `storage`: what the weights take without their zeros, and compressed.
     """
 
     devices: tuple[str, ...] = ("host",)
-    sensitivity: Sensitivity | None = None
+    sensitivity: SensitivityRequest | None = None
     page: Path | None = None
     storage: bool = False
 
 
 def analyze(
-    model: str | None = None, asked: Asked | None = None, *, options: result.Options | None = None, **more: Any
+    model: str | None = None,
+    request: AnalysisRequest | None = None,
+    *,
+    options: result.Options | None = None,
+    **more: Any,
 ) -> Analysis:
     """Costs, zeros and, where asked for, sensitivity of `model` (None: the embedded demo). Raises EdgeError.
 
     `more` is what `edgecompress.pipeline.job.job` takes: data, metric, samples, threads, batch, seed, settings.
     """
-    asked, options = asked or Asked(), options or result.Options()
-    wanted = job(model, **more)
-    found = [catalog.device(name) for name in asked.devices]
-    steps = stages(wanted, asked.sensitivity, asked.storage)
-    walk = result.begin(wanted, options, f"analyze>{wanted.source.path}")
+    request, options = request or AnalysisRequest(), options or result.Options()
+    analysis_job = job(model, **more)
+    devices = [catalog.device(name) for name in request.devices]
+    steps = stages(analysis_job, request.sensitivity, request.storage)
+    walk = result.begin(analysis_job, options, f"analyze>{analysis_job.source.path}")
     walk.stages(steps)
-    facts = {"source": _title(wanted), **_facts(walk, "analysis")}
-    facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in found]
-    facts["sensitivity"] = _facts(walk, "sensitivity") if asked.sensitivity else None
-    facts["storage"] = _facts(walk, "storage") if asked.storage else None
-    file = _drawn(walk, facts, asked.page) if asked.page else None
+    facts = {"source": _title(analysis_job), **_facts(walk, "analysis")}
+    facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in devices]
+    facts["sensitivity"] = _facts(walk, "sensitivity") if request.sensitivity else None
+    facts["storage"] = _facts(walk, "storage") if request.storage else None
+    file = _drawn(walk, facts, request.page) if request.page else None
     return Analysis(facts, file, walk.outcomes)
 
 
-def _title(wanted: Job) -> str:
-    return wanted.source.value.name or Path(wanted.source.value.model).name
+def _title(job: Job) -> str:
+    return job.source.value.name or Path(job.source.value.model).name
 
 
-def _facts(walk: Run, stage: str) -> dict[str, Any]:
+def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
     return dict(result.artifact_of(walk, stage).facts)
 
 
 # --------------------------------------------------------------------------- stages
 
 
-def stages(wanted: Job, sensitivity: Sensitivity | None = None, storage: bool = False) -> list[Stage]:
+def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: bool = False) -> list[Stage]:
     """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded."""
-    source = wanted.source.value
-    kind = wanted.source_kind
+    source = job.source.value
+    kind = job.source_kind
     if not source.data and not sensitivity and not kind.torch:
         value = dataclasses.replace(source, data="random")  # of the model's own inputs, and never made
-        wanted = dataclasses.replace(wanted, source=dataclasses.replace(wanted.source, value=value))
-    front = plan.front(wanted)
+        job = dataclasses.replace(job, source=dataclasses.replace(job.source, value=value))
+    front = plan.front(job)
     environments.require(registry.call(kind.call)[0], f"the source {source.model}")
     torch = kind.torch
     names = ("source", "data") if torch or sensitivity else ("source",)
@@ -118,17 +122,20 @@ def stages(wanted: Job, sensitivity: Sensitivity | None = None, storage: bool = 
     if storage:
         environments.require(registry.call(STORED)[0], "--storage")
         made.append(Stage("storage", STORED, {"model": "source"}, user_code=torch))
-    return [*made, *([_sense(wanted, sensitivity, torch)] if sensitivity else [])]
+    return [*made, *([_sense(job, sensitivity, torch)] if sensitivity else [])]
 
 
-def _sense(wanted: Job, asked: Sensitivity, torch: bool) -> Stage:
+def _sense(job: Job, sensitivity: SensitivityRequest, torch: bool) -> Stage:
     """The levels go from the weakest to the strongest."""
-    metric, levels = wanted.source.value.metric, sorted(asked.levels or LEVELS[asked.by], reverse=asked.by == "bits")
+    metric, levels = (
+        job.source.value.metric,
+        sorted(sensitivity.levels or LEVELS[sensitivity.by], reverse=sensitivity.by == "bits"),
+    )
     return Stage(
         "sensitivity",
         "stages.analyze:sense",
         {"model": "source", "samples": "data"},
-        {**dataclasses.asdict(asked), "levels": levels, "metric": metric},
+        {**dataclasses.asdict(sensitivity), "levels": levels, "metric": metric},
         context=HERE,
         plugins=() if torch else ("runtimes.onnx",),
         user_code=torch or catalog.is_factory(metric),
@@ -136,7 +143,7 @@ def _sense(wanted: Job, asked: Sensitivity, torch: bool) -> Stage:
     )
 
 
-def _drawn(walk: Run, facts: Mapping[str, Any], file: Path) -> Path:
+def _drawn(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> Path:
     """The page, copied to where it was asked for."""
     roles: dict[str, str] = {role: role for role in ("analysis", "sensitivity", "storage") if role in walk.outcomes}
     options = {"title": facts["source"], "devices": facts["devices"]}
@@ -176,11 +183,11 @@ def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> 
 # --------------------------------------------------------------------------- text
 
 
-def text(found: Analysis, brief: bool = False) -> str:
+def text(analysis: Analysis, brief: bool = False) -> str:
     """The totals, and what was asked for; unless `brief`, each table between."""
     from edgecompress.stages.analyze import page
 
-    facts, minded, takes = found.facts, found.facts["sensitivity"], found.facts["storage"]
+    facts, minded, takes = analysis.facts, analysis.facts["sensitivity"], analysis.facts["storage"]
     parts = [f"{facts['source']}: {page.sentence(facts)}"]
     if not brief:
         parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
@@ -188,7 +195,7 @@ def text(found: Analysis, brief: bool = False) -> str:
         parts.append(_table(page.stored(takes)))
     if minded:
         parts.append(f"{_table(page.sensitivity(minded))}\n{page.scored_on(minded)}")
-    return "\n\n".join([*parts, *([f"page: {found.page}"] if found.page else [])])
+    return "\n\n".join([*parts, *([f"page: {analysis.page}"] if analysis.page else [])])
 
 
 def _table(table: Any) -> str:

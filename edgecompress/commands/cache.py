@@ -38,16 +38,16 @@ def stored(root: Path) -> list[Row]:
 def reasons(root: Path, stage: str) -> list[Row]:
     """What the key of a stage was made of the last time it ran, for each model and target it ran for."""
     known = opened(root).remembered()
-    found = [r for r in known if r["name"].rpartition(":")[2] == stage]
-    if not found:
+    rows = [r for r in known if r["name"].rpartition(":")[2] == stage]
+    if not rows:
         names = {r["name"].rpartition(":")[2] for r in known}
         raise InputError(f"{root}: no stage '{stage}' has run{did_you_mean(stage, names)}")
-    return [{"for": r["name"].rpartition(":")[0], **r} for r in found]
+    return [{"for": r["name"].rpartition(":")[0], **r} for r in rows]
 
 
-def reasons_text(found: Sequence[Row]) -> str:
+def reasons_text(rows: Sequence[Row]) -> str:
     """The same as text: a change of any of these lines makes the stage run again."""
-    return "\n\n".join("\n".join(_reason_lines(row)) for row in found)
+    return "\n\n".join("\n".join(_reason_lines(row)) for row in rows)
 
 
 def _reason_lines(row: Row) -> list[str]:

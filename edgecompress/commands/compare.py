@@ -23,26 +23,26 @@ def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> ReportC
 
     Raises InputError for a path, variant or gate that is wrong. Gates are judged, not raised: see `exit_code`.
     """
-    return of(_given(paths), _gates(fail_if))
+    return of(_entries(paths), _gates(fail_if))
 
 
 def remeasured(
-    paths: Sequence[Path | str], fail_if: Sequence[str] = (), *, options: Options | None = None, **asked: Any
+    paths: Sequence[Path | str], fail_if: Sequence[str] = (), *, options: Options | None = None, **more: Any
 ) -> ReportComparison:
     """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
 
-    Accuracy is that of their reports. `asked` is what `api.profile` takes. Raises EdgeError.
+    Accuracy is that of their reports. `more` is what `api.profile` takes. Raises EdgeError.
     """
-    given = _given(paths)
+    entries = _entries(paths)
     promises = _gates(fail_if)
-    names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, given, strict=False)]
+    names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
     folders = dict(zip(names, map(Path, paths), strict=True))
-    result = profile.profile_in_turns(folders, options=options, **asked)
+    result = profile.profile_in_turns(folders, options=options, **more)
     if result.report is None:
         raise StageFailed(result.message)
     report, run = _report(result.report)
-    found = {v["name"]: v for v in report["variants"]}
-    return of([_again(e, report, found[name], run) for e, name in zip(given, names, strict=True)], promises)
+    variants = {v["name"]: v for v in report["variants"]}
+    return of([_again(e, report, variants[name], run) for e, name in zip(entries, names, strict=True)], promises)
 
 
 def _again(entry: ComparedVariant, report: Report, variant: Mapping[str, Any], run: str) -> ComparedVariant:
@@ -58,22 +58,22 @@ def _gates(fail_if: Sequence[str]) -> list[gates.Gate]:
     return [gates.read(words, BY_NAME, [DROP]) for words in fail_if]
 
 
-def _given(paths: Sequence[Path | str]) -> list[ComparedVariant]:
+def _entries(paths: Sequence[Path | str]) -> list[ComparedVariant]:
     if not 2 <= len(paths) <= len(string.ascii_uppercase):
         raise InputError("compare takes two reports or more; the first is the baseline")
     return _labelled([_entry(str(path)) for path in paths])
 
 
 def _entry(path: str) -> ComparedVariant:
-    place, _, asked = (path, "", "") if Path(path).exists() else path.rpartition("@")
+    place, _, variant = (path, "", "") if Path(path).exists() else path.rpartition("@")
     report, run = _report(Path(place or path))
     try:
         names = [v["name"] for v in report["variants"]]
-        wanted = asked or before_after.subject(report)
-        if wanted not in names:
-            said = f"no variant '{asked}'{did_you_mean(asked, names)}" if asked else "nothing shipped there"
-            raise InputError(f"{place or path}: {said}; name one as {place or path}@VARIANT: {', '.join(names)}")
-        return ComparedVariant(path, report, report["variants"][names.index(wanted)], run)
+        name = variant or before_after.subject(report)
+        if name not in names:
+            problem = f"no variant '{variant}'{did_you_mean(variant, names)}" if variant else "nothing shipped there"
+            raise InputError(f"{place or path}: {problem}; name one as {place or path}@VARIANT: {', '.join(names)}")
+        return ComparedVariant(path, report, report["variants"][names.index(name)], run)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: damaged: no {error}; deploy again") from error
 

@@ -14,7 +14,7 @@ from typing import Any
 from edgecompress.commands import result
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Context, Stage
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import compare, pareto
 from edgecompress.reporting.compare import BY_NAME, ComparedVariant, ReportComparison
@@ -33,12 +33,12 @@ def check(file: Path) -> None:
         raise InputError(f"--html {file}: {file.parent} cannot be written to; name another file")
 
 
-def write(found: ReportComparison, file: Path, options: result.Options | None = None) -> Path:
+def write(comparison: ReportComparison, file: Path, options: result.Options | None = None) -> Path:
     """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
     check(file)
     options = options or result.Options()
-    walk = Run(Store(options.store.resolve()), Context(), scope="compare", listener=options.listener)
-    drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=said(found), context=()))
+    walk = PlanRun(Store(options.store.resolve()), Context(), scope="compare", listener=options.listener)
+    drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
     part = file.with_name(f".{file.name}.part")
     try:
@@ -49,16 +49,16 @@ def write(found: ReportComparison, file: Path, options: result.Options | None = 
     return file
 
 
-def said(found: ReportComparison) -> dict[str, Any]:
+def page_data(comparison: ReportComparison) -> dict[str, Any]:
     """All that the page says, as plain data; raises InputError for a report that lacks what this version writes."""
-    told = {key: value for key, value in compare.data(found).items() if key not in ("rows", "exit_code")}
-    rows = [{"label": row.metric.label, "cells": compare.cells(row)} for row in found.rows]
+    facts = {key: value for key, value in compare.data(comparison).items() if key not in ("rows", "exit_code")}
+    rows = [{"label": row.metric.label, "cells": compare.cells(row)} for row in comparison.rows]
     try:
-        entries = every(found.entries)
+        entries = every(comparison.entries)
         shown = {"fronts": fronts(entries), "missing": [_missing(e) for e in entries if _lacks(e)]}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"a report is none of this version ({error!r}); deploy or profile again") from error
-    clean: dict[str, Any] = cleaned({**told, "table": {"head": compare.head(found), "rows": rows}, **shown})
+    clean: dict[str, Any] = cleaned({**facts, "table": {"head": compare.head(comparison), "rows": rows}, **shown})
     return clean
 
 
@@ -68,17 +68,17 @@ def said(found: ReportComparison) -> dict[str, Any]:
 def every(entries: Sequence[ComparedVariant]) -> list[ComparedVariant]:
     """Each variant of each report once, with the accuracy that another report has of the same artifact."""
     runs = [[e for e in entries if e.run == run] for run in dict.fromkeys(e.run for e in entries)]
-    found = [entry for given in runs for entry in _of_run(given)]
-    judged = {e.artifact: e for e in reversed(found) if e.artifact and _known(e, "accuracy")}
-    return [_judged(e, judged.get(e.artifact)) for e in found]
+    variants = [entry for group in runs for entry in _of_run(group)]
+    judged = {e.artifact: e for e in reversed(variants) if e.artifact and _known(e, "accuracy")}
+    return [_judged(e, judged.get(e.artifact)) for e in variants]
 
 
-def _of_run(given: Sequence[ComparedVariant]) -> Iterator[ComparedVariant]:
+def _of_run(entries: Sequence[ComparedVariant]) -> Iterator[ComparedVariant]:
     """The variants of one report: those given as they are, their neighbours beside them."""
-    own = {e.variant["name"]: e for e in given}
-    for variant in given[0].report["variants"]:
-        entry = own.get(variant["name"]) or dataclasses.replace(given[0], variant=variant)
-        at = given[0] if variant["name"] not in own else entry
+    own = {e.variant["name"]: e for e in entries}
+    for variant in entries[0].report["variants"]:
+        entry = own.get(variant["name"]) or dataclasses.replace(entries[0], variant=variant)
+        at = entries[0] if variant["name"] not in own else entry
         yield dataclasses.replace(entry, label=at.label.removesuffix(f"@{at.variant['name']}"))
 
 
@@ -97,8 +97,8 @@ def _number(entry: ComparedVariant, axis: str) -> Number | None:
 
 def _known(entry: ComparedVariant, axis: str) -> bool:
     """Whether it has a place on the axis; those of latency and energy have no nothing."""
-    found = _number(entry, axis)
-    return found is not None and known(found) and (axis == "accuracy" or found["value"] > 0)
+    number = _number(entry, axis)
+    return number is not None and known(number) and (axis == "accuracy" or number["value"] > 0)
 
 
 def _lacks(entry: ComparedVariant) -> list[str]:
@@ -163,6 +163,6 @@ def _rows(entries: Sequence[ComparedVariant]) -> list[pareto.Row]:
 
 def _devices(entries: Sequence[ComparedVariant]) -> dict[tuple[Any, ...], str]:
     """Each device by its name, or with its processor where two have the same."""
-    found = {e.device: e for e in entries}
-    names = Counter(str(e.device[0]) for e in found.values())
-    return {d: str(d[0]) if names[str(d[0])] == 1 else e.device_name for d, e in found.items()}
+    by_device = {e.device: e for e in entries}
+    names = Counter(str(e.device[0]) for e in by_device.values())
+    return {d: str(d[0]) if names[str(d[0])] == 1 else e.device_name for d, e in by_device.items()}

@@ -29,7 +29,7 @@ from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.plan import Plan
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.shipping import ORIGIN
 from edgecompress.reporting import external_results
@@ -97,14 +97,14 @@ def _check(job: Job, steps: Plan, options: Options) -> None:
     check_sensors(job, steps.race, options)
 
 
-def _held_back(walk: Run, candidates: Sequence[Candidate], choice: Choice, options: Options) -> str:
+def _held_back(walk: PlanRun, candidates: Sequence[Candidate], choice: Choice, options: Options) -> str:
     """Why nothing ships, or ""."""
     if not choice.stage:
         return "; ".join([choice.reason, *_nearest(walk, candidates)])
     return not_measured(walk, choice, options)
 
 
-def _nearest(walk: Run, candidates: Sequence[Candidate]) -> Iterator[str]:
+def _nearest(walk: PlanRun, candidates: Sequence[Candidate]) -> Iterator[str]:
     """How near each guarded variant came, and how much of what it lost at first that mends."""
     for candidate in candidates:
         guarded = walk.choices.get(candidate.artifact)
@@ -116,7 +116,7 @@ def _nearest(walk: Run, candidates: Sequence[Candidate]) -> Iterator[str]:
 # --------------------------------------------------------------------------- ship
 
 
-def _ship(job: Job, walk: Run, steps: Plan, choice: Choice, out: Path) -> None:
+def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> None:
     """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
     candidate = next(c for c in steps.candidates if c.name == choice.stage)
     names = {"artifact": candidate.artifact, "excerpt": steps.race.samples, "verdict": candidate.verdict}
@@ -125,7 +125,7 @@ def _ship(job: Job, walk: Run, steps: Plan, choice: Choice, out: Path) -> None:
         shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate)))
 
 
-def _fill(part: Path, out: Path, walk: Run, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
+def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
     """Writes what ships, and what was measured of it before, into a folder that takes the place of `out`."""
     shipping.copied(artifact_of(walk, "report"), part)
     (part / CARD).unlink()

@@ -61,7 +61,7 @@ class Added:
     """A device file that was written: what was found, and what is missing there with what to do."""
 
     file: Path
-    found: tuple[str, ...]
+    present: tuple[str, ...]
     missing: tuple[str, ...]
 
 
@@ -73,7 +73,7 @@ class AgentFacts(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Board:
+class ProbedBoard:
     """What a board told of itself. `sensors`: why each cannot read, or ""; `modules`: the version of each, or None."""
 
     facts: Mapping[str, Any]
@@ -92,18 +92,18 @@ def add(host: str, name: str = "", output: Path | None = None, options: Mapping[
     if file.exists():
         raise InputError(f"{file}: is there already; give another name or --output")
     catalog.check_new(file)  # before the board is asked
-    given, ssh = {"host": host, **(options or {})}, registry.load("transports", "ssh")
+    address, ssh = {"host": host, **(options or {})}, registry.load("transports", "ssh")
     known = [field.name for field in dataclasses.fields(ssh.Address)]
-    if wrong := sorted(given.keys() - known):
+    if wrong := sorted(address.keys() - known):
         raise InputError(f"--set {wrong[0]}: ssh has no such option{did_you_mean(wrong[0], known)}")
-    shell = ssh.connect({"options": given})
+    shell = ssh.connect({"options": address})
     try:
         board = _probed(shell)
     finally:
         shell.close()
-    init.write(file, _toml(board, given))
+    init.write(file, _toml(board, address))
     catalog.device(str(file))  # what was written is read: no word of a stranger breaks it
-    return Added(file, tuple(_found(board)), tuple(_missing(board)))
+    return Added(file, tuple(_present(board)), tuple(_missing(board)))
 
 
 def default_name(host: str) -> str:
@@ -115,22 +115,22 @@ def text(added: Added) -> str:
     """What was found and what is missing, as lines to read."""
     missing = [f"  missing: {line}" for line in added.missing]
     command = f"edgecompress profile dist/TARGET --device {added.file}"
-    return "\n".join([f"wrote {added.file}", *(f"  {line}" for line in added.found), *missing, f"next: {command}"])
+    return "\n".join([f"wrote {added.file}", *(f"  {line}" for line in added.present), *missing, f"next: {command}"])
 
 
 # --------------------------------------------------------------------------- asking
 
 
-def _probed(shell: Shell) -> Board:
+def _probed(shell: Shell) -> ProbedBoard:
     facts = shell.facts()
-    listed = machine.parsed(_said(shell, ["sh", "-c", LOOK]))
+    listed = machine.parsed(_output(shell, ["sh", "-c", LOOK]))
     agent = _agent(shell, facts)
     words = [f"{module}={package}" for module, package in _modules().items()]
-    modules = _json(_said(shell, [facts["python"], "-c", FIND, *words])) if agent else {}
-    return Board(facts, listed, machine.line(agent.get("python", "")), agent.get("sensors", {}), modules)
+    modules = _json(_output(shell, [facts["python"], "-c", FIND, *words])) if agent else {}
+    return ProbedBoard(facts, listed, machine.line(agent.get("python", "")), agent.get("sensors", {}), modules)
 
 
-def _said(shell: Shell, argv: Sequence[str]) -> str:
+def _output(shell: Shell, argv: Sequence[str]) -> str:
     """What a program prints there."""
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
@@ -145,12 +145,12 @@ def _agent(shell: Shell, facts: Mapping[str, Json]) -> AgentFacts:
     with tempfile.TemporaryDirectory() as out:
         try:
             request = AgentRequest("facts", sensors=sensors, device=device)
-            told = agent_client.ask(shell, request, Path(out), LOOK_S)
+            answer = agent_client.ask(shell, request, Path(out), LOOK_S)
         except EdgeError:
             return AgentFacts()
-    why = told.get("sensors")
+    why = answer.get("sensors")
     reasons = {str(k): str(v) for k, v in why.items()} if isinstance(why, Mapping) else {}
-    return AgentFacts(python=str(told.get("python")), sensors=reasons)
+    return AgentFacts(python=str(answer.get("python")), sensors=reasons)
 
 
 def _sensors() -> dict[str, ModuleType]:
@@ -171,11 +171,11 @@ def _modules() -> dict[str, str]:
     return {AGENT: AGENT, **{module: package for each in needs for module, package in each.items()}}
 
 
-def _json(said: str) -> dict[str, str | None]:
+def _json(text: str) -> dict[str, str | None]:
     """The last line as an object of texts; nothing where a stranger says something else."""
     try:
-        told = json.loads(said.strip().splitlines()[-1])
-        return {str(k): None if v is None else machine.line(str(v)) for k, v in told.items()}
+        table = json.loads(text.strip().splitlines()[-1])
+        return {str(k): None if v is None else machine.line(str(v)) for k, v in table.items()}
     except (ValueError, IndexError, AttributeError):
         return {}
 
@@ -183,15 +183,15 @@ def _json(said: str) -> dict[str, str | None]:
 # --------------------------------------------------------------------------- telling
 
 
-def _names(board: Board, kind: str) -> list[str]:
+def _names(board: ProbedBoard, kind: str) -> list[str]:
     return sorted({machine.line(name) for name in board.listed.get(kind, "").split()} - {""})
 
 
-def _readable(board: Board) -> list[str]:
+def _readable(board: ProbedBoard) -> list[str]:
     return [name for name in _sensors() if board.sensors.get(name) == ""]
 
 
-def _vector_bits(board: Board) -> int | None:
+def _vector_bits(board: ProbedBoard) -> int | None:
     """Of the widest unit that inference uses."""
     features, sve = board.facts["features"], board.listed.get("sve_bytes", "")
     if "sve" in features and sve.isdigit():
@@ -200,12 +200,12 @@ def _vector_bits(board: Board) -> int | None:
     return next((bits for feature, bits in widths.items() if feature in features), None)
 
 
-def _what(board: Board) -> str:
+def _what(board: ProbedBoard) -> str:
     facts = board.facts
     return machine.line(facts["board"] or facts["cpu"] or facts["machine"] or "a board")
 
 
-def _found(board: Board) -> Iterator[str]:
+def _present(board: ProbedBoard) -> Iterator[str]:
     facts, bits = board.facts, _vector_bits(board)
     memory = f"{facts['memory_bytes'] / 2**30:.1f} GiB" if facts["memory_bytes"] else "memory unknown"
     yield f"{_what(board)}, {facts['cores'] or 'unknown'} cores, vectors of {bits or 'unknown'} bits, {memory}"
@@ -219,14 +219,14 @@ def _found(board: Board) -> Iterator[str]:
     yield f"runtimes that run: {', '.join(_runs(board)) or 'none'}"
 
 
-def _runs(board: Board) -> list[str]:
+def _runs(board: ProbedBoard) -> list[str]:
     """The runtimes whose modules are there, with the version of what they run on."""
     needs = {runtime.name: _needs(runtime) for runtime in registry.runtimes()}
     whole = {n: m for n, m in needs.items() if m and all(board.modules.get(module) for module in m)}
     return [f"{name} ({', '.join(f'{m} {board.modules[m]}' for m in modules)})" for name, modules in whole.items()]
 
 
-def _missing(board: Board) -> Iterator[str]:
+def _missing(board: ProbedBoard) -> Iterator[str]:
     python = machine.line(board.facts["python"])
     if not board.python:
         yield f"Python 3.10 or later: {python} runs no agent there; install python3, or name another in options.python"
@@ -243,7 +243,7 @@ def _missing(board: Board) -> Iterator[str]:
         yield "a steady clock: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
 
 
-def _toml(board: Board, options: Mapping[str, Json]) -> str:
+def _toml(board: ProbedBoard, options: Mapping[str, Json]) -> str:
     """The device file."""
     facts, date = board.facts, time.strftime("%Y-%m-%d")
     memory = facts["memory_bytes"] // 2**20 if facts["memory_bytes"] else None
@@ -259,7 +259,7 @@ def _toml(board: Board, options: Mapping[str, Json]) -> str:
     return "\n".join(
         [
             f"# A device: {_what(board)}, as it was found on {date}. Sensors are tried in their order.",
-            *(f"# {line}" for line in _found(board)),
+            *(f"# {line}" for line in _present(board)),
             *(f"# missing: {line}" for line in _missing(board)),
             *_lines(values),
             "",

@@ -17,7 +17,7 @@ from edgecompress.core.settings import Device
 from edgecompress.core.text import aligned
 from edgecompress.pipeline import channel_block
 from edgecompress.pipeline.job import context
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 
 BAR = 32  # characters of the widest
@@ -48,7 +48,7 @@ def measure(place: Found[Device], runtime: str, precision: str, options: result.
     """The staircase of a device, measured or found in the store; raises EdgeError."""
     stage = channel_block.stage(runtime, precision, place.value)
     known, scope = context(place.name, place.value, {}), f"blocks>{place.path}"
-    walk = Run(
+    walk = PlanRun(
         Store(options.store.resolve()),
         known,
         scope=scope,
@@ -66,14 +66,14 @@ def measure(place: Found[Device], runtime: str, precision: str, options: result.
 # --------------------------------------------------------------------------- text
 
 
-def text(found: Staircase, file: Path, brief: bool = False) -> str:
+def text(staircase: Staircase, file: Path, brief: bool = False) -> str:
     """The staircase as a table with a picture, what was found in it, and where that is written."""
-    facts = found.facts
+    facts = staircase.facts
     name = channel_blocks.key(facts["runtime"], facts["precision"])
     ending = f'{file}: [{device_file.TABLE}] "{name}" = {facts["block"]}'
     if brief:
         return ending
-    title = f"{found.device.name}: {facts['runtime']} {facts['precision']}, six 3x3 convolutions, {facts['status']}"
+    title = f"{staircase.device.name}: {facts['runtime']} {facts['precision']}, six 3x3 convolutions, {facts['status']}"
     rows = aligned([_head(facts), *_rows(facts)])
     return "\n".join([title, *(f"  {row}" for row in rows), _says(facts), ending])
 
@@ -106,18 +106,18 @@ def _says(facts: BlockFacts) -> str:
 # --------------------------------------------------------------------------- the device's file
 
 
-def write(found: Staircase) -> Path:
+def write(staircase: Staircase) -> Path:
     """The block in the device's file, all else as it was; of an installed device in a copy, ./devices/my-NAME.toml.
 
     Raises InputError where it cannot be written.
     """
-    file, facts = _file(found.device), found.facts
-    source = file if file.is_file() else found.device.path
+    file, facts = _file(staircase.device), staircase.facts
+    source = file if file.is_file() else staircase.device.path
     name, day = (
         channel_blocks.key(facts["runtime"], facts["precision"]),
-        time.strftime("%Y-%m-%d", time.gmtime(found.made)),
+        time.strftime("%Y-%m-%d", time.gmtime(staircase.made)),
     )
-    words = ["edgecompress", "device", "blocks", found.device.name]
+    words = ["edgecompress", "device", "blocks", staircase.device.name]
     command = shlex.join([*words, "--runtime", facts["runtime"], "--precision", facts["precision"]])
     try:
         before = source.read_text(encoding="utf-8")

@@ -44,10 +44,10 @@ def _entry(lines: Sequence[str], place: int, name: str) -> int | None:
 
 
 def _check_change(before: str, after: str, name: str, size: int) -> None:
-    wanted = tomllib.loads(before)
-    wanted[TABLE] = {**wanted.get(TABLE, {}), name: size}
+    expected = tomllib.loads(before)
+    expected[TABLE] = {**expected.get(TABLE, {}), name: size}
     try:
-        same = tomllib.loads(after) == wanted
+        same = tomllib.loads(after) == expected
     except tomllib.TOMLDecodeError:
         same = False
     if not same:

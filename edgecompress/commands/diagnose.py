@@ -19,10 +19,10 @@ from edgecompress.core.text import aligned
 from edgecompress.pipeline import diagnosis, plan
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.conversion import TRACE
-from edgecompress.pipeline.diagnosis import Subject
+from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.plan import Plan
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.source_kind import SourceKind
 from edgecompress.stages.diagnose import advice
 
@@ -32,7 +32,7 @@ HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect",
 
 
 @dataclass(frozen=True)
-class Asked:
+class DiagnosisRequest:
     """What is diagnosed: a variant of the target (empty: the first that compresses), or an artifact from outside.
 
     `artifact`: a folder that a deploy wrote, or a model file. `out`: where diagnosis.json and its pages go.
@@ -61,35 +61,39 @@ class Diagnosis:
 
 
 def diagnose(
-    model: str | None = None, asked: Asked | None = None, *, options: result.Options | None = None, **more: Any
+    model: str | None = None,
+    request: DiagnosisRequest | None = None,
+    *,
+    options: result.Options | None = None,
+    **more: Any,
 ) -> Diagnosis:
     """Which layer of an artifact answers something else than its source, and what to do about it. Raises EdgeError.
 
     `more` is what `edgecompress.pipeline.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
     """
-    asked, options = asked or Asked(), options or result.Options()
-    wanted, walk, subject = (_of_file if asked.artifact else _of_variant)(model, asked, options, more)
-    stages = diagnosis.stages(wanted, NAME, subject, asked.items, asked.split)
+    request, options = request or DiagnosisRequest(), options or result.Options()
+    job, walk, subject = (_of_file if request.artifact else _of_variant)(model, request, options, more)
+    stages = diagnosis.stages(job, NAME, subject, request.items, request.split)
     if not stages:
         raise InputError(f"diagnose: runtime {subject.runtime} does not tell what its layers answer")
     walk.stages(stages)
-    title = wanted.source.value.name or Path(wanted.source.value.model).name
-    told = {"source": title, "target": wanted.target.name, "variant": asked.variant, **_facts(walk, NAME)}
-    return Diagnosis(told, _written(walk, told, asked.out) if asked.out else None, walk.outcomes)
+    title = job.source.value.name or Path(job.source.value.model).name
+    facts = {"source": title, "target": job.target.name, "variant": request.variant, **_facts(walk, NAME)}
+    return Diagnosis(facts, _written(walk, facts, request.out) if request.out else None, walk.outcomes)
 
 
-def _facts(walk: Run, name: str) -> dict[str, Any]:
+def _facts(walk: PlanRun, name: str) -> dict[str, Any]:
     outcome = walk.outcomes[name]
     if outcome.artifact is None:
         raise outcome.error or StageFailed(f"{name}: {outcome.reason}")
     return dict(outcome.facts)
 
 
-def _written(walk: Run, told: Mapping[str, Any], out: Path) -> Path:
+def _written(walk: PlanRun, facts: Mapping[str, Any], out: Path) -> Path:
     """diagnosis.json, and the pages that a worker draws from it."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{NAME}.json").write_text(json.dumps(told, indent=1, allow_nan=False), encoding="utf-8")
-    page = walk.stage(Stage("page", "stages.diagnose.page:draw", options=dict(told), context=()))
+    (out / f"{NAME}.json").write_text(json.dumps(facts, indent=1, allow_nan=False), encoding="utf-8")
+    page = walk.stage(Stage("page", "stages.diagnose.page:draw", options=dict(facts), context=()))
     assert page.artifact  # or it had raised
     for suffix in (".html", ".md"):
         shutil.copyfile(page.artifact.file(suffix), out / f"{NAME}{suffix}")
@@ -100,22 +104,22 @@ def _written(walk: Run, told: Mapping[str, Any], out: Path) -> Path:
 
 
 def _of_variant(
-    model: str | None, asked: Asked, options: result.Options, more: Mapping[str, Any]
-) -> tuple[Job, Run, Subject]:
+    model: str | None, request: DiagnosisRequest, options: result.Options, more: Mapping[str, Any]
+) -> tuple[Job, PlanRun, DiagnosisSubject]:
     """The walk up to the variant's artifact."""
     whole = job(model, **more)
     compressed = [v.name for v in whole.target.value.variant if v.compress]
-    name = asked.variant or next(iter(compressed), whole.target.value.variant[0].name)
-    wanted = job(model, **{**more, "only": [name]})
-    steps = plan.deploy(wanted)
+    name = request.variant or next(iter(compressed), whole.target.value.variant[0].name)
+    variant_job = job(model, **{**more, "only": [name]})
+    steps = plan.deploy(variant_job)
     candidate = steps.candidates[0]
-    walk = result.begin(wanted, options, f"diagnose>{wanted.source.path}>{wanted.target.path}")
+    walk = result.begin(variant_job, options, f"diagnose>{variant_job.source.path}>{variant_job.target.path}")
     walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.artifact)])
     _facts(walk, candidate.artifact)
-    return wanted, walk, subject(candidate, steps)
+    return variant_job, walk, subject(candidate, steps)
 
 
-def subject(candidate: Candidate, steps: Plan) -> Subject:
+def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:
     """What is diagnosed of a candidate: its artifact, against the last program in float on the way to it."""
     stages = _by_name(steps)
     last, at = stages[candidate.artifact], candidate.artifact
@@ -124,7 +128,7 @@ def subject(candidate: Candidate, steps: Plan) -> Subject:
         at = stages[at].inputs["model"]
     kind, reader = ("program", "") if at != "source" else _kind(steps.source_kind)
     export = tuple(candidate.variant.export.items()) if before else ()
-    return Subject(candidate.runtime, candidate.artifact, at, kind, before, reader, export)
+    return DiagnosisSubject(candidate.runtime, candidate.artifact, at, kind, before, reader, export)
 
 
 def _by_name(steps: Plan) -> dict[str, Stage]:
@@ -133,13 +137,13 @@ def _by_name(steps: Plan) -> dict[str, Stage]:
 
 def _needed(steps: Plan, name: str) -> set[str]:
     """The steps that lead to one, and the data."""
-    stages, found, queue = _by_name(steps), set[str](), [name, "data"]
+    stages, needed, queue = _by_name(steps), set[str](), [name, "data"]
     while queue:
         at = queue.pop()
-        if at in stages and at not in found:
-            found.add(at)
+        if at in stages and at not in needed:
+            needed.add(at)
             queue += stages[at].inputs.values()
-    return found
+    return needed
 
 
 def _kind(source: SourceKind) -> tuple[str, str]:
@@ -157,27 +161,27 @@ def _kind(source: SourceKind) -> tuple[str, str]:
 
 
 def _of_file(
-    model: str | None, asked: Asked, options: result.Options, more: Mapping[str, Any]
-) -> tuple[Job, Run, Subject]:
+    model: str | None, request: DiagnosisRequest, options: result.Options, more: Mapping[str, Any]
+) -> tuple[Job, PlanRun, DiagnosisSubject]:
     """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
-    assert asked.artifact
-    place = asked.artifact.resolve()
-    given = shipped(place) if place.is_dir() else None
-    origin = given[2] if given else {}
+    assert request.artifact
+    place = request.artifact.resolve()
+    deployed = shipped(place) if place.is_dir() else None
+    origin = deployed[2] if deployed else {}
     if model is None and origin:
         model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
-    wanted = job(model, **{"target": origin.get("target", "x86"), **more})
-    walk = result.begin(wanted, options, f"diagnose>{place}")
-    front = [stage for stage in plan.front(wanted) if stage.name in ("data", "source")]
-    if given:
-        walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", given[0])
-        runtime, reading = runtime_of(given[0], origin.get("runtime", "")), []
+    file_job = job(model, **{"target": origin.get("target", "x86"), **more})
+    walk = result.begin(file_job, options, f"diagnose>{place}")
+    front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source")]
+    if deployed:
+        walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", deployed[0])
+        runtime, reading = runtime_of(deployed[0], origin.get("runtime", "")), []
     else:
         runtime = _reader(place)
         reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=True)]
     walk.stages([*front, *reading])
-    kind, reader = _kind(wanted.source_kind)
-    return wanted, walk, Subject(runtime, GIVEN, "source", kind, "", reader)
+    kind, reader = _kind(file_job.source_kind)
+    return file_job, walk, DiagnosisSubject(runtime, GIVEN, "source", kind, "", reader)
 
 
 def _reader(file: Path) -> str:
@@ -192,20 +196,20 @@ def _reader(file: Path) -> str:
 # --------------------------------------------------------------------------- text
 
 
-def text(found: Diagnosis, brief: bool = False) -> str:
+def text(diagnosis: Diagnosis, brief: bool = False) -> str:
     """The layers in the order of computing, those at fault marked; then the sentence. `brief`: that alone."""
-    facts = found.facts
+    facts = diagnosis.facts
     parts = [] if brief else ["\n".join(_lines(facts))]
     parts.append(str(facts["says"]))
-    return "\n\n".join([*parts, *([f"written: {found.out}"] if found.out else [])])
+    return "\n\n".join([*parts, *([f"written: {diagnosis.out}"] if diagnosis.out else [])])
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
-    tapped = [row for row in facts["layers"] if row["output"]]
-    rest = len(facts["layers"]) - len(tapped)
+    read = [row for row in facts["layers"] if row["output"]]
+    rest = len(facts["layers"]) - len(read)
     same = "nothing" if not facts["same"] else f"{100 * facts['same']:.2g} %"
     title = f"{facts['source']}, {facts['runtime']}, {facts['items']} items of {facts['split']}; SQNR in dB"
-    lines = [f"  {line}" for line in aligned([HEAD, *(_cells(row, facts["culprits"]) for row in tapped)])]
+    lines = [f"  {line}" for line in aligned([HEAD, *(_cells(row, facts["culprits"]) for row in read)])]
     ends = [f"  output {o['name']}: {_number(o['sqnr_db'], 'identical')} dB" for o in facts["outputs"]]
     notes = [f"  {rest} layers have no output of their own in the artifact"] if rest else []
     notes += [f"  of no layer of the source: {_few(facts['unmatched'])}"] if facts["unmatched"] else []

@@ -46,7 +46,7 @@ def _facts(device: Mapping[str, Any]) -> dict[str, Any]:
         return {"unreachable": str(error)}
 
 
-class Plugin(TypedDict):
+class PluginStatus(TypedDict):
     """Whether a plug-in can run here, and what to do where it cannot."""
 
     name: str
@@ -56,7 +56,7 @@ class Plugin(TypedDict):
     install: str
 
 
-class Sensor(TypedDict):
+class SensorStatus(TypedDict):
     """Whether a sensor can read here, or why not."""
 
     name: str
@@ -67,7 +67,7 @@ class Sensor(TypedDict):
     used_by_device: bool
 
 
-def _plugin(name: str, module: ModuleType) -> Plugin:
+def _plugin(name: str, module: ModuleType) -> PluginStatus:
     missing = environments.missing(module)
     return {
         "name": name,
@@ -78,7 +78,7 @@ def _plugin(name: str, module: ModuleType) -> Plugin:
     }
 
 
-def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path) -> Sensor:
+def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path) -> SensorStatus:
     """What a sensor reads on a device, or why it cannot."""
     why_not = module.unavailable(device, root)
     listed = name in device["sensors"]
@@ -95,29 +95,29 @@ def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path)
 def _libraries() -> dict[str, str]:
     modules = [module for kind in registry.KINDS for _, module in registry.every(kind)]
     names = {environments.package(r) for module in modules for r in module.REQUIRES} | set(ALSO)
-    return {name: found for name in sorted(names) if (found := environments.version(name))}
+    return {name: version for name in sorted(names) if (version := environments.version(name))}
 
 
-def text(told: Mapping[str, Any]) -> str:
+def text(report: Mapping[str, Any]) -> str:
     """A report as lines to read, and to paste into a bug report."""
-    return "\n".join(_lines(told))
+    return "\n".join(_lines(report))
 
 
-def _lines(told: Mapping[str, Any]) -> Iterable[str]:
-    yield f"edgecompress {told['edgecompress']}, Python {told['python']['version']}, {told['platform']}"
-    yield f"disk free here: {told['disk_free_bytes'] / 2**30:.1f} GiB"
+def _lines(report: Mapping[str, Any]) -> Iterable[str]:
+    yield f"edgecompress {report['edgecompress']}, Python {report['python']['version']}, {report['platform']}"
+    yield f"disk free here: {report['disk_free_bytes'] / 2**30:.1f} GiB"
     yield "\ndevice"
-    yield from (f"  {key}: {_words(key, value)}" for key, value in told["device"].items())
-    for kind in (k for k in KINDS if told[k]):
+    yield from (f"  {key}: {_words(key, value)}" for key, value in report["device"].items())
+    for kind in (k for k in KINDS if report[k]):
         yield f"\n{kind}"
-        yield from (_row(p["available"], p["name"], _versions(p)) for p in told[kind])
+        yield from (_row(p["available"], p["name"], _versions(p)) for p in report[kind])
     yield "\nsensors"
-    for sensor in told["sensors"]:
+    for sensor in report["sensors"]:
         says = sensor["why_not"] or f"{sensor['status']}, scope {sensor['scope']}"
-        used = "" if sensor["used_by_device"] else f" (not among the sensors of device {told['device']['name']})"
+        used = "" if sensor["used_by_device"] else f" (not among the sensors of device {report['device']['name']})"
         yield _row(sensor["available"], sensor["name"], says + used)
     yield "\nlibraries"
-    yield "  " + ", ".join(f"{name} {version}" for name, version in told["libraries"].items())
+    yield "  " + ", ".join(f"{name} {version}" for name, version in report["libraries"].items())
 
 
 def _words(key: str, value: Json) -> str:
@@ -130,7 +130,7 @@ def _words(key: str, value: Json) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _versions(plugin: Plugin) -> str:
+def _versions(plugin: PluginStatus) -> str:
     if not plugin["available"]:
         return f"needs {', '.join(plugin['missing'])}; run: {plugin['install']}"
     return ", ".join(f"{name} {version}" for name, version in plugin["versions"].items())

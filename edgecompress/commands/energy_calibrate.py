@@ -82,11 +82,11 @@ MICROS = (
 
 
 @dataclass(frozen=True)
-class _Operator:
+class _MicroOperator:
     """One operator of standard ONNX between an input and constant weights."""
 
     type: str
-    given: op_counts.Shape
+    taken: op_counts.Shape
     weights: op_counts.Shape
     out: op_counts.Shape
     attributes: Mapping[str, int | list[int]]
@@ -102,35 +102,37 @@ def build(micro: Micro, folder: Path) -> tuple[Artifact, Artifact]:
     dtype = "uint8" if micro.family.endswith("int8") else "float32"
     node, constants = _node(operator, dtype, drawn)
     number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    x, y = (helper.make_tensor_value_info(n, number, s) for n, s in (("x", operator.given), ("y", operator.out)))
+    x, y = (helper.make_tensor_value_info(n, number, s) for n, s in (("x", operator.taken), ("y", operator.out)))
     weights = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph([node], micro.name, [x], [y], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     net, data = folder / micro.name, folder / f"{micro.name}-samples"
     net.mkdir(parents=True)
     onnx.save(model, net / "model.onnx")
-    items = (ITEMS, *operator.given[1:])
+    items = (ITEMS, *operator.taken[1:])
     tensors.write_split(data / "test", {"x": drawn.integers(0, 255, items).astype(dtype)})
     samples = Artifact(data, "samples", (TensorSpec("x", items, dtype),)).write()
-    ends = (TensorSpec("x", operator.given, dtype),), (TensorSpec("y", operator.out, dtype),)
+    ends = (TensorSpec("x", operator.taken, dtype),), (TensorSpec("y", operator.out, dtype),)
     return Artifact(net, FORMAT, *ends).write(), samples
 
 
-def _operator(micro: Micro) -> _Operator:
+def _operator(micro: Micro) -> _MicroOperator:
     family, sizes = micro.family.removesuffix("_int8"), micro.sizes
     if family == "add":
-        return _Operator("Add", (1, *sizes), sizes, (1, *sizes), {})
+        return _MicroOperator("Add", (1, *sizes), sizes, (1, *sizes), {})
     if family == "linear":
-        return _Operator("MatMul", (1, sizes[0]), sizes, (1, sizes[1]), {})
+        return _MicroOperator("MatMul", (1, sizes[0]), sizes, (1, sizes[1]), {})
     kernel = 1 if family == "pointwise" else 3
     groups = sizes[0] if family == "depthwise" else 1
     inputs, outputs, side = sizes[0], sizes[-2], sizes[-1]
     how: dict[str, int | list[int]] = {"group": groups, "kernel_shape": [kernel, kernel], "pads": [kernel // 2] * 4}
     wide = (outputs, inputs // groups, kernel, kernel)
-    return _Operator("Conv", (1, inputs, side, side), wide, (1, outputs, side, side), how)
+    return _MicroOperator("Conv", (1, inputs, side, side), wide, (1, outputs, side, side), how)
 
 
-def _node(operator: _Operator, dtype: str, drawn: np.random.Generator) -> tuple[onnx.NodeProto, dict[str, np.ndarray]]:
+def _node(
+    operator: _MicroOperator, dtype: str, drawn: np.random.Generator
+) -> tuple[onnx.NodeProto, dict[str, np.ndarray]]:
     """The node, and its constants by name; of whole numbers its quantized form, all with scale 1 and zero point 0."""
     import numpy as np
     from onnx import helper
@@ -149,7 +151,7 @@ def _node(operator: _Operator, dtype: str, drawn: np.random.Generator) -> tuple[
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredNet:
     """One net's inference: its time, its work and its energy."""
 
     name: str
@@ -162,19 +164,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Bench:
+class EnergyBench:
     """The device, the sensor that reads there, and where the nets are made."""
 
-    bench: _bench.Bench
+    bench: _bench.DeviceBench
     sensor: str
     folder: Path
 
-    def row(self, micro: Micro) -> tuple[Row, list[float]]:
+    def row(self, micro: Micro) -> tuple[MeasuredNet, list[float]]:
         """A net's energy, and the watts of the idle windows around it. Raises StageFailed where there is no figure."""
         artifact, samples = build(micro, self.folder)
         request = dataclasses.replace(self.bench.request, inputs={"net": artifact, "samples": samples})
         with tempfile.TemporaryDirectory() as scratch:
-            bench = _bench.Bench(self.bench.shell, request)
+            bench = _bench.DeviceBench(self.bench.shell, request)
             energy_request = dataclasses.replace(
                 bench.agent_request("energy", "net"), sensors=(_bench.named(self.sensor),)
             )
@@ -186,7 +188,9 @@ class Bench:
         seconds = statistics.median(w["seconds"] / w["n"] for w in answer["windows"])
         idle_w = [energy.joules_of(w) / w["seconds"] for w in answer["idle"]]
         macs_of, moved = work["macs_of"] or {}, work["bytes"] or 0
-        row = Row(micro.name, micro.family, seconds, macs_of, moved, joules=gross.value * 1e-3, scope=gross.scope)
+        row = MeasuredNet(
+            micro.name, micro.family, seconds, macs_of, moved, joules=gross.value * 1e-3, scope=gross.scope
+        )
         return row, idle_w
 
 
@@ -204,15 +208,15 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
     with tempfile.TemporaryDirectory() as scratch:
         request = Request({}, Path(scratch), options, known)
         with _bench.connected(request) as bench:
-            found = Bench(bench, _sensor(bench, place.name), Path(scratch))
-            rows, idle_w, left_out = _rows(found, says)
+            measured = EnergyBench(bench, _sensor(bench, place.name), Path(scratch))
+            rows, idle_w, left_out = _rows(measured, says)
             around = _bench.environment(bench, bench.shell.facts(), {})
-        told = {
+        table = {
             "format": registry.load("sensors", SENSOR).FORMAT,
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "device": place.name,
             "device_class": registry.load("sensors", SENSOR).device_class(bench.device),
-            "sensor": found.sensor,
+            "sensor": measured.sensor,
             "scope": rows[0].scope,
             "runtime": RUNTIME,
             "threads": threads,
@@ -221,10 +225,10 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
             "nets": {"left_out": left_out, "measured": [row.name for row in rows]},
             "environment": {"versions": environments.versions(module), **around},
         }
-    return write(told, file)
+    return write(table, file)
 
 
-def _sensor(bench: _bench.Bench, device: str) -> str:
+def _sensor(bench: _bench.DeviceBench, device: str) -> str:
     """The first of the device's sensors that reads there and does not only estimate. Raises InputError."""
     sensors = tuple(_bench.named(sensor) for sensor in bench.sensors)
     request = AgentRequest("facts", sensors=sensors, device=bench.device, root=str(machine.root()))
@@ -241,7 +245,7 @@ def _sensor(bench: _bench.Bench, device: str) -> str:
     raise InputError(f"device {device}: nothing measures energy there ({reasons}); calibrate one that has a sensor")
 
 
-def _rows(bench: Bench, says: Says) -> tuple[list[Row], list[float], list[str]]:
+def _rows(bench: EnergyBench, says: Says) -> tuple[list[MeasuredNet], list[float], list[str]]:
     """Each net that gave a figure, the watts of every idle window, and why the others gave none."""
     rows, idle_w, left_out = [], list[float](), []
     for number, micro in enumerate(MICROS, 1):
@@ -270,9 +274,9 @@ class Coefficients(TypedDict):
     pj_per_mac: dict[str, float]
 
 
-def fitted(rows: Sequence[Row], idle_w: float) -> dict[str, Json]:
+def fitted(rows: Sequence[MeasuredNet], idle_w: float) -> dict[str, Json]:
     """Coefficients, held-out error and hull, as the file has them."""
-    found = fit(rows)
+    solved = fit(rows)
     errors = sorted(map(abs, cross_validated(rows)))
     rank = min(math.ceil((len(errors) + 1) * COVERS), len(errors))
     error = {
@@ -282,11 +286,11 @@ def fitted(rows: Sequence[Row], idle_w: float) -> dict[str, Json]:
         "band": errors[rank - 1],
         "covers": min(COVERS, rank / (len(errors) + 1)),
     }
-    coefficients = {"idle_w": idle_w, "busy_w": found["busy_w"], "pj_per_byte": found["pj_per_byte"]}
-    return {"coefficients": {**coefficients, "pj_per_mac": found["pj_per_mac"]}, "error": error, "hull": _hull(rows)}
+    coefficients = {"idle_w": idle_w, "busy_w": solved["busy_w"], "pj_per_byte": solved["pj_per_byte"]}
+    return {"coefficients": {**coefficients, "pj_per_mac": solved["pj_per_mac"]}, "error": error, "hull": _hull(rows)}
 
 
-def fit(rows: Sequence[Row]) -> Coefficients:
+def fit(rows: Sequence[MeasuredNet]) -> Coefficients:
     """Watts while it computes, picojoules of a byte and of a MAC, none below zero; least squares of relative errors."""
     import numpy as np
 
@@ -298,7 +302,7 @@ def fit(rows: Sequence[Row]) -> Coefficients:
     return Coefficients(busy_w=busy_w, pj_per_byte=1e12 * per_byte, pj_per_mac=by_dtype)
 
 
-def _columns(row: Row) -> list[float]:
+def _columns(row: MeasuredNet) -> list[float]:
     return [row.seconds, row.bytes, *(row.macs_of.get(dtype, 0.0) for dtype in DTYPES)]
 
 
@@ -324,27 +328,27 @@ def non_negative(table: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return best
 
 
-def predicted(found: Coefficients, row: Row) -> float:
+def predicted(coefficients: Coefficients, row: MeasuredNet) -> float:
     """Joules of a row by the coefficients."""
-    macs = sum(found["pj_per_mac"][dtype] * count for dtype, count in row.macs_of.items())
-    return float(found["busy_w"] * row.seconds + 1e-12 * (found["pj_per_byte"] * row.bytes + macs))
+    macs = sum(coefficients["pj_per_mac"][dtype] * count for dtype, count in row.macs_of.items())
+    return float(coefficients["busy_w"] * row.seconds + 1e-12 * (coefficients["pj_per_byte"] * row.bytes + macs))
 
 
-def cross_validated(rows: Sequence[Row]) -> list[float]:
+def cross_validated(rows: Sequence[MeasuredNet]) -> list[float]:
     """The relative error of each row, predicted from the rows of the other folds."""
     fold = _folds(rows)
     rest = {f: fit([row for row, other in zip(rows, fold, strict=True) if other != f]) for f in set(fold)}
     return [predicted(rest[f], row) / row.joules - 1 for row, f in zip(rows, fold, strict=True)]
 
 
-def _folds(rows: Sequence[Row]) -> list[int]:
+def _folds(rows: Sequence[MeasuredNet]) -> list[int]:
     """The fold of each row: families are dealt out in turn, each from another fold on, so that sizes mix too."""
     families = list(dict.fromkeys(row.family for row in rows))
     dealt = {family: itertools.count(number) for number, family in enumerate(families)}
     return [next(dealt[row.family]) % FOLDS for row in rows]
 
 
-def _hull(rows: Sequence[Row]) -> dict[str, Json]:
+def _hull(rows: Sequence[MeasuredNet]) -> dict[str, Json]:
     """The ranges of work a second: the model has no constant, so work and time may grow together."""
 
     def span(rates: Sequence[float]) -> list[float]:

@@ -133,12 +133,12 @@ energy_window_s = 10.0
 """
 
 
-def text(kind: str, asked: Mapping[str, Any]) -> str:
-    """The file for a case: `asked` has name, and runtime (a target's), or model and data (a source's)."""
-    words = {k: json.dumps(asked[k], ensure_ascii=False) for k in ("name", "model", "data") if k in asked}
-    words["description"] = json.dumps(f"{asked['name']}: what it is, in a line", ensure_ascii=False)
+def text(kind: str, fields: Mapping[str, Any]) -> str:
+    """The file for a case: `fields` has name, and runtime (a target's), or model and data (a source's)."""
+    words = {k: json.dumps(fields[k], ensure_ascii=False) for k in ("name", "model", "data") if k in fields}
+    words["description"] = json.dumps(f"{fields['name']}: what it is, in a line", ensure_ascii=False)
     if kind == "target":
-        return _target(asked["runtime"] or ["onnx"], words["description"])
+        return _target(fields["runtime"] or ["onnx"], words["description"])
     return {"source": SOURCE, "device": DEVICE, "profile": PROFILE}[kind].format(**words)
 
 

@@ -50,8 +50,8 @@ def sensors(device: str = "host", root: Path = Path("/")) -> list[Row]:
     """Every sensor with what it reads on a device, or why it cannot."""
     plain = dataclasses.asdict(catalog.device(device).value)
     plain["cores"] = plain["cores"] or os.cpu_count()
-    told = [(module, doctor.sensor(name, module, plain, root)) for name, module in registry.every("sensors")]
-    return [{**row, "description": summary(module)} for module, row in told]
+    rows = [(module, doctor.sensor(name, module, plain, root)) for name, module in registry.every("sensors")]
+    return [{**row, "description": summary(module)} for module, row in rows]
 
 
 def devices() -> list[Row]:
@@ -104,10 +104,10 @@ def unreachable(device: Device) -> str:
 def _file(kind: str, name: str) -> Row:
     """A file that is wrong is listed with what is wrong: the others are still of use."""
     try:
-        found = READERS[kind](name)
+        parsed = READERS[kind](name)
     except EdgeError as error:
         return {"name": name, "error": str(error)}
-    return {"name": name, "description": found.value.description, "path": str(found.path)}
+    return {"name": name, "description": parsed.value.description, "path": str(parsed.path)}
 
 
 def _plugin(kind: str, name: str, module: ModuleType) -> Row:
@@ -152,14 +152,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 # --------------------------------------------------------------------------- as text
 
 
-def text(found: Sequence[Row] | Row) -> str:
+def text(table: Sequence[Row] | Row) -> str:
     """Rows as columns; one row as its fields, its text last."""
-    if isinstance(found, Mapping):
-        body = found.get("text", "")
-        rows = [(k, cell(v)) for k, v in found.items() if k not in ("text", "options") and v not in HIDDEN]
-        rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in found.get("options", [])]
+    if isinstance(table, Mapping):
+        body = table.get("text", "")
+        rows = [(k, cell(v)) for k, v in table.items() if k not in ("text", "options") and v not in HIDDEN]
+        rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in table.get("options", [])]
         return "\n".join(aligned(rows)) + (f"\n\n{body.rstrip()}" if body else "")
-    return devices_text(found) if found and "reachable" in found[0] else columns(found)
+    return devices_text(table) if table and "reachable" in table[0] else columns(table)
 
 
 def devices_text(rows: Sequence[Row]) -> str:

@@ -28,14 +28,14 @@ def package(
     """
     from edgecompress.packaging import pack, signing
 
-    given = _to_pack(path)
-    packager = packager or str(given.report["target"].get("package") or "tar")
+    shipped = _to_pack(path)
+    packager = packager or str(shipped.report["target"].get("package") or "tar")
     module = registry.load("packagers", packager)
     environments.require(module, f"packager '{packager}'")
     key = signing.secret(sign) if sign else None
     folder = path.resolve()
     place = (out or folder.with_name(f"{folder.name}-{packager}{module.SUFFIX}")).resolve()
-    made = pack.pack(given, packager, place, settings)
+    made = pack.pack(shipped, packager, place, settings)
     if key is not None:
         signing.sign(made, key)
     return made

@@ -25,7 +25,7 @@ from edgecompress.core.settings import Variant
 from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job, job
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 
 
 def profile(path: Path, *, options: Options | None = None, **settings: Any) -> Result:
@@ -75,7 +75,7 @@ def _profile(named: Mapping[str, Path], options: Options, settings: Mapping[str,
     return Result(code, lost or choice.reason, None, folder, walk.outcomes)
 
 
-def _candidate(job: Job, walk: Run, path: Path, name: str) -> Candidate:
+def _candidate(job: Job, walk: PlanRun, path: Path, name: str) -> Candidate:
     """A shipped artifact as a candidate without a verdict; on an external device its outputs must be those of here."""
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:

@@ -10,7 +10,7 @@ from typing import Any
 from edgecompress.commands import result, shipped
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Context, Stage
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import external_results, external_rows, read
 
@@ -20,10 +20,10 @@ FACES = ("report.html", "report.md", "report.json")  # the last says that the ot
 
 def report(folder: Path) -> Report:
     """The report.json of a folder with all that its `measured/` holds, rendered yet or not. Raises InputError."""
-    told, home = read.report(folder), _home(folder)
+    stored, home = read.report(folder), _home(folder)
     if not (home / "artifact").is_dir() or not external_results.files(home):
-        return told
-    return {**told, "elsewhere": external_rows.rows(external_results.kept(home, _model(home)))}
+        return stored
+    return {**stored, "elsewhere": external_rows.rows(external_results.kept(home, _model(home)))}
 
 
 def add(folder: Path, files: Sequence[Path], options: result.Options | None = None) -> Report:
@@ -32,19 +32,19 @@ def add(folder: Path, files: Sequence[Path], options: result.Options | None = No
     All of the files are looked at before the first is kept. Raises InputError for a file that is no measurement, is of
     another model, or tells a session again with other numbers.
     """
-    told, home, options = read.report(folder), _home(folder), options or result.Options()
+    report, home, options = read.report(folder), _home(folder), options or result.Options()
     if not (home / "artifact").is_dir():
         raise InputError(f"{folder}: no artifact here that could have been measured; give the folder of a deploy")
     model = _model(home)
     new = [external_results.held(external_results.read(file), model, file) for file in files]
-    walk = Run(Store(options.store.resolve()), Context(), scope=f"report>{home}", listener=options.listener)
+    walk = PlanRun(Store(options.store.resolve()), Context(), scope=f"report>{home}", listener=options.listener)
     with walk.store.locked(external_results.lock(home)):
         external_results.no_other_telling(external_results.kept(home, model), new)
-        for found in new:
-            external_results.keep(home, found)
-        told = {**told, "elsewhere": external_rows.rows(external_results.kept(home, model))}
-        _render(walk, home, told)
-    return told
+        for measurement in new:
+            external_results.keep(home, measurement)
+        report = {**report, "elsewhere": external_rows.rows(external_results.kept(home, model))}
+        _render(walk, home, report)
+    return report
 
 
 def _home(folder: Path) -> Path:
@@ -56,9 +56,9 @@ def _model(home: Path) -> str:
     return external_results.digest(shipped.shipped(home)[0])
 
 
-def _render(walk: Run, home: Path, told: Report) -> None:
+def _render(walk: PlanRun, home: Path, report: Report) -> None:
     """Draws the faces in a worker and puts each in its place, whole or not at all."""
-    drawn = walk.stage(Stage("report", "stages.report:again", options={"report": told}, context=())).artifact
+    drawn = walk.stage(Stage("report", "stages.report:again", options={"report": report}, context=())).artifact
     assert drawn  # or it had raised
     for name in FACES:
         part = home / f".{name}.part"

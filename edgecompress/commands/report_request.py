@@ -14,7 +14,7 @@ from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
 from edgecompress.pipeline import conversion
 from edgecompress.pipeline.job import Job
-from edgecompress.pipeline.runner import Run
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.verification import RUN_CONTEXT
@@ -22,7 +22,7 @@ from edgecompress.reporting import external_results, external_rows
 from edgecompress.reporting.request import ChoiceFacts, ReportRequest, StageRow
 
 
-def stage(job: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> Stage:
+def stage(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: Options) -> Stage:
     """The stage that writes the report, of whatever there is by now."""
     alone = ("source", "golden", "energy", "ops", "count")
     profilers = [name for name in walk.outcomes if name.startswith("pass/")]
@@ -37,12 +37,12 @@ def stage(job: Job, walk: Run, race: Race | Count, choice: Choice, options: Opti
     return Stage("report", "stages.report:run", inputs, request, context=RUN_CONTEXT)
 
 
-def _exists(walk: Run, name: str) -> bool:
+def _exists(walk: PlanRun, name: str) -> bool:
     outcome = walk.outcomes.get(name)
     return outcome is not None and outcome.artifact is not None
 
 
-def _request(job: Job, walk: Run, race: Race | Count, choice: Choice, options: Options) -> ReportRequest:
+def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: Options) -> ReportRequest:
     made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
     return ReportRequest(
         title=f"{job.source.value.name or Path(job.source.value.model).name} on {job.target.name}",
@@ -73,16 +73,16 @@ def _configuration(job: Job, race: Race | Count) -> dict[str, Any]:
     }
 
 
-def _results(walk: Run, race: Race | Count) -> dict[str, Any]:
+def _results(walk: PlanRun, race: Race | Count) -> dict[str, Any]:
     """What searches and techniques report, as they wrote it down."""
     made = {e.name: [_made(walk.outcomes[s]) for s in e.made if s in walk.outcomes] for e in race.entrants}
     return {"fits": _searches(walk, guards=False), "guards": _searches(walk, guards=True), "made": made}
 
 
-def _searches(walk: Run, guards: bool) -> dict[str, Any]:
+def _searches(walk: PlanRun, guards: bool) -> dict[str, Any]:
     """How the accuracy guards (or the other searches) in the place of a stage ended."""
-    found = {name: choice for name, choice in walk.choices.items() if ("ladder" in choice.table) == guards}
-    return {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in found.items()}
+    choices = {name: choice for name, choice in walk.choices.items() if ("ladder" in choice.table) == guards}
+    return {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in choices.items()}
 
 
 def _made(outcome: Outcome) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _versions(job: Job) -> dict[str, str]:
     return {"edgecompress": __version__, **{k: v for m in modules for k, v in environments.versions(m).items()}}
 
 
-def _external_rows(walk: Run, race: Race | Count, choice: Choice, out: Path) -> list[external_rows.Row]:
+def _external_rows(walk: PlanRun, race: Race | Count, choice: Choice, out: Path) -> list[external_rows.Row]:
     """What packages' benchmarks measured of these very bytes since they shipped the last time."""
     chosen = next((e.artifact for e in race.entrants if e.name == choice.stage), "")
     if not chosen or not external_results.files(out):

@@ -13,7 +13,7 @@ from edgecompress.core.errors import CheckFailed, StageFailed
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import Job
-from edgecompress.pipeline.runner import Listener, Run
+from edgecompress.pipeline.runner import Listener, PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.store import Store
@@ -65,7 +65,7 @@ def check_sensors(job: Job, race: Race | Count, options: Options) -> None:
         raise CheckFailed(f"--require-measured: device {device.name} cannot measure energy: {why}")
 
 
-def not_measured(walk: Run, choice: Choice, options: Options) -> str:
+def not_measured(walk: PlanRun, choice: Choice, options: Options) -> str:
     """Why the energy of the chosen variant is not a measured one, where that was asked for."""
     if not options.require_measured:
         return ""
@@ -77,9 +77,9 @@ def not_measured(walk: Run, choice: Choice, options: Options) -> str:
     return f"--require-measured: energy of {choice.stage} is {gross['status']}, not measured ({reasons})"
 
 
-def begin(job: Job, options: Options, scope: str) -> Run:
+def begin(job: Job, options: Options, scope: str) -> PlanRun:
     """A walk of a job's stages; `scope` says whose they are."""
-    return Run(
+    return PlanRun(
         Store(options.store.resolve()),
         job.context,
         path=job.path,
@@ -90,7 +90,7 @@ def begin(job: Job, options: Options, scope: str) -> Run:
     )
 
 
-def raise_if_all_broke(walk: Run, choice: Choice) -> None:
+def raise_if_all_broke(walk: PlanRun, choice: Choice) -> None:
     """When no variant was even lost, and all broke, the first breakage is the error of the whole run."""
     if choice.stage or any(row["verdict"] == "lost" for row in choice.table.values()):
         return
@@ -104,7 +104,7 @@ def out_folder(job: Job, options: Options) -> Path:
     return (options.out or Path("dist") / job.target.name).resolve()
 
 
-def artifact_of(walk: Run, stage: str) -> Artifact:
+def artifact_of(walk: PlanRun, stage: str) -> Artifact:
     """What a stage made; raises StageFailed where it made nothing."""
     artifact = walk.outcomes[stage].artifact
     if artifact is None:
@@ -112,7 +112,7 @@ def artifact_of(walk: Run, stage: str) -> Artifact:
     return artifact
 
 
-def remember(walk: Run, folder: Path) -> None:
+def remember(walk: PlanRun, folder: Path) -> None:
     """Adds the report to the history; what goes wrong there is a warning, and nothing more."""
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     if warning := history.add(walk.store.root, report, folder):

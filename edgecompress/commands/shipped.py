@@ -20,27 +20,29 @@ from edgecompress.pipeline.shipping import ORIGIN
 def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
     inner = path / "artifact" if (path / "artifact").is_dir() else path
-    found = shipping.sound(inner)
+    artifact = shipping.sound(inner)
     excerpt = inner.parent / "excerpt"
     origin = inner.parent / ORIGIN
-    said = _origin_in(origin) if origin.is_file() else {}
-    return found, shipping.sound(excerpt) if excerpt.is_dir() else None, said
+    record = _origin_in(origin) if origin.is_file() else {}
+    return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, record
 
 
 def _origin_in(file: Path) -> dict[str, Any]:
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        origin = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{file}: damaged: {error}; deploy again") from error
-    texts = (said.get(key, "") for key in ("variant", "runtime", "model", "target")) if isinstance(said, dict) else [{}]
+    texts = (
+        (origin.get(key, "") for key in ("variant", "runtime", "model", "target")) if isinstance(origin, dict) else [{}]
+    )
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f"{file}: damaged: not what a deploy wrote; deploy again")
-    return dict(said)
+    return dict(origin)
 
 
 def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
     """The runtime that it was shipped for, or the first that runs this kind; raises InputError when there is none."""
-    for name, module in sorted(registry.every("runtimes"), key=lambda found: found[0] != shipped_for):
+    for name, module in sorted(registry.every("runtimes"), key=lambda entry: entry[0] != shipped_for):
         if artifact.kind == module.FORMAT:
             environments.require(module, f"runtime '{name}'")
             return name
@@ -49,6 +51,6 @@ def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
 
 def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:
     """The source as far as what shipped tells of it: nothing of it is loaded."""
-    told = origin.get("source") or {}
-    model = str(told.get("model") or origin.get("model") or path)
-    return catalog.Found(model, Path(model), Source(model, name=str(told.get("name") or "")), ())
+    facts = origin.get("source") or {}
+    model = str(facts.get("model") or origin.get("model") or path)
+    return catalog.Found(model, Path(model), Source(model, name=str(facts.get("name") or "")), ())

@@ -14,7 +14,7 @@ from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.job import job
 
 
-def verify(path: Path, model: str | None = None, *, options: Options | None = None, **asked: Any) -> Result:
+def verify(path: Path, model: str | None = None, *, options: Options | None = None, **more: Any) -> Result:
     """Checks a shipped artifact against its source again, and against what it answered when it was verified before it
     shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails.
 
@@ -24,16 +24,16 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     artifact, _, origin = shipped(path)
     runtime = runtime_of(artifact, origin.get("runtime", ""))
     if model is None:
-        model, asked = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **asked}
-    wanted = job(model, **{"target": origin.get("target", "x86"), **asked})
-    walk = begin(wanted, options, f"verify>{path}")
+        model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
+    verify_job = job(model, **{"target": origin.get("target", "x86"), **more})
+    walk = begin(verify_job, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
-    variant = next((v for v in wanted.target.value.variant if v.name == origin.get("variant")), None)
+    variant = next((v for v in verify_job.target.value.variant if v.name == origin.get("variant")), None)
     along = {role: folder for role in ("excerpt", "verdict") if (folder := artifact.path.parent / role).is_dir()}
     walk.outcomes |= {f"shipped/{role}": Outcome(role, "ok", shipping.sound(folder)) for role, folder in along.items()}
-    judging = verification.verify(wanted, "verify", runtime, "artifact", variant)
+    judging = verification.verify(verify_job, "verify", runtime, "artifact", variant)
     inputs = {**judging.inputs, **{role: f"shipped/{role}" for role in along}}
-    walk.stages([*plan.front(wanted), dataclasses.replace(judging, inputs=inputs)])
+    walk.stages([*plan.front(verify_job), dataclasses.replace(judging, inputs=inputs)])
     judged = walk.outcomes["verify"]
     code = CheckFailed.exit_code if judged.status == "lost" else 0
     return Result(code, judged.reason or "equal to its source within the limits", outcomes=walk.outcomes)

@@ -48,14 +48,14 @@ def shipped(kind: str) -> Path:
 def installed(kind: str) -> list[Path]:
     """Where the installed files of a kind are, each folder once: ours, then other people's."""
     others = [util.find_spec(point.value) for point in entry_points(group=f"edgecompress.{kind}")]
-    found = [Path(place) for spec in others if spec for place in spec.submodule_search_locations or ()]
-    return list({folder.resolve(): folder for folder in reversed([shipped(kind), *found])}.values())[::-1]
+    foreign = [Path(place) for spec in others if spec for place in spec.submodule_search_locations or ()]
+    return list({folder.resolve(): folder for folder in reversed([shipped(kind), *foreign])}.values())[::-1]
 
 
 def folders(kind: str) -> list[Path]:
     """Where files of a kind are looked for, in order: the installed ones, then ./KIND where it is another folder."""
-    found, own = installed(kind), Path(kind)
-    return found if own.resolve() in [folder.resolve() for folder in found] else [*found, own]
+    known, own = installed(kind), Path(kind)
+    return known if own.resolve() in [folder.resolve() for folder in known] else [*known, own]
 
 
 def names(kind: str) -> list[str]:
@@ -69,14 +69,14 @@ def path_of(kind: str, name: str) -> Path:
         if Path(name).is_file():
             return Path(name)
         raise NotFound(f"{name}: no such file")
-    found = [file for folder in folders(kind) if (file := folder / f"{name}.toml").is_file()]
+    files = [file for folder in folders(kind) if (file := folder / f"{name}.toml").is_file()]
     one = kind.removesuffix("s")
-    if not found:
+    if not files:
         raise NotFound(f"no {one} '{name}'{did_you_mean(name, names(kind))}")
-    if len(found) > 1 and _beside(kind, found[-1]):  # what stands in a folder does not take the place of what we know
-        own = f"./{found[-1].as_posix()}"
+    if len(files) > 1 and _beside(kind, files[-1]):  # what stands in a folder does not take the place of what we know
+        own = f"./{files[-1].as_posix()}"
         raise InputError(f"{own} has the name of an installed {one}: rename it, or give its path, {own}")
-    return found[0]
+    return files[0]
 
 
 def _beside(kind: str, file: Path) -> bool:
@@ -97,10 +97,10 @@ def check_new(file: Path) -> None:
         raise InputError(f"{file.stem} is the name of an installed {kind.removesuffix('s')}; give another name")
 
 
-def reference(kind: str, found: Found[Any]) -> str:
+def reference(kind: str, parsed: Found[Any]) -> str:
     """What finds a file again, from any folder: its name where that is one of the installed ones, else its path."""
-    known = [(folder / f"{found.name}.toml").resolve() for folder in installed(kind)]
-    return found.name if found.path.resolve() in known else str(found.path.resolve())
+    known = [(folder / f"{parsed.name}.toml").resolve() for folder in installed(kind)]
+    return parsed.name if parsed.path.resolve() in known else str(parsed.path.resolve())
 
 
 def target(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Target]:
@@ -120,7 +120,7 @@ def profile(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Prof
 
 def _read(kind: str, name: str, overrides: Mapping[str, Any]) -> Found[Any]:
     path = path_of(kind, name)
-    return _found(KINDS[kind], path, config.read_toml(path), overrides)
+    return _parsed(KINDS[kind], path, config.read_toml(path), overrides)
 
 
 def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
@@ -131,14 +131,14 @@ def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
     """
     if model is None or model.endswith(".toml"):
         path = SOURCE if model is None else path_of("sources", model)
-        found = _found(Source, path, config.read_toml(path), flags)
+        parsed = _parsed(Source, path, config.read_toml(path), flags)
         base = path.resolve().parent
     else:
-        found = _found(Source, Path(model), {"model": model}, flags)
+        parsed = _parsed(Source, Path(model), {"model": model}, flags)
         base = Path.cwd()
-    value = found.value
+    value = parsed.value
     value = dataclasses.replace(value, model=_absolute(value.model, base), data=_absolute(value.data, base))
-    return dataclasses.replace(found, value=value)
+    return dataclasses.replace(parsed, value=value)
 
 
 def _absolute(reference: str, base: Path) -> str:
@@ -154,7 +154,7 @@ def is_factory(reference: str) -> bool:
     return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def _found(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
+def _parsed(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
     origins: dict[str, str] = dict.fromkeys(_flat("", table), path.name)
     for key, value in overrides.items():
         place = _lay(table, key.split("."), value, str(path))

@@ -44,16 +44,16 @@ def imported(modules: Sequence[str]) -> dict[str, Path]:
 
     Raises InputError for a module that is not there.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [(name, _source(name)) for name in modules]
     while waiting:
         name, file = waiting.pop()
-        if name not in found:
-            found[name] = file
+        if name not in files:
+            files[name] = file
             # the front door of a whole package leads to rooms that nobody asked for
             needs = _needs(name, file) if "." in name else NOTHING
             waiting += [*needs.around, *needs.imports]
-    return found
+    return files
 
 
 def sources(module: str, without: Collection[str]) -> dict[str, Path]:
@@ -62,16 +62,16 @@ def sources(module: str, without: Collection[str]) -> dict[str, Path]:
     The modules that it imports or names, the packages around them, and the data that they read beside them.
     Raises InputError for a module that is not there.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [(module, _source(module))]
     while waiting:
         name, file = waiting.pop()
-        if name not in found and name not in without:
-            found[name] = file
+        if name not in files and name not in without:
+            files[name] = file
             needs = _needs(name, file)
-            found |= {f"{name}/{path.relative_to(file.parent)}": path for path in needs.files}
+            files |= {f"{name}/{path.relative_to(file.parent)}": path for path in needs.files}
             waiting += [*needs.around, *needs.imports, *needs.named]
-    return found
+    return files
 
 
 def _source(name: str) -> Path:
@@ -99,11 +99,11 @@ def _places(names: set[str]) -> Places:
 
 
 def _needs(name: str, file: Path) -> Needs:
-    return _told(name, file, file.read_bytes())
+    return _needs_of_content(name, file, file.read_bytes())
 
 
 @cache
-def _told(name: str, file: Path, content: bytes) -> Needs:
+def _needs_of_content(name: str, file: Path, content: bytes) -> Needs:
     """What a source file needs: read once for each content that it has in the life of this process."""
     text, tree = content.decode("utf-8"), ast.parse(content)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]

@@ -57,13 +57,13 @@ def missing(module: ModuleType) -> list[str]:
 
 def _met(requirement: str, extra: str = "") -> bool:
     """Whether a requirement is met, or not asked of this Python; `extra`: the one that brings it."""
-    asked = _parsed(requirement)
-    if not _applies(asked, extra):
+    required = _parsed(requirement)
+    if not _applies(required, extra):
         return True
-    installed = version(asked.name)
-    if installed is None or not asked.specifier.contains(installed, prereleases=True):
+    installed = version(required.name)
+    if installed is None or not required.specifier.contains(installed, prereleases=True):
         return False
-    return all(_met(each, name) for name in asked.extras for each in _brought(asked.name, name))
+    return all(_met(each, name) for name in required.extras for each in _brought(required.name, name))
 
 
 def _parsed(requirement: str) -> Requirement:
@@ -107,8 +107,8 @@ def versions(module: ModuleType) -> dict[str, str]:
     """The installed version of each library that a plug-in or a core stage says it REQUIRES."""
     if environment(module):
         return dict(pin.split("==") for pin in module.ENVIRONMENT)
-    asked = [_parsed(r) for r in _described(module).requires]
-    return {each.name: version(each.name) or "" for each in asked if _applies(each)}
+    required = [_parsed(r) for r in _described(module).requires]
+    return {each.name: version(each.name) or "" for each in required if _applies(each)}
 
 
 def _described(module: ModuleType) -> Plugin:
@@ -186,9 +186,9 @@ def _locked(file: Path) -> Iterator[None]:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or [f"code {done.returncode}"]
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"code {done.returncode}"]
         version = ".".join(map(str, sys.version_info[:2]))
-        raise StageFailed(f"{' '.join(command[2:5])} with Python {version}: {said[-1].strip()[:300]}")
+        raise StageFailed(f"{' '.join(command[2:5])} with Python {version}: {lines[-1].strip()[:300]}")
 
 
 def _show_package(place: Path) -> None:

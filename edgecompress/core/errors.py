@@ -67,8 +67,8 @@ class DiskFull(StageFailed):
 
 def kind_of(name: str) -> type[EdgeError]:
     """The error class called `name`, so that an error keeps its class across a process boundary."""
-    found = globals().get(name)
-    return found if isinstance(found, type) and issubclass(found, EdgeError) else StageFailed
+    cls = globals().get(name)
+    return cls if isinstance(cls, type) and issubclass(cls, EdgeError) else StageFailed
 
 
 def did_you_mean(name: str, known: object) -> str:

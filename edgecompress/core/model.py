@@ -92,10 +92,10 @@ class Artifact:
 
     def file(self, suffix: str) -> Path:
         """The one file that ends in `suffix`; raises StageFailed when there is not exactly one."""
-        found = [p for p in self.files() if p.name.endswith(suffix)]
-        if len(found) != 1:
-            raise StageFailed(f"{self.path}: expected one *{suffix} of kind {self.kind}, found {len(found)}")
-        return found[0]
+        matches = [p for p in self.files() if p.name.endswith(suffix)]
+        if len(matches) != 1:
+            raise StageFailed(f"{self.path}: expected one *{suffix} of kind {self.kind}, found {len(matches)}")
+        return matches[0]
 
     @property
     def size_bytes(self) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from edgecompress.core.json import Json
-    from edgecompress.packaging.contents import Check, Contents
+    from edgecompress.packaging.contents import Contents, PackageCheck
 
 # --------------------------------------------------------------------------- plug-ins: a module per name
 
@@ -296,8 +296,8 @@ class Packager(Protocol):
         Raises InputError for a package that has none.
         """
 
-    def checks(self, root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
-        """What only packages of this kind have to keep: a packaging.contents.Check each. Nothing in it is executed."""
+    def checks(self, root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+        """What only packages of this kind have to keep: a packaging.contents.PackageCheck each. Nothing is executed."""
 
 
 class Sensor(Protocol):

@@ -24,16 +24,16 @@ def function(reference: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     module = _module(where, reference)
-    found = getattr(module, name, None)
-    if not callable(found):
+    attribute = getattr(module, name, None)
+    if not callable(attribute):
         known = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
         raise InputError(f"{reference}: {where} has no function '{name}'{did_you_mean(name, known)}")
-    return found  # type: ignore[no-any-return]
+    return attribute  # type: ignore[no-any-return]
 
 
 def _module(where: str, reference: str) -> Any:
     before = set(sys.modules)
-    _check_found(where.partition(".")[0], f"{reference}:")
+    _check_not_hidden(where.partition(".")[0], f"{reference}:")
     try:
         module = importlib.import_module(where)
     except ModuleNotFoundError as error:
@@ -41,24 +41,24 @@ def _module(where: str, reference: str) -> Any:
         if (where + ".").startswith(missing + "."):
             hint = f"no module '{missing}' in {os.getcwd()} or installed; go to the folder that holds it"
             raise InputError(f"{reference}: {hint}") from error
-        raise InputError(f"{reference}: {said(error)}; install '{missing}', or add its folder") from error
+        raise InputError(f"{reference}: {error_line(error)}; install '{missing}', or add its folder") from error
     except Exception as error:
         raise InputError(
-            f"{reference}: importing {where} raised {said(error)}; run it in Python to debug it"
+            f"{reference}: importing {where} raised {error_line(error)}; run it in Python to debug it"
         ) from error
     for file in _files(set(sys.modules) - before):
         for name in _imports(file):
-            _check_found(name, f"{file} imports {name}, but")
+            _check_not_hidden(name, f"{file} imports {name}, but")
     return module
 
 
-def _check_found(name: str, where: str) -> None:
+def _check_not_hidden(name: str, where: str) -> None:
     """Raises InputError for a module of the user's that is not the one found: their folders stand behind all others."""
     own = PathFinder.find_spec(name, [folder for folder in sys.path if place.is_users(folder)])
     if own is None or own.origin is None:  # none, or a folder of no package
         return
-    found = importlib.util.find_spec(name)
-    other = str(found.origin) if found else ""  # "built-in", "frozen", or a file
+    spec = importlib.util.find_spec(name)
+    other = str(spec.origin) if spec else ""  # "built-in", "frozen", or a file
     if not place.is_ours(other) and os.path.realpath(other) != os.path.realpath(own.origin):
         raise InputError(f"{where} {own.origin} is hidden by {other}, which comes with what is installed; rename it")
 
@@ -80,7 +80,7 @@ def _imports(file: str) -> set[str]:
     return names
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """`ValueError: its first line (nets.py:12)`: the line is the innermost one of the user's own code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     frames = [f for f in traceback.extract_tb(error.__traceback__) if place.is_users(f.filename)]

@@ -80,7 +80,7 @@ def _factory(reference: str, splits: Sequence[str]) -> Feed:
             items = call(split)
         except Exception as error:
             raise InputError(
-                f"{reference}('{split}') raised {user_code.said(error)}; run it in Python to debug it"
+                f"{reference}('{split}') raised {user_code.error_line(error)}; run it in Python to debug it"
             ) from error
         if items is not None:
             sets[split] = _yielded(items, f"{reference}('{split}')")
@@ -95,7 +95,7 @@ def _yielded(yielded: Iterable[Inputs | tuple[Inputs, ArrayLike | None]], where:
         except InputError:
             raise
         except Exception as error:
-            raise InputError(f"{where} raised {user_code.said(error)}; run it in Python to debug it") from error
+            raise InputError(f"{where} raised {user_code.error_line(error)}; run it in Python to debug it") from error
 
     return items
 

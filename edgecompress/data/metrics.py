@@ -35,7 +35,7 @@ class Interval(TypedDict, total=False):
     expected: dict[str, float] | None
 
 
-class Comparison(Interval):
+class MetricComparison(Interval):
     """The same items scored for the source and for what was made of it."""
 
     name: str
@@ -195,7 +195,7 @@ def _users(reference: str) -> Scores:
         except InputError:
             raise
         except Exception as error:
-            raise InputError(f"it raised {user_code.said(error)}; run it in Python to debug it") from error
+            raise InputError(f"it raised {user_code.error_line(error)}; run it in Python to debug it") from error
         if values.shape != (len(labels),):
             raise InputError(f"it returned {list(values.shape)} for {len(labels)} items; return one number per item")
         return values
@@ -206,7 +206,7 @@ def _users(reference: str) -> Scores:
 # --------------------------------------------------------------------------- the paired comparison
 
 
-def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> Comparison:
+def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> MetricComparison:
     """The same items scored twice: both summaries and how much changed, with a 95 % interval, as JSON.
 
     `low`, `high`: of after - before (share, mean) or of after / before (perplexity, mse; then `ratio` is there too).
@@ -214,7 +214,7 @@ def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> Comparison
     """
     if len(before) != len(after) or not len(before):
         raise StageFailed(f"metric {metric.name}: {len(before)} items before and {len(after)} after cannot be paired")
-    comparison: Comparison = {
+    comparison: MetricComparison = {
         "name": metric.name,
         "unit": metric.unit,
         "before": summary(metric, before),
@@ -232,7 +232,7 @@ def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> Comparison
     return {**comparison, **change(before, after)}
 
 
-def lost(comparison: Comparison | None, gross: bool = False) -> float | None:
+def lost(comparison: MetricComparison | None, gross: bool = False) -> float | None:
     """What a comparison says is lost: a share of the items, how much an error grew, or a metric of one's own fell.
 
     `gross`: items gained do not make up for any. None where nothing was compared.

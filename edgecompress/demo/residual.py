@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class ResidualBlock(nn.Module):  # type: ignore[misc]
     """x + two 3 x 3 convolutions of x."""
 
     def __init__(self, width: int) -> None:
@@ -29,7 +29,7 @@ class Net(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.stem = nn.Conv2d(1, width, 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(width)
-        self.blocks = nn.Sequential(*(Block(width) for _ in range(blocks)))
+        self.blocks = nn.Sequential(*(ResidualBlock(width) for _ in range(blocks)))
         self.head = nn.Linear(width, classes)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:

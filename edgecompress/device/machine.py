@@ -94,10 +94,10 @@ def root() -> Path:
 
 def here(root: Path = Path("/")) -> dict[str, str]:
     """This machine's texts, its files below `root`."""
-    found = {"system": platform.system(), "kernel": platform.release(), "machine": platform.machine()}
+    texts = {"system": platform.system(), "kernel": platform.release(), "machine": platform.machine()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found |= {"nproc": str(cores or ""), "release": platform.mac_ver()[0]}
-    return {**found, **{name: text for name in FILES if (text := _text(root / name)) is not None}}
+    texts |= {"nproc": str(cores or ""), "release": platform.mac_ver()[0]}
+    return {**texts, **{name: text for name in FILES if (text := _text(root / name)) is not None}}
 
 
 def line(text: str, most: int = 200) -> str:
@@ -173,8 +173,8 @@ def _board(texts: Texts) -> str | None:
 
 
 def _meminfo(texts: Texts, key: str) -> int | None:
-    found = re.search(rf"^{key}:\s*(\d+) kB$", texts.get("proc/meminfo", ""), re.MULTILINE | re.ASCII)
-    kib = _whole(found[1]) if found else None
+    match = re.search(rf"^{key}:\s*(\d+) kB$", texts.get("proc/meminfo", ""), re.MULTILINE | re.ASCII)
+    kib = _whole(match[1]) if match else None
     return kib * 1024 if kib is not None else None
 
 

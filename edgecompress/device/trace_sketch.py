@@ -30,7 +30,7 @@ class Line(TypedDict):
 
 
 @dataclass
-class _Operator:
+class _OperatorSketch:
     """What is kept of an operator's outputs over the inferences so far."""
 
     name: str
@@ -46,10 +46,10 @@ class _Operator:
         flat = values.reshape(-1).astype(np.float64)
         drawn = np.frombuffer(np.random.RandomState(seed).bytes(flat.size), np.uint8)  # a stream fixed for all time
         signed = np.where(drawn & 128, flat, -flat)
-        found = np.bincount(drawn % WIDTH, signed, WIDTH)
+        sums = np.bincount(drawn % WIDTH, signed, WIDTH)
         self.size += flat.size
         self.square += float(np.dot(flat, flat))
-        self.sums = [a + float(b) for a, b in zip(self.sums, found, strict=False)]
+        self.sums = [a + float(b) for a, b in zip(self.sums, sums, strict=False)]
 
     def line(self) -> Line:
         """As JSON."""
@@ -62,13 +62,13 @@ def trace(inferences: Iterable[Iterable[Step]]) -> list[Line]:
     """A line per operator over some inferences, in the order in which they are computed; only numbers count."""
     import numpy as np
 
-    found: dict[str, _Operator] = {}
+    operators: dict[str, _OperatorSketch] = {}
     for seed, steps in enumerate(inferences):
         for name, kind, output in steps:
             values = np.asarray(output)
             if values.dtype.kind in "fiub":
-                found.setdefault(name, _Operator(name, kind)).add(values, seed)
-    return [operator.line() for operator in found.values()]
+                operators.setdefault(name, _OperatorSketch(name, kind)).add(values, seed)
+    return [operator.line() for operator in operators.values()]
 
 
 def parted(before: Sequence[Line], after: Sequence[Line], limit: float) -> Line | None:

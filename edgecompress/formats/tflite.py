@@ -189,7 +189,7 @@ def _quantization(tensor: schema.Tensor) -> Quantization | None:
 
 
 @dataclass(frozen=True)
-class Operator:
+class TfliteOperator:
     """One operator: its type, its number in the file, and the numbers of the tensors that it reads and writes."""
 
     type: str
@@ -206,7 +206,7 @@ class Subgraph:
     The dtype of a tensor that holds no plain numbers is "".
     """
 
-    nodes: tuple[Operator, ...]
+    nodes: tuple[TfliteOperator, ...]
     tensors: tuple[TensorSpec, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -221,7 +221,7 @@ def graph(data: bytes) -> Subgraph:
     types = _types(model)
     operators = (first.Operators(place) for place in range(first.OperatorsLength()))
     nodes = (
-        Operator(
+        TfliteOperator(
             types[op.OpcodeIndex()], place, *(tuple(_numbers(v)) for v in (op.InputsAsNumpy(), op.OutputsAsNumpy()))
         )
         for place, op in enumerate(operators)

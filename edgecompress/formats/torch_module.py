@@ -46,7 +46,7 @@ def factory(reference: str) -> torch.nn.Module:
     try:
         net = build()
     except Exception as error:
-        raise InputError(f"{reference} raised {user_code.said(error)}; run it in Python to debug it") from error
+        raise InputError(f"{reference} raised {user_code.error_line(error)}; run it in Python to debug it") from error
     if not isinstance(net, torch.nn.Module):
         raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
     return net.eval()
@@ -196,7 +196,7 @@ def flat(net: torch.nn.Module, names: Sequence[str], outputs: Sequence[str]) -> 
     """`net` with a flat signature: tensors in the order of `names` in, a tuple in the order of `outputs` out."""
     import torch
 
-    class Flat(torch.nn.Module):  # type: ignore[misc]
+    class FlatNet(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.net = net
@@ -204,7 +204,7 @@ def flat(net: torch.nn.Module, names: Sequence[str], outputs: Sequence[str]) -> 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(flatten(call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
 
-    return Flat().eval()
+    return FlatNet().eval()
 
 
 def call_program(net: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> Nested:

@@ -160,7 +160,7 @@ def unpack(data: bytes, form: str, shape: Shape, dtype: str) -> np.ndarray:
 # --------------------------------------------------------------------------- tables
 
 
-class Row(TypedDict):
+class TensorStorage(TypedDict):
     """What one tensor takes in each form."""
 
     name: str
@@ -172,7 +172,7 @@ class Row(TypedDict):
     best: str
 
 
-class Total(TypedDict):
+class StorageTotals(TypedDict):
     """The sums over tensors."""
 
     elements: int
@@ -181,7 +181,7 @@ class Total(TypedDict):
     best_bytes: int
 
 
-def row(name: str, array: np.ndarray) -> Row:
+def row(name: str, array: np.ndarray) -> TensorStorage:
     """{"name", "shape", "dtype", "elements", "zeros", "bytes": {form: bytes}, "best": form} of one tensor."""
     import numpy as np
 
@@ -198,7 +198,7 @@ def row(name: str, array: np.ndarray) -> Row:
     }
 
 
-def total(rows: Iterable[Row]) -> Total:
+def total(rows: Iterable[TensorStorage]) -> StorageTotals:
     """The sums, and "best_bytes": those of each tensor's best form."""
     every = list(rows)
     return {

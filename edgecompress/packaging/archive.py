@@ -59,14 +59,14 @@ def write(tree: Path, out: Path, suffix: str, stored: Collection[str] = ()) -> N
 
 def _files(tree: Path) -> dict[str, Path]:
     """Each file by its name in the archive, sorted by that name."""
-    found = {
+    files = {
         path.relative_to(tree).as_posix(): path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir()
     }
-    for name, path in found.items():
+    for name, path in files.items():
         if path.is_symlink() or not path.is_file():
             raise InputError(f"{path}: a package holds files, and this is a link or a device")
         check_name(name)
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def _mode(file: Path) -> int:
@@ -142,8 +142,8 @@ def unpack(file: Path, into: Path) -> None:
     except InputError:
         raise
     except DAMAGED as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"{file}: cannot be unpacked: {ascii(said)[1:-1]}") from error
+        message = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{file}: cannot be unpacked: {ascii(message)[1:-1]}") from error
 
 
 def shown(name: str) -> str:
@@ -304,7 +304,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 def top(into: Path, file: Path) -> Path:
     """The one folder that an opened package holds. Raises InputError when there is not exactly one."""
-    found = os.listdir(into)
-    if len(found) != 1 or not (into / found[0]).is_dir():
-        raise InputError(f"{file}: a package has one folder at its top, this one has {len(found)} entries")
-    return into / found[0]
+    entries = os.listdir(into)
+    if len(entries) != 1 or not (into / entries[0]).is_dir():
+        raise InputError(f"{file}: a package has one folder at its top, this one has {len(entries)} entries")
+    return into / entries[0]

@@ -32,7 +32,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Check:
+class PackageCheck:
     """One thing that `package verify` looked at. `reason`: what is wrong, or why it was not looked at."""
 
     name: str

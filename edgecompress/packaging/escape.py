@@ -40,15 +40,15 @@ class _Table(dict[int, str]):
         self._put = put
 
     def __missing__(self, code: int) -> str:
-        found = self[code] = self._put(chr(code))
-        return found
+        escaped = self[code] = self._put(chr(code))
+        return escaped
 
 
 def _whole(value: object) -> str:
     """The text without halves of surrogate pairs; raises InputError for what is no text."""
     if not isinstance(value, str):
-        said = ascii(str(value))  # what is not defined raises here, and says its name
-        raise InputError(f"{type(value).__name__} {said[:SHOWN]} is escaped as a text; give it a text")
+        shown = ascii(str(value))  # what is not defined raises here, and says its name
+        raise InputError(f"{type(value).__name__} {shown[:SHOWN]} is escaped as a text; give it a text")
     return SURROGATES.sub(REPLACEMENT, value)
 
 

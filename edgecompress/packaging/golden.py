@@ -57,8 +57,8 @@ def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, paylo
     name = {stored: of_model for of_model, stored in taken.items()}
     return {
         "raw": _item(payload, "raw", name.get(raw[0], raw[0]), raw[1]) if raw else None,
-        "inputs": [_item(payload, f"input-{i}", *found) for i, found in enumerate(inputs)],
-        "outputs": [_item(payload, f"output-{i}", *found) for i, found in enumerate(answered)],
+        "inputs": [_item(payload, f"input-{i}", *named_array) for i, named_array in enumerate(inputs)],
+        "outputs": [_item(payload, f"output-{i}", *named_array) for i, named_array in enumerate(answered)],
         "tolerance": TOLERANCE,
         "processing": dict(PROCESSING),
     }
@@ -70,9 +70,9 @@ def _input(spec: TensorSpec, excerpt: Artifact, taken: Mapping[str, str]) -> Arr
     if spec.name not in taken:
         return np.zeros(spec.concrete(), spec.dtype)
     item = np.ascontiguousarray(tensors.load(excerpt, SPLIT, taken[spec.name])[:1])
-    if item.shape != (wanted := spec.concrete()):
+    if item.shape != (shape := spec.concrete()):
         raise InputError(
-            f"input '{spec.name}': the model takes {list(wanted)}, one item is {list(item.shape)}: it was made for "
+            f"input '{spec.name}': the model takes {list(shape)}, one item is {list(item.shape)}: it was made for "
             "another batch than 1; deploy it again with --batch 1"
         )
     return tensors.fitted(item, spec)
@@ -125,12 +125,12 @@ def load(payload: Path, item: Mapping[str, Any]) -> Array:
     return np.fromfile(file, dtype).astype(item["dtype"]).reshape(item["shape"])
 
 
-def distance(golden: Array, found: Array) -> float:
+def distance(golden: Array, answer: Array) -> float:
     """Relative RMS of what an answer moved by; infinite where it has another shape, or is not finite."""
     import numpy as np
 
     with np.errstate(invalid="ignore"):  # NaN of any kind is looked for below
-        old, new = (np.asarray(a).astype(np.float64) for a in (golden, found))
+        old, new = (np.asarray(a).astype(np.float64) for a in (golden, answer))
     if old.shape != new.shape or not np.isfinite(new).all():
         return math.inf
     moved, size = (float(np.sqrt(np.square(x).sum())) for x in (new - old, old))

@@ -113,8 +113,8 @@ def check(card: Any, where: str) -> None:
     errors = sorted(Draft202012Validator(schema).iter_errors(card), key=lambda e: list(map(str, e.absolute_path)))
     if errors:
         place = ".".join(map(str, errors[0].absolute_path)) or "the card"
-        said = " ".join(errors[0].message.split())
-        raise InputError(f"{where}: {CARD}: {ascii(place)[1:-1]}: {ascii(said)[1:-1][:160]}")
+        message = " ".join(errors[0].message.split())
+        raise InputError(f"{where}: {CARD}: {ascii(place)[1:-1]}: {ascii(message)[1:-1][:160]}")
 
 
 def read(file: Path) -> Card:
@@ -134,18 +134,18 @@ def read(file: Path) -> Card:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of which readers read the same: no key is there twice."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in table:
             raise ValueError(f"the key {key[:80]!a} is there twice")
-        found[key] = value
-    return found
+        table[key] = value
+    return table
 
 
-def _finite(said: str) -> float:
+def _finite(text: str) -> float:
     """A number of the card: neither NaN nor infinite, which any comparison lets pass."""
-    if not math.isfinite(number := float(said)):
-        raise ValueError(f"{said[:20]} is no number of JSON")
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is no number of JSON")
     return number
 
 
@@ -175,23 +175,23 @@ def golden_items(card: Card) -> list[Mapping[str, Any]]:
     return [*([golds["raw"]] if golds["raw"] else []), *golds["inputs"], *golds["outputs"]]
 
 
-def shortened(said: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """At most so many characters: names of ten megabytes have an end too."""
-    whole = said.encode("utf-8", "replace").decode()
+    whole = text.encode("utf-8", "replace").decode()
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
 
 
 # --------------------------------------------------------------------------- the model
 
 
-def _model(found: Artifact, payload: Path) -> list[dict[str, Any]]:
+def _model(artifact: Artifact, payload: Path) -> list[dict[str, Any]]:
     """Copies the artifact's files, without those that no device needs."""
-    here = {found.path / name for name in found.facts.get("here", ())}
+    here = {artifact.path / name for name in artifact.facts.get("here", ())}
     files = []
-    for file in found.files():
+    for file in artifact.files():
         if file in here:
             continue
-        path = f"{MODEL}/{file.relative_to(found.path).as_posix()}"
+        path = f"{MODEL}/{file.relative_to(artifact.path).as_posix()}"
         (payload / path).parent.mkdir(parents=True, exist_ok=True)
         (payload / path).write_bytes(file.read_bytes())
         files.append({"path": path, "bytes": file.stat().st_size, "sha256": sha256_of(file)})
@@ -209,9 +209,9 @@ def _main(files: Sequence[Mapping[str, Any]]) -> str:
 
 def _spec(spec: TensorSpec) -> dict[str, Any]:
     how = spec.quantization
-    told = {"scale": list(how.scale), "zero_point": list(how.zero_point), "axis": how.axis} if how else None
+    quantization = {"scale": list(how.scale), "zero_point": list(how.zero_point), "axis": how.axis} if how else None
     shape = list(spec.concrete())
-    ends = {"layout": spec.layout, "quantization": told, "feeds": spec.feeds}
+    ends = {"layout": spec.layout, "quantization": quantization, "feeds": spec.feeds}
     return {"name": spec.name, "shape": shape, "dtype": spec.dtype, **ends}
 
 
@@ -234,23 +234,23 @@ def _plain(name: str) -> str:
 
 def _model_name(shipped: Shipped) -> str:
     """What the author calls it: a reference, or a file without its folder."""
-    said = str(
+    reference = str(
         _table(shipped.report, "source").get("model") or _table(shipped.origin, "source").get("model") or "model"
     )
-    name = said if ":" in said and "/" not in said else re.split(r"[/\\]", said)[-1]
+    name = reference if ":" in reference and "/" not in reference else re.split(r"[/\\]", reference)[-1]
     return shortened(name, NAME_CHARS)
 
 
 def _packaged(shipped: Shipped, options: Any) -> dict[str, Any]:
     """What the code around the model is written from, beside the model: this version, and what it was asked for."""
     platforms = _table(shipped.report, "target").get("platforms") or ()
-    asked = dataclasses.asdict(options) if options else {}
-    return {"by": __version__, "options": asked, "platforms": [str(platform) for platform in platforms]}
+    chosen = dataclasses.asdict(options) if options else {}
+    return {"by": __version__, "options": chosen, "platforms": [str(platform) for platform in platforms]}
 
 
-def _table(told: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = told.get(key)
-    return found if isinstance(found, Mapping) else {}
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = document.get(key)
+    return table if isinstance(table, Mapping) else {}
 
 
 # --------------------------------------------------------------------------- what is done around it
@@ -283,14 +283,14 @@ def _probabilities(shipped: Shipped, name: str) -> bool:
 
     if shipped.verdict is None or not (shipped.verdict.path / golden.ANSWERS / f"{name}.npy").is_file():
         return False
-    found = np.asarray(tensors.load(shipped.verdict, golden.ANSWERS, name), np.float64)
-    return bool((found >= 0).all() and (np.abs(found.sum(axis=-1) - 1) <= PROBABLE).all())
+    answers = np.asarray(tensors.load(shipped.verdict, golden.ANSWERS, name), np.float64)
+    return bool((answers >= 0).all() and (np.abs(answers.sum(axis=-1) - 1) <= PROBABLE).all())
 
 
 def _labels(shipped: Shipped, task: Mapping[str, Any], payload: Path) -> dict[str, Any]:
     """Writes labels.json: the classes' names in order, or none."""
-    said = _table(shipped.report, "data").get("label_names") or _table(shipped.report, "source").get("labels") or ()
-    known = [str(label) for label in said] if task["task"] == "classify" else []
+    labels = _table(shipped.report, "data").get("label_names") or _table(shipped.report, "source").get("labels") or ()
+    known = [str(label) for label in labels] if task["task"] == "classify" else []
     shapes = {spec.name: spec.concrete() for spec in shipped.artifact.outputs}
     if known and len(known) != (classes := shapes[task["output"]][-1]):
         raise InputError(

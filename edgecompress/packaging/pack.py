@@ -40,11 +40,11 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
     work_folder.sweep(place)
     with work_folder.folder(place) as work:
         tree = work / "tree"
-        given = payload(shipped, packager, common, work / "payload", options)
-        root = tree / f"{given.names.slug}-{packager}"
+        contents = payload(shipped, packager, common, work / "payload", options)
+        root = tree / f"{contents.names.slug}-{packager}"
         root.mkdir(parents=True)
-        module.build(given, root)
-        seal(root, given, module)
+        module.build(contents, root)
+        seal(root, contents, module)
         archive.write(tree, work / "package", module.SUFFIX)
         (work / "package").replace(place)
     return place
@@ -56,17 +56,17 @@ def payload(shipped: Shipped, packager: str, common: Common, folder: Path, optio
     return contents(model_card.build(shipped, packager, common, folder, options), folder, options)
 
 
-def contents(told: Card, folder: Path, options: Any) -> Contents:
+def contents(card: Card, folder: Path, options: Any) -> Contents:
     """What a packager is given, of a card and the folder of its payload."""
-    return Contents(told, names(told["name"]), folder, options, tuple(told["packaged"]["platforms"]))
+    return Contents(card, names(card["name"]), folder, options, tuple(card["packaged"]["platforms"]))
 
 
-def seal(root: Path, given: Contents, module: ModuleType) -> None:
+def seal(root: Path, contents: Contents, module: ModuleType) -> None:
     """Adds to what the packager built: the card, the bill of materials, and the sums of all files."""
     if not (root / "README.md").is_file():
-        raise InputError(f"packager '{given.card['packager']}' wrote no README.md")
-    shutil.copyfile(given.payload / CARD, root / CARD)
-    (root / bom.FILE).write_text(bom.text(given.card, module), encoding="utf-8")
+        raise InputError(f"packager '{contents.card['packager']}' wrote no README.md")
+    shutil.copyfile(contents.payload / CARD, root / CARD)
+    (root / bom.FILE).write_text(bom.text(contents.card, module), encoding="utf-8")
     (root / SUMS).write_text(sums(root), encoding="utf-8")
 
 
@@ -101,5 +101,5 @@ def _typed(cls: type, settings: Mapping[str, Any], names: Collection[str]) -> di
     """Those settings; a text stays one where a text is wanted (version 1.10 is no number), else it is read as TOML."""
     hints = typing.get_type_hints(cls)
     texts = {name for name, hint in hints.items() if hint is str or str in typing.get_args(hint)}
-    found = {name: value for name, value in settings.items() if name in names}
-    return {n: config.from_text(v) if isinstance(v, str) and n not in texts else v for n, v in found.items()}
+    chosen = {name: value for name, value in settings.items() if name in names}
+    return {n: config.from_text(v) if isinstance(v, str) and n not in texts else v for n, v in chosen.items()}

@@ -14,21 +14,21 @@ from edgecompress.packaging import archive, bom, model_card, pack
 from edgecompress.packaging.contents import CARD, Card
 
 
-def check(told: Card, payload: Path, module: ModuleType, root: Path, work: Path) -> int:
+def check(card: Card, payload: Path, module: ModuleType, root: Path, work: Path) -> int:
     """How many files are written for this card, in the empty folder `work`; raises InputError unless `root` has them.
 
     And nothing but them, the payload, and what `module` says that it carries, which its own checks look at.
     """
     written, opened = (work / name for name in ("written", "opened"))
     written.mkdir()
-    options = config.build(module.Options, told["packaged"]["options"], f"{CARD}: packaged: options")
-    module.code(pack.contents(told, payload, options), written, root)
+    options = config.build(module.Options, card["packaged"]["options"], f"{CARD}: packaged: options")
+    module.code(pack.contents(card, payload, options), written, root)
     files = {path.relative_to(written).as_posix(): path for path in written.rglob("*") if path.is_file()}
     for number, (name, file) in enumerate(sorted(files.items())):
         if not _same(file, root / name, opened / str(number)):
-            said = archive.shown(name)
-            raise InputError(f"{said}: is missing, or not what edgecompress {__version__} writes for this card")
-    if more := _more(root, {*files, *_places(told, payload, root)}, module.CARRIED):
+            shown = archive.shown(name)
+            raise InputError(f"{shown}: is missing, or not what edgecompress {__version__} writes for this card")
+    if more := _more(root, {*files, *_places(card, payload, root)}, module.CARRIED):
         raise InputError(f"{archive.shown(more[0])}: no such package has this file")
     return len(files)
 
@@ -43,11 +43,11 @@ def _same(ours: Path, theirs: Path, work: Path) -> bool:
     return pack.sums(work / "ours") == pack.sums(work / "theirs")
 
 
-def _places(told: Card, payload: Path, root: Path) -> set[str]:
+def _places(card: Card, payload: Path, root: Path) -> set[str]:
     """Where the payload lies in the package, unless it is in an archive of its own."""
     if not payload.is_relative_to(root):
         return set()
-    return {(payload / name).relative_to(root).as_posix() for name in (*model_card.listed(told), CARD)}
+    return {(payload / name).relative_to(root).as_posix() for name in (*model_card.listed(card), CARD)}
 
 
 def _more(root: Path, known: Collection[str], carried: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from edgecompress.device.request import AgentRequest, PluginModule
 from edgecompress.packaging import archive, golden, rebuild_check, signing
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.archive import shown
-from edgecompress.packaging.contents import CARD, PAYLOAD, Card, Check
+from edgecompress.packaging.contents import CARD, PAYLOAD, Card, PackageCheck
 from edgecompress.packaging.pack import SUMS, sums
 
 LINE = 300  # characters of a reason
@@ -34,7 +34,7 @@ RUN_S = 600.0  # that the packaged model may take for its golden item
 PIXELS = 1 << 26  # that an image may be resized to
 
 
-class _Skipped(Exception):
+class _NotChecked(Exception):
     """Why something was not looked at."""
 
 
@@ -49,7 +49,7 @@ class _Opened:
     card: Card | None = None
     module: ModuleType | None = None
     payload: Path | None = None
-    found: list[Check] = field(default_factory=list)
+    checks: list[PackageCheck] = field(default_factory=list)
 
     def folder(self, name: str) -> Path:
         """A new folder to unpack into."""
@@ -58,7 +58,7 @@ class _Opened:
         return made
 
 
-def verify(file: Path, key: str | None = None) -> list[Check]:
+def verify(file: Path, key: str | None = None) -> list[PackageCheck]:
     """Every check of a package, in order. `key`: the public key that signed it, a file or the key itself.
 
     What is wrong with the package is a failed check; InputError is raised for what is wrong with the question alone:
@@ -71,9 +71,9 @@ def verify(file: Path, key: str | None = None) -> list[Check]:
     with tempfile.TemporaryDirectory(prefix="edgecompress-verify-") as work:
         opened = _Opened(file, Path(work), key)
         for name, check in STEPS.items():
-            opened.found.append(_judged(name, check, opened))
-        opened.found.extend(_own(opened))
-        return [dataclasses.replace(check, reason=_placed(check.reason, opened)) for check in opened.found]
+            opened.checks.append(_judged(name, check, opened))
+        opened.checks.extend(_own(opened))
+        return [dataclasses.replace(check, reason=_placed(check.reason, opened)) for check in opened.checks]
 
 
 def _placed(reason: str, opened: _Opened) -> str:
@@ -83,16 +83,16 @@ def _placed(reason: str, opened: _Opened) -> str:
     return reason
 
 
-def _judged(name: str, check: Callable[[_Opened], str], opened: _Opened) -> Check:
+def _judged(name: str, check: Callable[[_Opened], str], opened: _Opened) -> PackageCheck:
     try:
-        return Check(name, "pass", check(opened))
-    except _Skipped as why:
-        return Check(name, "skipped", str(why))
+        return PackageCheck(name, "pass", check(opened))
+    except _NotChecked as why:
+        return PackageCheck(name, "skipped", str(why))
     except BROKEN as error:
-        return Check(name, "fail", _said(error))
+        return PackageCheck(name, "fail", _error_line(error))
 
 
-def _said(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     line = " ".join(str(error).split())[:LINE]
     return line if isinstance(error, EdgeError) else f"{type(error).__name__}: {line}"
 
@@ -103,14 +103,14 @@ def _said(error: Exception) -> str:
 def _signature(opened: _Opened) -> str:
     signed = signing.signature_of(opened.file).is_file()
     if opened.key is None:
-        raise _Skipped("it is signed; give the public key with --key" if signed else "it is not signed")
+        raise _NotChecked("it is signed; give the public key with --key" if signed else "it is not signed")
     signing.check(opened.file, signing.public(opened.key))
     return ""
 
 
 def _archive(opened: _Opened) -> str:
-    if opened.found[0].status == "fail":
-        raise _Skipped("its signature is wrong")
+    if opened.checks[0].status == "fail":
+        raise _NotChecked("its signature is wrong")
     into = opened.folder("opened")
     archive.unpack(opened.file, into)
     opened.root = archive.top(into, opened.file)
@@ -119,15 +119,15 @@ def _archive(opened: _Opened) -> str:
 
 def _root(opened: _Opened) -> Path:
     if opened.root is None:
-        raise _Skipped("the archive is not open")
+        raise _NotChecked("the archive is not open")
     return opened.root
 
 
 def _card(opened: _Opened) -> str:
     root = _root(opened)
     card = cards.read(root / CARD)
-    if root.name != (wanted := f"{card['slug']}-{card['packager']}"):
-        raise InputError(f"the folder is called {shown(root.name)}, not '{wanted}' as the card says")
+    if root.name != (expected := f"{card['slug']}-{card['packager']}"):
+        raise InputError(f"the folder is called {shown(root.name)}, not '{expected}' as the card says")
     _check_names(card)
     opened.card = card
     return ""
@@ -148,20 +148,20 @@ def _check_names(card: Card) -> None:
 
 def _known(opened: _Opened) -> Card:
     if opened.card is None:
-        raise _Skipped("there is no card to go by")
+        raise _NotChecked("there is no card to go by")
     return opened.card
 
 
 def _sums(opened: _Opened) -> str:
     """Each line right, and every file in a line."""
     root = _root(opened)
-    said = _lines(root / SUMS)
+    listed = _lines(root / SUMS)
     there = _lines_of(sums(root))
-    if missing := sorted(said.keys() - there.keys()):
+    if missing := sorted(listed.keys() - there.keys()):
         raise InputError(f"{shown(missing[0])} is in {SUMS}, and not in the package")
-    if unlisted := sorted(there.keys() - said.keys()):
+    if unlisted := sorted(there.keys() - listed.keys()):
         raise InputError(f"{shown(unlisted[0])} is not in {SUMS}")
-    if wrong := [name for name in there if said[name] != there[name]]:
+    if wrong := [name for name in there if listed[name] != there[name]]:
         raise InputError(f"{shown(wrong[0])}: its bytes are not those of {SUMS}")
     return f"{len(there)} files"
 
@@ -174,13 +174,13 @@ def _lines(file: Path) -> dict[str, str]:
 
 
 def _lines_of(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for line in text.split("\n")[:-1]:
         digest, between, name = line[:64], line[64:66], line[66:]
-        if between != "  " or not name or name in found:
+        if between != "  " or not name or name in digests:
             raise InputError(f"{SUMS}: a line is not 'sha256 path', or there twice: {shown(line)}")
-        found[name] = digest
-    return found
+        digests[name] = digest
+    return digests
 
 
 def _payload(opened: _Opened) -> str:
@@ -188,15 +188,15 @@ def _payload(opened: _Opened) -> str:
     card, root = _known(opened), _root(opened)
     opened.module = registry.load("packagers", card["packager"])
     payload = opened.module.payload(root, opened.folder("payload"))
-    wanted = {**cards.listed(card), CARD: sha256_of(root / CARD)}
+    expected = {**cards.listed(card), CARD: sha256_of(root / CARD)}
     there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
     there = {name: file for name, file in there.items() if name.split("/")[0] in PAYLOAD}
-    if missing := sorted(wanted.keys() - there.keys()):
+    if missing := sorted(expected.keys() - there.keys()):
         raise InputError(f"{shown(missing[0])} is missing from the payload")
-    if more := sorted(there.keys() - wanted.keys()):
+    if more := sorted(there.keys() - expected.keys()):
         raise InputError(f"{shown(more[0])} is in the payload, and not in the card")
     for name, file in there.items():
-        if sha256_of(file) != wanted[name]:
+        if sha256_of(file) != expected[name]:
             raise InputError(f"{shown(name)}: its bytes are not those of the card")
     _check_labels(payload / cards.LABELS, card)
     opened.payload = payload
@@ -204,16 +204,16 @@ def _payload(opened: _Opened) -> str:
 
 
 def _check_labels(file: Path, card: Card) -> None:
-    found = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+    labels = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise InputError(f"{cards.LABELS}: is not a list of texts")
-    if len(found) != card["labels"]["count"]:
-        raise InputError(f"{cards.LABELS}: {len(found)} labels, the card says {card['labels']['count']}")
+    if len(labels) != card["labels"]["count"]:
+        raise InputError(f"{cards.LABELS}: {len(labels)} labels, the card says {card['labels']['count']}")
 
 
 def _whole(opened: _Opened) -> tuple[Card, Path]:
     if opened.payload is None:
-        raise _Skipped("the payload is not whole")
+        raise _NotChecked("the payload is not whole")
     return _known(opened), opened.payload
 
 
@@ -221,11 +221,11 @@ def _code(opened: _Opened) -> str:
     """The code around the model is what this version writes for the card."""
     card, payload = _whole(opened)
     if (by := card["packaged"]["by"]) != __version__:
-        raise _Skipped(
+        raise _NotChecked(
             f"written by edgecompress {by}; this is {__version__}, whose code differs: pack again to compare"
         )
     if (runtime := card["runtime"]["name"]) not in registry.names("runtimes"):
-        raise _Skipped(f"there is no runtime '{runtime}' here")
+        raise _NotChecked(f"there is no runtime '{runtime}' here")
     assert opened.module is not None  # it found the payload
     written = rebuild_check.check(card, payload, opened.module, _root(opened), opened.folder("code"))
     return f"{written} files"
@@ -240,7 +240,9 @@ def _processing(opened: _Opened) -> str:
 
     card, payload = _whole(opened)
     if card["preprocess"] is None or card["golden"]["raw"] is None:
-        raise _Skipped("no [preprocess] is declared" if card["preprocess"] is None else "it holds no raw golden item")
+        raise _NotChecked(
+            "no [preprocess] is declared" if card["preprocess"] is None else "it holds no raw golden item"
+        )
     declared = config.build(Preprocess, card["preprocess"], "preprocess")
     raw = golden.load(payload, card["golden"]["raw"])
     _check_size(raw.shape, declared)
@@ -289,14 +291,14 @@ def _golden(opened: _Opened) -> str:
 def _runtime(card: Card) -> ModuleType:
     name = card["runtime"]["name"]
     if name not in registry.names("runtimes"):
-        raise _Skipped(f"there is no runtime '{name}' here")
+        raise _NotChecked(f"there is no runtime '{name}' here")
     module = registry.load("runtimes", name)
     if card["model"]["format"] != module.FORMAT:
         raise InputError(f"runtime '{name}' runs {module.FORMAT}, the model is {card['model']['format']}")
     if why := registry.runtime(name).not_opened:
-        raise _Skipped(f"{module.FORMAT} {why}")
+        raise _NotChecked(f"{module.FORMAT} {why}")
     if lacking := environments.missing(module):
-        raise _Skipped(f"{', '.join(lacking)} not installed here; run: {environments.install_command(module)}")
+        raise _NotChecked(f"{', '.join(lacking)} not installed here; run: {environments.install_command(module)}")
     return module
 
 
@@ -327,14 +329,14 @@ def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> d
 # --------------------------------------------------------------------------- the packager's own
 
 
-def _own(opened: _Opened) -> Iterator[Check]:
+def _own(opened: _Opened) -> Iterator[PackageCheck]:
     """What the packager looks at; whatever it raises is one failed check more."""
     if opened.module is None or opened.root is None or opened.card is None:
         return
     try:
         yield from opened.module.checks(opened.root, opened.card, opened.folder("own"))
     except BROKEN as error:
-        yield Check(str(opened.card["packager"]), "fail", _said(error))
+        yield PackageCheck(str(opened.card["packager"]), "fail", _error_line(error))
 
 
 STEPS: Mapping[str, Callable[[_Opened], str]] = {

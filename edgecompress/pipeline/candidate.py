@@ -14,7 +14,7 @@ from edgecompress.core.settings import Limits, Variant
 Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "failed", ...), and why
 
 
-class Row(TypedDict, total=False):
+class ChoiceRow(TypedDict, total=False):
     """A variant in the table of a choice, as report.json has it. One that the source does not reach has three keys."""
 
     verdict: Required[str]
@@ -82,10 +82,10 @@ class Candidate:
         """The verdict on the chosen one."""
         return ("shipped", why) if self.verdict else ("measured", "")
 
-    def row(self, outcomes: Outcomes, verdict: Verdict, medians_ms: Sequence[float] = ()) -> Row:
+    def row(self, outcomes: Outcomes, verdict: Verdict, medians_ms: Sequence[float] = ()) -> ChoiceRow:
         """Its row, without what only one kind of ranking measures."""
         tried = {r: _other_runtime(outcomes.get(s)) for r, s in self.also.items() if self.artifact in outcomes}
-        return Row(
+        return ChoiceRow(
             verdict=verdict[0],
             reason=verdict[1],
             runtime=self.runtime,
@@ -97,10 +97,10 @@ class Candidate:
 
 
 def table(
-    candidates: Sequence[Candidate], left_out: Mapping[str, str], row: Callable[[Candidate], Row]
-) -> dict[str, Row]:
+    candidates: Sequence[Candidate], left_out: Mapping[str, str], row: Callable[[Candidate], ChoiceRow]
+) -> dict[str, ChoiceRow]:
     """The table of a choice: a row for each candidate, and for each variant that the source does not reach."""
-    unreached = {name: Row(verdict="lost", reason=why, medians_ms=[]) for name, why in left_out.items()}
+    unreached = {name: ChoiceRow(verdict="lost", reason=why, medians_ms=[]) for name, why in left_out.items()}
     return {candidate.name: row(candidate) for candidate in candidates} | unreached
 
 

@@ -49,8 +49,8 @@ def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]
     place = f"{where}: variant {variant.name}"
     calls: list[Call] = []
     for index, table in enumerate(variant.compress):
-        found = _technique(table, kind, runtime.FORMAT, f"{place}: compress[{index}]")
-        for technique, options in _expanded(*found, f"{place}: compress[{index}]"):
+        named = _technique(table, kind, runtime.FORMAT, f"{place}: compress[{index}]")
+        for technique, options in _expanded(*named, f"{place}: compress[{index}]"):
             module = registry.load("techniques", technique)
             calls += [*_travel(kind, module.READS, place), (f"techniques.{technique}:apply", options)]
             kind = module.WRITES
@@ -164,11 +164,11 @@ def plugins(target: Target) -> list[ModuleType]:
     first: ConfigError | None = None
     for kind in ("module", *sorted(module.FORMAT for _, module in registry.every("runtimes"))):
         try:
-            found = [modules(target, v, steps(target, v, kind, "target")) for v in target.variant]
+            per_variant = [modules(target, v, steps(target, v, kind, "target")) for v in target.variant]
         except ConfigError as error:
             first = first or error
             continue
         also = {f"runtime '{name}'": registry.load("runtimes", name) for name in target.also}
-        return list({name: module for each in (*found, also) for name, module in each.items()}.values())
+        return list({name: module for each in (*per_variant, also) for name, module in each.items()}.values())
     assert first is not None
     raise first

@@ -1,4 +1,4 @@
-"""The stages that find which layer of an artifact answers otherwise than its source: the tapped twin, the diagnosis."""
+"""The stages that find the layer at which an artifact leaves its source: its twin with layer outputs, the diagnosis."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from edgecompress.pipeline.source_kind import TORCH
 CALL = "stages.diagnose:run"
 ITEMS, SPLIT = 16, "calibrate"  # data that already shows the ranges: it judges nothing
 HERE = ("seed", "batch", "threads", "here")
-TAPPED_S, DIAGNOSED_S = 10.0, 30.0
+LAYER_OUTPUTS_S, DIAGNOSED_S = 10.0, 30.0
 
 
 @dataclass(frozen=True)
-class Subject:
+class DiagnosisSubject:
     """What is diagnosed, by the names of the stages that make it.
 
     `source`: the net in float that the artifact is held against, of kind "module" or "program", or of a file's format:
@@ -33,7 +33,7 @@ class Subject:
     export: tuple[tuple[str, object], ...] = ()  # options of that export
 
 
-def stages(job: Job, name: str, subject: Subject, items: int = ITEMS, split: str = SPLIT) -> list[Stage]:
+def stages(job: Job, name: str, subject: DiagnosisSubject, items: int = ITEMS, split: str = SPLIT) -> list[Stage]:
     """The stages that diagnose `subject`, the last one called `name`, the others NAME/....
 
     None where the artifact, or a source that is a file, has no runtime that tells what its layers answer.
@@ -42,9 +42,11 @@ def stages(job: Job, name: str, subject: Subject, items: int = ITEMS, split: str
     if not all(reader and registry.runtime(reader).tapped for reader in readers):
         return []
     before = {"before": subject.before} if subject.before else {}
-    tapped = _tapped(f"{name}/tapped", subject.runtime, {"model": subject.artifact, **before}, dict(subject.export))
+    twin = _with_layer_outputs(
+        f"{name}/tapped", subject.runtime, {"model": subject.artifact, **before}, dict(subject.export)
+    )
     source = _source(job, name, subject)
-    inputs = {"model": subject.artifact, "tapped": tapped.name, "source": source[-1].name if source else subject.source}
+    inputs = {"model": subject.artifact, "tapped": twin.name, "source": source[-1].name if source else subject.source}
     diagnosed = Stage(
         name,
         CALL,
@@ -54,19 +56,21 @@ def stages(job: Job, name: str, subject: Subject, items: int = ITEMS, split: str
         plugins=tuple(f"runtimes.{runtime}" for runtime in (subject.runtime, subject.reader) if runtime),
         estimate_s=DIAGNOSED_S,
     )
-    return [tapped, *source, diagnosed]
+    return [twin, *source, diagnosed]
 
 
-def _tapped(name: str, runtime: str, inputs: dict[str, str], options: dict[str, object] | None = None) -> Stage:
-    return Stage(name, f"runtimes.{runtime}:tapped", inputs, options or {}, estimate_s=TAPPED_S)
+def _with_layer_outputs(
+    name: str, runtime: str, inputs: dict[str, str], options: dict[str, object] | None = None
+) -> Stage:
+    return Stage(name, f"runtimes.{runtime}:tapped", inputs, options or {}, estimate_s=LAYER_OUTPUTS_S)
 
 
-def _source(job: Job, name: str, subject: Subject) -> list[Stage]:
-    """What makes the source readable layer by layer: a module's trace, a file's own tapped twin."""
+def _source(job: Job, name: str, subject: DiagnosisSubject) -> list[Stage]:
+    """What makes the source readable layer by layer: a module's trace, a file's own twin with layer outputs."""
     if subject.kind == "module":
         options = {"dynamic": job.source.value.dynamic}
         inputs = {"model": subject.source, "samples": "data"}
         return [Stage(f"{name}/program", TRACE, inputs, options, user_code=True, estimate_s=6.0)]
     if subject.reader:
-        return [_tapped(f"{name}/source", subject.reader, {"model": subject.source})]
+        return [_with_layer_outputs(f"{name}/source", subject.reader, {"model": subject.source})]
     return []

@@ -74,8 +74,8 @@ class Job:
         files = {"source": self.source, "target": self.target, "device": self.device, "profile": self.profile}
         return [
             Setting(f"{name}.{s.key}", s.value, s.origin)
-            for name, found in files.items()
-            for s in found.settings  # type: ignore[attr-defined]
+            for name, parsed in files.items()
+            for s in parsed.settings  # type: ignore[attr-defined]
         ]
 
 
@@ -96,19 +96,19 @@ def job(
         raise ConfigError(f"unknown option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
     laid = _laid(more.get("settings") or {})
     flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
-    found = catalog.target(target, laid["target"])
-    place = catalog.device(device or _own_device(found), laid["device"])
-    wanted = Job(
+    parsed_target = catalog.target(target, laid["target"])
+    place = catalog.device(device or _own_device(parsed_target), laid["device"])
+    effective = Job(
         source=catalog.source(model, {**laid["source"], **flags}),
-        target=found,
+        target=parsed_target,
         device=place,
         profile=catalog.profile(profile, laid["profile"]),
         context=context(place.name, place.value, more),
         only=tuple(only),
     )
-    if device and not wanted.at_hand:
-        raise InputError(_wrong_place(wanted))
-    return wanted
+    if device and not effective.at_hand:
+        raise InputError(_wrong_place(effective))
+    return effective
 
 
 def _own_device(target: Found[Target]) -> str:
@@ -121,10 +121,10 @@ def _own_device(target: Found[Target]) -> str:
     return name
 
 
-def _wrong_place(wanted: Job) -> str:
-    runs_on, platform = " or ".join(wanted.target.value.platforms), wanted.context.device["platform"]
+def _wrong_place(job: Job) -> str:
+    runs_on, platform = " or ".join(job.target.value.platforms), job.context.device["platform"]
     return (
-        f"--device {wanted.device.name}: it is {platform}, target {wanted.target.name} runs on {runs_on}: "
+        f"--device {job.device.name}: it is {platform}, target {job.target.name} runs on {runs_on}: "
         "what is measured there would rank nothing; name a device of the target, or none"
     )
 

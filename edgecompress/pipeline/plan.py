@@ -202,7 +202,7 @@ def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) 
     on_module = conversion.leading(calls)
     at, made = variant_stages.add(job, variant, on_module, stages) if on_module else (variant_stages.SOURCE, [])
     stages.setdefault(accuracy_guard.GOLDEN, _golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT))
-    ladder = accuracy_guard.Guard(job, variant, at, job.source_kind.kind, tail)
+    ladder = accuracy_guard.AccuracyGuard(job, variant, at, job.source_kind.kind, tail)
     ladder.check()
     stages[ladder.name] = ladder
     return ladder.name, made

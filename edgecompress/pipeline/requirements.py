@@ -29,8 +29,8 @@ def main() -> int:
 
 def _plugins(target: str) -> list[ModuleType]:
     """What a target runs, and what packs it."""
-    wanted = catalog.target(target).value
-    return [*conversion.plugins(wanted), registry.load("packagers", wanted.package)]
+    parsed = catalog.target(target).value
+    return [*conversion.plugins(parsed), registry.load("packagers", parsed.package)]
 
 
 def _named(name: str) -> list[ModuleType]:

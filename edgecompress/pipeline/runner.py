@@ -22,7 +22,7 @@ from edgecompress.core import child_process, closure, environments, registry
 from edgecompress.core.errors import EdgeError, StageFailed, kind_of
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds, sha256_of
-from edgecompress.pipeline.store import Entry, Parts, Receipt, Store, key_of
+from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
 
 STAGE_ABI = 2  # raised when the core changes what a stage's result means
@@ -53,7 +53,7 @@ Listener = Callable[[Event], None]
 
 
 @dataclass
-class Run:
+class PlanRun:
     """One walk: where results go, what the stages may know, who listens. `outcomes` fills as it goes."""
 
     store: Store
@@ -142,7 +142,7 @@ class Run:
         inputs = (self.outcomes[name] for name in stage.inputs.values())
         return next((o for o in inputs if o.status != "ok"), None) if stage.variants else None
 
-    def _why(self, stage: Stage, parts: Parts, entry: Entry | None) -> str:
+    def _why(self, stage: Stage, parts: Parts, entry: StoredResult | None) -> str:
         """Why the stage has to run, or "" for a hit."""
         if entry is None:
             return self.store.why(self._name(stage), parts, stage.observes)
@@ -179,7 +179,7 @@ class Run:
 
     # ------------------------------------------------------------------ its worker
 
-    def _work(self, stage: Stage, inputs: Mapping[str, Artifact], parts: Parts) -> Entry:
+    def _work(self, stage: Stage, inputs: Mapping[str, Artifact], parts: Parts) -> StoredResult:
         self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
         scratch = self.store.scratch(key_of(parts))
         log = self.store.log(stage.name)
@@ -286,7 +286,7 @@ def _environment(offline: bool, scratch: Path) -> dict[str, str]:
     return {**os.environ, **extra}
 
 
-def _outcome(stage: Stage, entry: Entry, why: str) -> Outcome:
+def _outcome(stage: Stage, entry: StoredResult, why: str) -> Outcome:
     lost = str(entry.artifact.facts.get("lost") or "")
     status: Literal["ok", "lost"] = "lost" if lost else "ok"
     receipt = entry.receipt

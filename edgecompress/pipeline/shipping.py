@@ -48,8 +48,8 @@ def ship(out: Path, fill: Callable[[Path], None]) -> None:
             fill(work / "new")
             _swap(work / "new", out, work / "old")
     except OSError as error:
-        said = error.strerror or error
-        raise StageFailed(f"{out}: cannot be written: {said}; make room, or give another --out") from error
+        why = error.strerror or error
+        raise StageFailed(f"{out}: cannot be written: {why}; make room, or give another --out") from error
 
 
 def copied(artifact: Artifact, place: Path) -> None:
@@ -62,10 +62,10 @@ def copied(artifact: Artifact, place: Path) -> None:
 
 def sound(folder: Path) -> Artifact:
     """The artifact in a folder that shipped; raises InputError when its bytes are others."""
-    found = Artifact.read(folder)
-    if found.digest() != found.sha256:
+    artifact = Artifact.read(folder)
+    if artifact.digest() != artifact.sha256:
         raise InputError(f"{folder}: its bytes are not those that were shipped (sha256 differs); deploy again")
-    return found
+    return artifact
 
 
 def files(folder: Path) -> list[str]:

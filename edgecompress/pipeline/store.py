@@ -67,7 +67,7 @@ class Seen(TypedDict):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredResult:
     """One stored result."""
 
     key: str
@@ -100,12 +100,12 @@ class Store:
             for name in ("store", "observed", "last", "kept", "tmp", "locks", "logs"):
                 (root / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            said = f"cannot keep results there: {error.strerror}"
-            raise InputError(f"{root}: {said}; choose another place with --store") from error
+            message = f"cannot keep results there: {error.strerror}"
+            raise InputError(f"{root}: {message}; choose another place with --store") from error
 
     # ------------------------------------------------------------------ look up
 
-    def find(self, parts: Parts, user_code: bool = False) -> Entry | None:
+    def find(self, parts: Parts, user_code: bool = False) -> StoredResult | None:
         """The stored result for these parts, if its user files (where it has any) are as they were.
 
         Its bytes are those that were stored: one that was damaged is removed, and `why` says so.
@@ -123,13 +123,13 @@ class Store:
             os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` lets it be
         return entry
 
-    def _entry(self, key: str) -> Entry | None:
+    def _entry(self, key: str) -> StoredResult | None:
         """The result of that key, or None where there is none that can be read; its files are not looked at."""
         folder = self.root / "store" / key
         receipt: Receipt | None = _read_json(folder / RECEIPT, None)
         try:
             whole = receipt is not None and _sealed(receipt, folder)
-            return Entry(key, Artifact.read(folder / "artifact"), receipt) if receipt and whole else None
+            return StoredResult(key, Artifact.read(folder / "artifact"), receipt) if receipt and whole else None
         except (InputError, OSError):
             return None
 
@@ -212,7 +212,7 @@ class Store:
         with contextlib.suppress(OSError):  # where there is a log it stays
             folder.rmdir()
 
-    def commit(self, scratch: Path, parts: Parts, receipt: Receipt) -> Entry:
+    def commit(self, scratch: Path, parts: Parts, receipt: Receipt) -> StoredResult:
         """Moves a finished scratch folder into place with one rename, and returns the entry."""
         files = receipt["files"]
         primary = key_of(parts)
@@ -232,7 +232,7 @@ class Store:
         self._dropped.discard(primary)
         if files:
             self._observe(primary, key, files)
-        return Entry(key, Artifact.read(place / "artifact"), receipt)
+        return StoredResult(key, Artifact.read(place / "artifact"), receipt)
 
     def _observe(self, primary: str, key: str, files: Mapping[str, str]) -> None:
         index = self.root / "observed" / f"{primary}.json"
@@ -256,17 +256,17 @@ class Store:
 
     # ------------------------------------------------------------------ housekeeping
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoredResult]:
         """Every stored result, the newest first."""
-        found = (self._entry(folder.name) for folder in (self.root / "store").iterdir())
-        return sorted((e for e in found if e), key=lambda e: e.age_s)
+        entries = (self._entry(folder.name) for folder in (self.root / "store").iterdir())
+        return sorted((e for e in entries if e), key=lambda e: e.age_s)
 
     def damaged(self) -> list[Path]:
         """The folders of results whose bytes are no longer what they were when they were stored."""
         folders = sorted((self.root / "store").iterdir())
         return [folder for folder in folders if not ((entry := self._entry(folder.name)) and _whole(entry))]
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: StoredResult) -> None:
         """Deletes one result, in one rename."""
         self._drop(entry.key)
 
@@ -312,7 +312,7 @@ def _sealed(receipt: Receipt, folder: Path) -> bool:
     return receipt.get("seal") == _seal(receipt) and receipt.get("card") == sha256_of(folder / "artifact" / CARD)
 
 
-def _whole(entry: Entry) -> bool:
+def _whole(entry: StoredResult) -> bool:
     """Whether the files are those that the card tells of."""
     try:
         return entry.artifact.digest() == entry.artifact.sha256

@@ -88,9 +88,9 @@ def _goal(stage: Stage) -> Goal | None:
     return called.goal(config.build(called.options, stage.options, stage.name))
 
 
-def _fit(job: Job, variant: Variant, asked: tuple[Stage, Goal], rest: Sequence[Call]) -> Fit:
+def _fit(job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Sequence[Call]) -> Fit:
     """The search in the place of a technique's stage; raises ConfigError where there is nothing to measure on."""
-    step, goal = asked
+    step, goal = step_and_goal
     simulated = registry.transport(job.device.value.transport).simulated
     why = job.unmeasured or (f"{simulated} counts instructions" if simulated and goal.quantity != "ratio" else "")
     if why:

@@ -26,17 +26,17 @@ def main() -> int:
     """Reads the request named by the first argument and answers on stdout."""
     child_process.tie()
     say = _speaker()
-    asked: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if asked["offline"]:
+    stage_request: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if stage_request["offline"]:
         sys.addaudithook(_refuse_network)
-    seen = _Observed(asked["store"]) if asked["observes"] else None
+    seen = _Observed(stage_request["store"]) if stage_request["observes"] else None
     try:
-        _call(asked, say)
+        _call(stage_request, say)
     except EdgeError as error:
         say({"error": type(error).__name__, "message": str(error)})
         return _logged()
     except Exception as error:  # the boundary: whatever a stage raises becomes one line, its traceback is in the log
-        say(_mapped(error, asked))
+        say(_mapped(error, stage_request))
         return _logged()
     files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
     say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
@@ -62,20 +62,20 @@ def _speaker() -> Say:
     return say
 
 
-def _call(asked: StageRequest, say: Say) -> None:
-    sys.path += asked["path"]  # behind every library: a module of the user's stands in for none
-    module, function = registry.call(asked["call"])
-    own = registry.step(asked["call"]).options if function != "read" else None
-    options = config.build(own, asked["options"], asked["stage"]) if own else asked["options"]
+def _call(stage_request: StageRequest, say: Say) -> None:
+    sys.path += stage_request["path"]  # behind every library: a module of the user's stands in for none
+    module, function = registry.call(stage_request["call"])
+    own = registry.step(stage_request["call"]).options if function != "read" else None
+    options = config.build(own, stage_request["options"], stage_request["stage"]) if own else stage_request["options"]
     request = Request(
-        inputs={role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()},
-        out=Path(asked["out"]),
+        inputs={role: Artifact.read(Path(path)) for role, path in stage_request["inputs"].items()},
+        out=Path(stage_request["out"]),
         options=options,
-        context=Context(**asked["context"]),
+        context=Context(**stage_request["context"]),
         progress=lambda fraction, what: say({"progress": fraction, "what": what}),
-        keep=Path(asked["keep"]),
+        keep=Path(stage_request["keep"]),
     )
-    _check_promise(getattr(module, function)(request), request, asked["call"])
+    _check_promise(getattr(module, function)(request), request, stage_request["call"])
 
 
 def _check_promise(result: Any, request: Request, call: str) -> None:
@@ -85,16 +85,16 @@ def _check_promise(result: Any, request: Request, call: str) -> None:
         raise StageFailed(f"{call}: promised an artifact in its folder, returned {returned} (the plug-in's fault)")
 
 
-def _mapped(error: Exception, asked: StageRequest) -> dict[str, str]:
+def _mapped(error: Exception, stage_request: StageRequest) -> dict[str, str]:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = error.filename or asked["out"]
+        where = error.filename or stage_request["out"]
         return {
             "error": DiskFull.__name__,
-            "message": f"{asked['stage']}: no space left on the device that holds {where}; "
+            "message": f"{stage_request['stage']}: no space left on the device that holds {where}; "
             "free some room, run `edgecompress cache gc`, or choose another place with --store",
         }
     message = " ".join(str(error).split())[:300] or "no message"
-    return {"error": StageFailed.__name__, "message": f"{asked['stage']}: {type(error).__name__}: {message}"}
+    return {"error": StageFailed.__name__, "message": f"{stage_request['stage']}: {type(error).__name__}: {message}"}
 
 
 def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:

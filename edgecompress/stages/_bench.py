@@ -22,7 +22,7 @@ SLACK = 10.0  # a slow model may take so many times its windows
 
 
 @dataclass(frozen=True)
-class Bench:
+class DeviceBench:
     """One device, and what is asked of every agent that runs there."""
 
     shell: Shell
@@ -73,12 +73,12 @@ class Bench:
 
 
 @contextlib.contextmanager
-def connected(request: Request) -> Iterator[Bench]:
+def connected(request: Request) -> Iterator[DeviceBench]:
     """The device, connected."""
     device = request.context.device
     shell = registry.load("transports", device.get("transport", "host")).connect(device)
     try:
-        yield Bench(shell, request)
+        yield DeviceBench(shell, request)
     finally:
         shell.close()
 
@@ -105,7 +105,7 @@ def raise_if_all_crashed(variants: Mapping[str, Mapping[str, object]]) -> None:
         raise StageFailed("; ".join(f"{v} crashed: {numbers['crashed']}" for v, numbers in variants.items()))
 
 
-def environment(bench: Bench, before: Mapping[str, Any], each: Mapping[str, Environment]) -> dict[str, Json]:
+def environment(bench: DeviceBench, before: Mapping[str, Any], each: Mapping[str, Environment]) -> dict[str, Json]:
     """The device, how it was asked, and each variant's runtime with its versions."""
     context, facts = bench.request.context, {k: v for k, v in before.items() if k != "now"}
     now = {"before": before.get("now"), "after": bench.shell.facts().get("now")}

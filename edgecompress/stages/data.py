@@ -273,7 +273,7 @@ def _array(value: ArrayLike, where: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{where} is no array: {user_code.said(error)}") from error
+        raise InputError(f"{where} is no array: {user_code.error_line(error)}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where} is {array.dtype}, not numbers; give an array of numbers of one shape")
     return array

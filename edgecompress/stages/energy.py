@@ -20,7 +20,7 @@ from edgecompress.core.quantities import ENERGY
 from edgecompress.core.session_stats import drifting
 from edgecompress.device.agent.energy import EnergyAnswer, EnergyWindow
 from edgecompress.formats import op_counts
-from edgecompress.stages._bench import Bench, connected, named, variants
+from edgecompress.stages._bench import DeviceBench, connected, named, variants
 
 ROUNDING = 1e-9  # of what idling costs: below it a difference is that of floating point
 UNITS = {q.name: q.unit for q in ENERGY}
@@ -39,9 +39,9 @@ def energy(request: Request) -> Artifact:
     why_not = dict[str, str]()
     with connected(request) as bench:
         for name in bench.sensors:
-            found, reason = _with_sensor(bench, name)
+            measured, reason = _with_sensor(bench, name)
             if not reason:
-                return _energy_artifact(request, found, name, why_not)
+                return _energy_artifact(request, measured, name, why_not)
             why_not[name] = reason
     reason = "; ".join(f"{s}: {r}" for s, r in why_not.items()) or "the device names no sensor"
     nothing = {v: _unavailable(f"no sensor reads ({reason})") for v in variants(request)}
@@ -49,40 +49,40 @@ def energy(request: Request) -> Artifact:
 
 
 def _energy_artifact(
-    request: Request, found: Mapping[str, Sequence[Measured]], sensor: str, why_not: Mapping[str, str]
+    request: Request, measured: Mapping[str, Sequence[Measured]], sensor: str, why_not: Mapping[str, str]
 ) -> Artifact:
-    plain = {v: [measured_table(m) for m in numbers] for v, numbers in found.items()}
+    plain = {v: [measured_table(m) for m in numbers] for v, numbers in measured.items()}
     facts = {"variants": plain, "sensor": sensor, "why_not": dict(why_not), "batch": request.context.batch}
     return Artifact(request.out, "energy", facts=facts).write()
 
 
-def _with_sensor(bench: Bench, name: str) -> tuple[dict[str, list[Measured]], str]:
+def _with_sensor(bench: DeviceBench, name: str) -> tuple[dict[str, list[Measured]], str]:
     """Every variant's numbers under one sensor, or why it cannot read."""
     sensor = registry.load("sensors", name)
     if sensor.STATUS == "estimated":
         reason = sensor.unavailable(bench.device, Path("/"))
-        found = {} if reason else _estimates(bench, sensor)
-        return found, reason or _all_unavailable(found)
-    found = dict[str, list[Measured]]()
+        measured = {} if reason else _estimates(bench, sensor)
+        return measured, reason or _all_unavailable(measured)
+    measured = dict[str, list[Measured]]()
     for variant in variants(bench.request):
         try:
             answer = _measured_energy(bench, name, variant)
         except EdgeError as error:
-            found[variant] = _unavailable(f"crashed: {error}")
+            measured[variant] = _unavailable(f"crashed: {error}")
             continue
         if answer["why_not"]:
             return {}, str(answer["why_not"])
-        found[variant] = per_inference(answer)
-    return found, _all_unavailable(found)
+        measured[variant] = per_inference(answer)
+    return measured, _all_unavailable(measured)
 
 
-def _all_unavailable(found: Mapping[str, Sequence[Measured]]) -> str:
+def _all_unavailable(measured: Mapping[str, Sequence[Measured]]) -> str:
     """The first reason, when no variant has a figure: the next sensor is then asked."""
-    gross = [numbers[0] for numbers in found.values()]
+    gross = [numbers[0] for numbers in measured.values()]
     return gross[0].reason if gross and all(m.value is None for m in gross) else ""
 
 
-def _measured_energy(bench: Bench, sensor: str, variant: str) -> EnergyAnswer:
+def _measured_energy(bench: DeviceBench, sensor: str, variant: str) -> EnergyAnswer:
     bench.request.progress(0.0, f"energy of {variant} by {sensor}")
     with tempfile.TemporaryDirectory() as scratch:
         request = dataclasses.replace(bench.agent_request("energy", variant), sensors=(named(sensor),))
@@ -197,22 +197,22 @@ def _net(windows: Sequence[EnergyWindow], idle: Sequence[EnergyWindow], gross: M
     return dataclasses.replace(net, low=mean - half, high=mean + half)
 
 
-def _estimates(bench: Bench, sensor: ModuleType) -> dict[str, list[Measured]]:
+def _estimates(bench: DeviceBench, sensor: ModuleType) -> dict[str, list[Measured]]:
     """By a model of the device: what it takes while computing, and while idle, over the measured latency."""
     latency_ms = bench.request.options.get("latency_ms", {})
-    found = {}
+    estimates = {}
     for variant in variants(bench.request):
         if latency_ms.get(variant) is None:
-            found[variant] = _unavailable("no measured latency to estimate the energy from")
+            estimates[variant] = _unavailable("no measured latency to estimate the energy from")
             continue
         seconds = latency_ms[variant] / 1e3 / bench.request.context.batch
         device = {**bench.device, "work": _work(bench, sensor, variant)}
         busy, idle = (sensor.open({**device, "threads": t}, Path("/")) for t in (device["threads"], 0))
-        found[variant] = estimate(busy.energy(0.0, seconds), idle.energy(0.0, seconds), seconds)
-    return found
+        estimates[variant] = estimate(busy.energy(0.0, seconds), idle.energy(0.0, seconds), seconds)
+    return estimates
 
 
-def _work(bench: Bench, sensor: ModuleType, variant: str) -> op_counts.Work | dict[str, float]:
+def _work(bench: DeviceBench, sensor: ModuleType, variant: str) -> op_counts.Work | dict[str, float]:
     """The MACs and bytes of a variant, for a sensor that estimates by them."""
     if not described(SensorPlugin, "", sensor).needs_work:
         return {}

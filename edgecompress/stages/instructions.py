@@ -16,8 +16,8 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.instructions import Counts
 from edgecompress.stages._bench import (
-    Bench,
     Crashed,
+    DeviceBench,
     connected,
     environment,
     named,
@@ -64,7 +64,7 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "count", facts=facts).write()
 
 
-def counter(bench: Bench) -> str:
+def counter(bench: DeviceBench) -> str:
     """The first of the device's sensors that counts instructions; raises InputError where it names none."""
     sensor = next((s for s in bench.device.get("sensors", ()) if quantity(s) == "instructions"), "")
     if not sensor:
@@ -72,7 +72,7 @@ def counter(bench: Bench) -> str:
     return sensor
 
 
-def counted(bench: Bench, sensor: str, variant: str, processes: int) -> tuple[CountNumbers, Environment]:
+def counted(bench: DeviceBench, sensor: str, variant: str, processes: int) -> tuple[CountNumbers, Environment]:
     """A variant's numbers, from so many agents, and its environment; their answers are kept as VARIANT.json."""
     answers = list[Counts]()
     request = dataclasses.replace(bench.agent_request("count", variant), sensors=(named(sensor),))

@@ -16,7 +16,7 @@ from edgecompress.core.model import Artifact, Request, Status
 from edgecompress.core.plugins import TransportPlugin
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.interleaved import AT, Interleaved
-from edgecompress.stages._bench import SLACK, START_S, Bench, connected, environment, variants
+from edgecompress.stages._bench import SLACK, START_S, DeviceBench, connected, environment, variants
 from edgecompress.stages.instructions import counted, counter
 
 
@@ -70,7 +70,7 @@ def _transport(request: Request) -> TransportPlugin:
     return registry.transport(request.context.device.get("transport", "host"))
 
 
-def _timed(bench: Bench, order: Sequence[str]) -> _Costs:
+def _timed(bench: DeviceBench, order: Sequence[str]) -> _Costs:
     """In one agent; one that an artifact takes down is asked again without it."""
     crashed, left = dict[str, str](), list(order)
     while left:
@@ -90,7 +90,7 @@ def _all_crashed(crashed: Mapping[str, str]) -> StageFailed:
     return StageFailed("; ".join(f"{label} crashed: {why}" for label, why in crashed.items()) or "nothing to measure")
 
 
-def _interleaved(bench: Bench, labels: Sequence[str], out: Path) -> Interleaved:
+def _interleaved(bench: DeviceBench, labels: Sequence[str], out: Path) -> Interleaved:
     options, warmup_s = bench.request.options, bench.profile["warmup_s"]
     seconds = len(labels) * (warmup_s + options["rounds"] * options["window_s"])
     request = dataclasses.replace(
@@ -114,7 +114,7 @@ def _blamed(out: Path, labels: Sequence[str], error: EdgeError) -> str:
     return label
 
 
-def _counted(bench: Bench, order: Sequence[str]) -> _Costs:
+def _counted(bench: DeviceBench, order: Sequence[str]) -> _Costs:
     """One after the other, in an agent each: a count is the same every time."""
     sensor, instructions, crashed, environments = counter(bench), dict[str, int](), dict[str, str](), []
     for i, label in enumerate(order):

@@ -14,7 +14,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.core.session_stats import GRAIN_S, KEPT, OTHERS, STOLEN, SessionStatistics, drifting, in_numbers
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.session import LATENCIES, SessionFacts, SessionMemory
-from edgecompress.stages._bench import Bench, Crashed, connected, environment, raise_if_all_crashed, variants
+from edgecompress.stages._bench import Crashed, DeviceBench, connected, environment, raise_if_all_crashed, variants
 
 # --------------------------------------------------------------------------- rounds
 
@@ -53,7 +53,7 @@ def round(request: Request) -> Artifact:
     return Artifact(request.out, "round", facts=facts).write()
 
 
-def _session(bench: Bench, variant: str) -> tuple[SessionNumbers, Environment]:
+def _session(bench: DeviceBench, variant: str) -> tuple[SessionNumbers, Environment]:
     """A variant's numbers and its environment; its latencies are kept as VARIANT.json."""
     with tempfile.TemporaryDirectory() as scratch:
         answer = bench.ask(bench.agent_request("session", variant), Path(scratch))

@@ -10,7 +10,7 @@ from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.protocols import OperatorTimes
 from edgecompress.device.agent.operators import OperatorsAnswer
-from edgecompress.stages._bench import Bench, connected, variants
+from edgecompress.stages._bench import DeviceBench, connected, variants
 
 OPS_S = 10.0  # the per-operator run of a variant is cut to about so long: some are a thousand times slower
 
@@ -23,12 +23,12 @@ def ops(request: Request) -> Artifact:
 
     A variant that is slow by `options["latency_ms"]` runs fewer times.
     """
-    found = {}
+    operators = {}
     with connected(request) as bench:
         for variant in variants(request):
             request.progress(0.0, f"operators of {variant}")
-            found[variant] = _ops(bench, variant)
-    return Artifact(request.out, "ops", facts={"variants": found}).write()
+            operators[variant] = _ops(bench, variant)
+    return Artifact(request.out, "ops", facts={"variants": operators}).write()
 
 
 class Operators(OperatorTimes):
@@ -37,7 +37,7 @@ class Operators(OperatorTimes):
     total_ms: float | None
 
 
-def _ops(bench: Bench, variant: str) -> Operators:
+def _ops(bench: DeviceBench, variant: str) -> Operators:
     latency_ms = bench.request.options.get("latency_ms", {}).get(variant) or 0.0
     runs = bench.profile["ops_runs"]
     if latency_ms:

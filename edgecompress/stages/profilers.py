@@ -12,7 +12,7 @@ from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.request import ProfilerModule
-from edgecompress.stages._bench import SLACK, START_S, Bench, connected, named, raise_if_all_crashed, variants
+from edgecompress.stages._bench import SLACK, START_S, DeviceBench, connected, named, raise_if_all_crashed, variants
 
 
 def run(request: Request) -> Artifact:
@@ -27,7 +27,7 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "pass", facts=facts).write()
 
 
-def _answer(bench: Bench, variant: str) -> Mapping[str, Json]:
+def _answer(bench: DeviceBench, variant: str) -> Mapping[str, Json]:
     """What the profiler finds in a variant, or {"crashed": why}."""
     name, options = bench.request.options["pass"], dict(bench.request.options["options"])
     module = registry.load("profilers", name)

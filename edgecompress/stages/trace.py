@@ -63,7 +63,7 @@ def run(request: Request) -> Artifact:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
     except Exception as error:
         raise InputError(
-            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.said(error)}"
+            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.error_line(error)}"
         ) from error
     torch.export.save(program, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
@@ -205,7 +205,7 @@ def _outputs(net: torch.nn.Module, named: Named, reference: str) -> dict[str, to
     except Exception as error:
         shapes = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
         raise InputError(
-            f"{reference}: its forward does not take the data ({shapes}): {user_code.said(error)}; "
+            f"{reference}: its forward does not take the data ({shapes}): {user_code.error_line(error)}; "
             "check the data's shape and preprocessing"
         ) from error
     return torch_module.flatten(outputs)
@@ -234,7 +234,9 @@ def _load_program(request: Request, file: Path) -> Artifact:
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; give the path of a .pt2 file") from error
     except Exception as error:
-        raise InputError(f"{file}: not a program of torch.export: {user_code.said(error)}; export it again") from error
+        raise InputError(
+            f"{file}: not a program of torch.export: {user_code.error_line(error)}; export it again"
+        ) from error
     for name, tensor in program.state_dict.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
@@ -248,7 +250,7 @@ def _load_program(request: Request, file: Path) -> Artifact:
         result = torch_module.call_program(program.module(), list(named.values()))
     except Exception as error:
         raise InputError(
-            f"{file}: it does not take the data: {user_code.said(error)}; check the data's shape"
+            f"{file}: it does not take the data: {user_code.error_line(error)}; check the data's shape"
         ) from error
     names = list(torch_module.flatten(result))
     return replace(draft, outputs=tuple(replace(s, name=n) for s, n in zip(outputs, names, strict=True))).write()

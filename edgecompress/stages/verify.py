@@ -26,7 +26,7 @@ SPLIT = "test"
 DEADLINE_S = 3000.0  # of one agent
 
 
-class Operator(TypedDict):
+class TimedOperator(TypedDict):
     """One operator as the agent timed it; `ms` is None where it has no time."""
 
     name: str
@@ -34,7 +34,7 @@ class Operator(TypedDict):
     ms: float | None
 
 
-class FallbackOperator(Operator):
+class FallbackOperator(TimedOperator):
     """An operator that left the accelerator, with its share of all operators' time."""
 
     share: float | None
@@ -55,7 +55,7 @@ class Results:
 
     outputs: Sequence[OutputFacts]
     not_finite: Mapping[str, int]  # output -> items, of those outputs that have any
-    metric: metrics.Comparison | None
+    metric: metrics.MetricComparison | None
     size_bytes: int
     fallback: Sequence[FallbackOperator] | None
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
@@ -194,7 +194,7 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
 
 def _metric(
     request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
-) -> tuple[metrics.Comparison | None, str]:
+) -> tuple[metrics.MetricComparison | None, str]:
     """The paired comparison, or why there is none; the scores are kept beside the verdict."""
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
@@ -266,13 +266,13 @@ def _metric_checks(results: Results, limits: Limits) -> Iterator[Check]:
         yield Check(name, None, None, limited[name], f"{name} is not judged: {why}")
 
 
-def _metric_values(m: metrics.Comparison) -> dict[str, float | None]:
+def _metric_values(m: metrics.MetricComparison) -> dict[str, float | None]:
     """The number that each limit on the metric is compared with; None where this metric has none."""
     drop = None if m["before"] is None or m["after"] is None else m["before"] - m["after"]
     return {"items_lost": m.get("net_lost"), "metric_ratio": m.get("ratio"), "metric_drop": drop}
 
 
-def _says(name: str, m: metrics.Comparison, value: float, limit: float) -> str:
+def _says(name: str, m: metrics.MetricComparison, value: float, limit: float) -> str:
     if name == "items_lost":
         both = f"{m['items_lost']} lost, {m['items_gained']} gained"
         return f"net {value} of {m['n']} items lost ({both}), limit {limit:g}"

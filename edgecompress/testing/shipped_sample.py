@@ -78,7 +78,7 @@ def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, 
         "numbers": {name: dataclasses.asdict(number) for name, number in numbers.items()},
     }
     recipe = {"name": VARIANT, "runtime": "", "compress": [{"use": VARIANT, "calibrator": "minmax"}]}
-    told = {
+    facts = {
         "schema": "edgecompress/stages/report/1",
         "title": f"{source['name']} on x86",
         "date": DATE,
@@ -89,7 +89,7 @@ def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, 
         "versions": {"edgecompress": "0.1.0", "onnxruntime": "1.31.1", "numpy": "2.3.5"},
         "variants": [variant],
     }
-    (folder / "report.json").write_text(json.dumps(told), encoding="utf-8")
-    said = {"name": source["name"], "model": source["model"]}
-    origin = {"variant": VARIANT, "runtime": runtime, "model": source["model"], "target": "x86", "source": said}
+    (folder / "report.json").write_text(json.dumps(facts), encoding="utf-8")
+    named = {"name": source["name"], "model": source["model"]}
+    origin = {"variant": VARIANT, "runtime": runtime, "model": source["model"], "target": "x86", "source": named}
     (folder / "deploy.json").write_text(json.dumps(origin), encoding="utf-8")

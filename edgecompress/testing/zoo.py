@@ -29,7 +29,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Net:
+class ZooNet:
     """What a net is for, what it takes, and the batches it must run with."""
 
     says: str
@@ -39,25 +39,25 @@ class Net:
 
 
 NETS = {
-    "residual_cnn": Net("convolutions beside a shortcut, batch norm", {"image": Input((3, 16, 16))}),
-    "depthwise_cnn": Net("depthwise convolutions, ReLU6, uneven padding", {"image": Input((3, 16, 16))}),
-    "lstm": Net("an LSTM over a sequence", {"x": Input((STEPS, WIDTH))}),
-    "transformer": Net(
+    "residual_cnn": ZooNet("convolutions beside a shortcut, batch norm", {"image": Input((3, 16, 16))}),
+    "depthwise_cnn": ZooNet("depthwise convolutions, ReLU6, uneven padding", {"image": Input((3, 16, 16))}),
+    "lstm": ZooNet("an LSTM over a sequence", {"x": Input((STEPS, WIDTH))}),
+    "transformer": ZooNet(
         "an encoder layer with an attention mask",
         {"x": Input((STEPS, WIDTH)), "mask": Input((STEPS,), below=2)},
     ),
-    "dynamic_batch": Net(
+    "dynamic_batch": ZooNet(
         "any number of items at once",
         {"image": Input((3, 8, 8))},
         batches=(1, 5),
         dynamic={"image": {"0": "batch:1..8"}},
     ),
-    "two_ends": Net("two inputs, two outputs", {"image": Input((3, 8, 8)), "facts": Input((6,))}),
-    "int64": Net("whole numbers in", {"ids": Input((STEPS,), below=WORDS)}),
+    "two_ends": ZooNet("two inputs, two outputs", {"image": Input((3, 8, 8)), "facts": Input((6,))}),
+    "int64": ZooNet("whole numbers in", {"ids": Input((STEPS,), below=WORDS)}),
 }
 
 
-def draw(net: Net, items: int, seed: int) -> dict[str, np.ndarray]:
+def draw(net: ZooNet, items: int, seed: int) -> dict[str, np.ndarray]:
     """Items for each input of a net: normal numbers, or whole ones."""
     import numpy as np
 
@@ -78,7 +78,7 @@ def residual_cnn() -> nn.Module:
     import torch
     from torch import nn
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class ShortcutBlock(nn.Module):  # type: ignore[misc]
         def __init__(self, inputs: int, outputs: int, stride: int) -> None:
             super().__init__()
             self.first = _conv(inputs, outputs, stride)
@@ -91,7 +91,7 @@ def residual_cnn() -> nn.Module:
     class ResidualCnn(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.body = nn.Sequential(_conv(3, 8, 1), Block(8, 8, 1), Block(8, 16, 2))
+            self.body = nn.Sequential(_conv(3, 8, 1), ShortcutBlock(8, 8, 1), ShortcutBlock(8, 16, 2))
             self.head = nn.Linear(16, CLASSES)
 
         def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,7 @@ def depthwise_cnn() -> nn.Module:
     from torch import nn
     from torch.nn import functional
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class DepthwiseBlock(nn.Module):  # type: ignore[misc]
         def __init__(self, width: int, stride: int) -> None:
             super().__init__()
             wide = 4 * width
@@ -122,7 +122,7 @@ def depthwise_cnn() -> nn.Module:
     class DepthwiseCnn(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.body = nn.Sequential(_conv(3, 8, 2), Block(8, 1), Block(8, 2))
+            self.body = nn.Sequential(_conv(3, 8, 2), DepthwiseBlock(8, 1), DepthwiseBlock(8, 2))
             self.head = nn.Linear(8, CLASSES)
 
         def forward(self, image: torch.Tensor) -> torch.Tensor:

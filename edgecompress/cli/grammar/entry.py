@@ -55,7 +55,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """A command that only has commands below it."""
 
     name: str
@@ -78,9 +78,9 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=28)
 
 
-def add(commands: Subparsers, entry: Command | Group) -> None:
+def add(commands: Subparsers, entry: Command | CommandGroup) -> None:
     """Adds an entry of the table to the grammar."""
-    if isinstance(entry, Group):
+    if isinstance(entry, CommandGroup):
         group = commands.add_parser(entry.name, help=entry.help, description=entry.description)
         below = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
         for command in entry.commands:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgecompress.cli import handlers
-from edgecompress.cli.grammar.entry import Command, Group, argument
+from edgecompress.cli.grammar.entry import Command, CommandGroup, argument
 from edgecompress.cli.grammar.shared import RUNNING, settings
 
 ENERGY = Command(
@@ -59,14 +59,14 @@ DEVICE = (
     ),
 )
 
-COMMANDS: tuple[Command | Group, ...] = (
-    Group(
+COMMANDS: tuple[Command | CommandGroup, ...] = (
+    CommandGroup(
         "energy",
         "energy where no sensor is: calibrate",
         "Learns energy on a device that has a sensor, for the devices of its class that have none.",
         (ENERGY,),
     ),
-    Group(
+    CommandGroup(
         "device",
         "get a device: add a board, build an emulated one; learn how wide its kernels are",
         "Gets a device to measure on, and learns what its kernels are like.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgecompress.cli import handlers
-from edgecompress.cli.grammar.entry import Command, Group, argument
+from edgecompress.cli.grammar.entry import Command, CommandGroup, argument
 from edgecompress.cli.grammar.shared import MEASURING, STORE
 
 LISTS = {
@@ -27,7 +27,7 @@ def _list(kind: str, what: str) -> Command:
     return Command(kind, f"list {kind}: {what}", handlers.list_all, examples, (name,), kind=kind)
 
 
-COMMANDS: tuple[Command | Group, ...] = (
+COMMANDS: tuple[Command | CommandGroup, ...] = (
     Command(
         "compare",
         "hold reports against the first one: ratios with their intervals, gates for CI",
@@ -75,7 +75,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         ),
     ),
     *(_list(kind, what) for kind, what in LISTS.items()),
-    Group(
+    CommandGroup(
         "cache",
         "look into the store of results: ls, why, gc, verify",
         "Looks into the store of results.",

@@ -34,11 +34,11 @@ class PowerTrace(TypedDict):
     watts: list[float]
 
 
-class _Reason(TypedDict):
+class _EnergyReason(TypedDict):
     why_not: str  # why the sensor cannot read, or ""
 
 
-class EnergyAnswer(_Reason, total=False):
+class EnergyAnswer(_EnergyReason, total=False):
     """The answer of mode energy; nothing but the reason where the sensor cannot read."""
 
     warm: bool

@@ -16,11 +16,11 @@ from edgecompress.device.request import AgentRequest
 WARM = 3  # inferences before any is counted: the first ones allocate
 
 
-class _Reason(TypedDict):
+class _CountReason(TypedDict):
     why_not: str  # why the sensor cannot count, or ""
 
 
-class Counts(_Reason, total=False):
+class Counts(_CountReason, total=False):
     """The answer of mode count; nothing but the reason where the sensor cannot count."""
 
     empty: list[Mapping[str, int]]  # of empty marks, by class of instructions

@@ -20,7 +20,7 @@ class ResidentMemory(_Unread, total=False):
     baseline_rss_bytes: int
 
 
-class Memory:
+class ProcessMemory:
     """Resident memory since the imports. Linux only: elsewhere None, with the reason.
 
     VmHWM is read in this process: the ru_maxrss of a child would hold the peak of its parent.

@@ -13,7 +13,7 @@ from edgecompress.core.model import Artifact
 from edgecompress.core.protocols import Session, Windows
 from edgecompress.device.agent.environment import Environment, environment
 from edgecompress.device.agent.inputs import preloaded, runtime_module
-from edgecompress.device.agent.memory import Memory, ResidentMemory
+from edgecompress.device.agent.memory import ProcessMemory, ResidentMemory
 from edgecompress.device.agent.timing import Inputs, Run, clocked, timed, warm_up
 from edgecompress.device.request import AgentRequest
 
@@ -68,7 +68,7 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
     runtime, import_ms = clocked(lambda: runtime_module(request))
     model = Artifact.read(Path(request.artifact))
     inputs = preloaded(request, model)
-    memory = Memory()
+    memory = ProcessMemory()
     session, load_ms = clocked(lambda: runtime.open(model, request.threads))
     _, first_ms = clocked(lambda: session.run(inputs[0]))
     warm = warm_up(session.run, inputs, request.profile)

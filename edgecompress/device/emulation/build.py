@@ -51,7 +51,7 @@ HEADER = "qemu-plugin.h"
 Say = Callable[[str], None]
 
 
-def found() -> Emulator | None:
+def find() -> Emulator | None:
     """The build that is there, where it is one by today's recipe."""
     try:
         made = json.loads((place() / MADE).read_text(encoding="utf-8"))
@@ -72,15 +72,15 @@ def build(say: Say) -> Path:
 
     Raises InputError for a machine that cannot make it, DiskFull, or StageFailed when something could not be fetched.
     """
-    if there := found():
+    if there := find():
         return there.place
     _check_machine()
     target = place()
     part = target.with_name(f".{target.name}.{recipe()}.part")
-    with _told(part):
+    with _os_errors_in_a_line(part):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.with_name(f".{target.name}.lock")):
-            if found() is None:  # it may have been made while the lock was awaited
+            if find() is None:  # it may have been made while the lock was awaited
                 _check_space(target.parent)
                 part.mkdir(exist_ok=True)
                 _make(part, say)
@@ -112,7 +112,7 @@ def _check_space(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(part: Path) -> Iterator[None]:
+def _os_errors_in_a_line(part: Path) -> Iterator[None]:
     """What the file system refuses becomes one line."""
     try:
         yield
@@ -124,16 +124,16 @@ def _told(part: Path) -> Iterator[None]:
 
 def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """What a command prints; raises StageFailed with its last words and what to do."""
-    given = {**os.environ, "LC_ALL": "C.UTF-8"} if env is None else env
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"} if env is None else env
     tied = ["setpriv", "--pdeathsig", "KILL", *argv]  # a build that is killed leaves nothing that writes on
-    done = subprocess.run(tied, env=given, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(tied, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode == 0:
         return done.stdout
-    said = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-    full = next((line for line in said if "No space left" in line), "")
+    lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+    full = next((line for line in lines if "No space left" in line), "")
     if full:
         raise DiskFull(f"{NAME}: {full[:200]}; make room and run it again, it goes on")
-    errors = [line for line in said if line.startswith(("E:", "ERROR", "error"))] or said
+    errors = [line for line in lines if line.startswith(("E:", "ERROR", "error"))] or lines
     why = errors[0][:300] if errors else f"exit code {done.returncode}"
     raise StageFailed(f"{NAME}: {Path(argv[0]).name}: {why}; {hint}")
 
@@ -203,9 +203,9 @@ def _mirror() -> str:
     """The mirror that this machine's own sources name."""
     if named := os.environ.get(MIRROR):
         return named
-    told = _run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(REPO_URI)"], "check apt's sources")
-    found = [line.split() for line in told.splitlines()]
-    mirrors = [line[-1] for line in found if line[:2] == ["Debian", "main"] and "security" not in line[-1]]
+    listing = _run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(REPO_URI)"], "check apt's sources")
+    targets = [line.split() for line in listing.splitlines()]
+    mirrors = [line[-1] for line in targets if line[:2] == ["Debian", "main"] and "security" not in line[-1]]
     if not mirrors:
         raise InputError(f"{NAME}: apt's sources name no Debian mirror (or lack lists: apt-get update); set {MIRROR}")
     return mirrors[0]

@@ -49,8 +49,8 @@ def files(cpu: Cpu) -> dict[str, str]:
     system = {**everywhere, "kernel_max": str(CORES - 1)}
     for core in range(CORES):
         system |= {f"cpu{core}/{name}": text for name, text in _core(cpu, core).items()}
-    found = {f"sys/devices/system/cpu/{name}": f"{text}\n" for name, text in system.items()}
-    return {"proc/cpuinfo": "".join(_processor(cpu, core) for core in range(CORES)), **found}
+    sysfs = {f"sys/devices/system/cpu/{name}": f"{text}\n" for name, text in system.items()}
+    return {"proc/cpuinfo": "".join(_processor(cpu, core) for core in range(CORES)), **sysfs}
 
 
 def _core(cpu: Cpu, core: int) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _core(cpu: Cpu, core: int) -> dict[str, str]:
 
 
 def _processor(cpu: Cpu, core: int) -> str:
-    said = {
+    fields = {
         "processor": core,
         "BogoMIPS": "100.00",
         "Features": cpu.features,
@@ -78,4 +78,4 @@ def _processor(cpu: Cpu, core: int) -> str:
         "CPU part": cpu.part,
         "CPU revision": cpu.revision,
     }
-    return "".join(f"{key}\t: {value}\n" for key, value in said.items()) + "\n"
+    return "".join(f"{key}\t: {value}\n" for key, value in fields.items()) + "\n"

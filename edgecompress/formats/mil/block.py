@@ -16,7 +16,7 @@ BROKEN = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError,
 
 
 @dataclass(frozen=True)
-class Step:
+class BlockStep:
     """One op: its function, the arguments known beforehand, the names of those that are not, the blocks inside it."""
 
     kind: str
@@ -70,7 +70,7 @@ class Block:
     """Steps in order, between inputs and outputs, and the constants that they use."""
 
     inputs: tuple[Declared, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[BlockStep, ...]
     outputs: tuple[Declared, ...]
     constants: Mapping[str, Value]
 
@@ -96,7 +96,7 @@ class Block:
         names = (declared.name for declared in self.inputs)
         return {**outer, **self.constants, **dict(zip(names, inputs, strict=True))}
 
-    def walk(self, values: dict[str, Value]) -> Iterator[tuple[Step, Declared, torch.Tensor]]:
+    def walk(self, values: dict[str, Value]) -> Iterator[tuple[BlockStep, Declared, torch.Tensor]]:
         """Each output as it is computed; `values` is filled with what is still needed."""
         for index, step in enumerate(self.steps):
             for out, value in zip(step.outputs, step.run(values), strict=True):
@@ -106,7 +106,7 @@ class Block:
                 del values[name]
 
 
-def _own(step: Step) -> list[str]:
+def _own(step: BlockStep) -> list[str]:
     return [out.name for out in step.outputs]
 
 

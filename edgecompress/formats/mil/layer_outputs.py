@@ -54,7 +54,7 @@ def write(source: Path, target: Path) -> list[AddedOutput]:
     """
     model, _ = package.read(source)
     function = model.mlProgram.functions[model.description.defaultFunctionName or "main"]
-    graph = _Graph(function, function.block_specializations[function.opset])
+    graph = _BlockGraph(function, function.block_specializations[function.opset])
     added = [_added(model, graph, head, end) for head, end in list(graph.layers())]
     shutil.copytree(source, target)
     (target / package.MODEL).write_bytes(model.SerializeToString(deterministic=True))
@@ -62,7 +62,7 @@ def write(source: Path, target: Path) -> list[AddedOutput]:
 
 
 @dataclass(frozen=True)
-class _Graph:
+class _BlockGraph:
     """The ops of a function's block."""
 
     function: MIL_pb2.Function
@@ -154,7 +154,7 @@ def _reads(op: MIL_pb2.Operation) -> Iterator[str]:
             yield from _reads(inner)
 
 
-def _added(model: Model_pb2.Model, graph: _Graph, head: MIL_pb2.Operation, end: MIL_pb2.Operation) -> AddedOutput:
+def _added(model: Model_pb2.Model, graph: _BlockGraph, head: MIL_pb2.Operation, end: MIL_pb2.Operation) -> AddedOutput:
     """Makes an output of what an op computes; of one that is an output already, a copy."""
     if end.outputs[0].name in graph.block.outputs:
         end = _copied(graph.block, end.outputs[0])

@@ -34,7 +34,7 @@ class Program:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """One inference. Raises InputError where the inputs are not the program's."""
-        values = self._block.run({}, *self._given(inputs))
+        values = self._block.run({}, *self._ordered(inputs))
         return {out.name: to_numpy(value, out.dtype) for out, value in zip(self._block.outputs, values, strict=True)}
 
     def trace(self, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -42,10 +42,10 @@ class Program:
 
         Constants are left out, and what a loop or a branch computes inside; what it gives back is there.
         """
-        for step, out, value in self._block.walk(self._block.start({}, self._given(inputs))):
+        for step, out, value in self._block.walk(self._block.start({}, self._ordered(inputs))):
             yield out.name, step.kind, to_numpy(value, out.dtype)
 
-    def _given(self, inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
+    def _ordered(self, inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
         if set(inputs) != set(self.inputs):
             raise InputError(f"Core ML: the inputs are {sorted(self.inputs)}, given: {sorted(inputs)}")
         return [_held(want, inputs[want.name]) for want in self._block.inputs]

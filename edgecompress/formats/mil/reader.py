@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.formats.mil import ops, package, signature
-from edgecompress.formats.mil.block import Block, Step, name_of
+from edgecompress.formats.mil.block import Block, BlockStep, name_of
 from edgecompress.formats.mil.program import Program
 from edgecompress.formats.mil.values import Declared, Value, constant, declared
 from edgecompress.formats.mil.weights import Blob
@@ -33,10 +33,10 @@ def load(folder: Path) -> Program:
     name = model.description.defaultFunctionName or "main"
     if name not in model.mlProgram.functions:
         raise InputError(f"{folder}: the program has no function {name!r}; convert the model again")
-    return _Reader(Blob(weights)).function(model.mlProgram.functions[name])
+    return _FunctionReader(Blob(weights)).function(model.mlProgram.functions[name])
 
 
-class _Reader:
+class _FunctionReader:
     """Reads one function: what is declared, and what is constant, by name, that of the innermost block first."""
 
     def __init__(self, blob: Blob) -> None:
@@ -65,7 +65,7 @@ class _Reader:
         self.known[value.name] = value
         return value
 
-    def _operation(self, op: MIL_pb2.Operation) -> Iterator[Step]:
+    def _operation(self, op: MIL_pb2.Operation) -> Iterator[BlockStep]:
         """The step that an op is; none for a constant, which is kept instead."""
         outputs = tuple(declared(o.name, o.type) for o in op.outputs)
         where = name_of(op.type, outputs)
@@ -86,7 +86,7 @@ class _Reader:
             raise InputError(f"{where} declares another type than its value has; convert the model again")
         self._declare(out)
 
-    def _step(self, op: MIL_pb2.Operation, outputs: tuple[Declared, ...], where: str) -> Step:
+    def _step(self, op: MIL_pb2.Operation, outputs: tuple[Declared, ...], where: str) -> BlockStep:
         function = ops.REGISTRY.get(op.type)
         if function is None:
             raise _unknown(where, _near(op.type))
@@ -96,7 +96,7 @@ class _Reader:
         for name, names in arguments.items():
             self._check(where, schema[name], names)
         fixed = {name for name, names in arguments.items() if all(n in self.constants for n in names)}
-        return Step(
+        return BlockStep(
             op.type,
             outputs,
             function,

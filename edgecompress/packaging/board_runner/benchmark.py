@@ -12,14 +12,14 @@ from edgecompress.core.errors import InputError
 from edgecompress.device import machine
 from edgecompress.packaging import golden
 from edgecompress.packaging.board_runner import predictor
-from edgecompress.packaging.board_runner.predictor import PAYLOAD, Model
+from edgecompress.packaging.board_runner.predictor import PAYLOAD, Predictor
 
 SCHEMA = "edgecompress/measured/1"
 LEAST, MOST = 20, 1_000_000  # inferences
 WARM = 10  # before those that count
 
 
-def measured(opened: Model, root: Path, runs: int, passed: bool) -> dict[str, Any]:
+def measured(opened: Predictor, root: Path, runs: int, passed: bool) -> dict[str, Any]:
     """What this machine did; `passed`: its self-test did. Raises InputError for too few or too many runs."""
     if not LEAST <= runs <= MOST:
         raise InputError(f"benchmark: {runs} inferences; give {LEAST} to {MOST}")
@@ -42,24 +42,24 @@ def measured(opened: Model, root: Path, runs: int, passed: bool) -> dict[str, An
     }
 
 
-def _latencies(opened: Model, root: Path, runs: int) -> list[int]:
+def _latencies(opened: Predictor, root: Path, runs: int) -> list[int]:
     """Nanoseconds of each inference; nothing but the clock stands around it."""
-    given = {item["name"]: golden.load(root / PAYLOAD, item) for item in opened.card["golden"]["inputs"]}
+    inputs = {item["name"]: golden.load(root / PAYLOAD, item) for item in opened.card["golden"]["inputs"]}
     for _ in range(WARM):
-        opened.session.run(given)
-    found, run, clock = [], opened.session.run, time.perf_counter_ns
+        opened.session.run(inputs)
+    latencies, run, clock = [], opened.session.run, time.perf_counter_ns
     gc.collect()
     gc.disable()
     for _ in range(runs):
         begin = clock()
-        run(given)
-        found.append(clock() - begin)
+        run(inputs)
+        latencies.append(clock() - begin)
     gc.enable()
-    return found
+    return latencies
 
 
 def _device() -> dict[str, Any]:
     facts = machine.facts(machine.here())
     name = facts["board"] or facts["cpu"] or facts["machine"]
-    told = {"name": name, "platform": facts["platform"], "os": facts["os"], "cpu": facts["cpu"] or ""}
-    return {**told, "cores": facts["cores"], "browser": None}
+    device = {"name": name, "platform": facts["platform"], "os": facts["os"], "cpu": facts["cpu"] or ""}
+    return {**device, "cores": facts["cores"], "browser": None}

@@ -77,10 +77,10 @@ def _many(data: bytes, names: Sequence[str]) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             there = {entry.filename: entry for entry in archive.infolist()}
-            found = [there[f"{name}.npy"] for name in names]
-            if sum(entry.file_size for entry in found) > LARGEST:
+            entries = [there[f"{name}.npy"] for name in names]
+            if sum(entry.file_size for entry in entries) > LARGEST:
                 raise InputError(f"the .npz unpacks to more than {LARGEST >> 20} MiB")
-            return {name: npy(_entry(archive, entry)) for name, entry in zip(names, found, strict=True)}
+            return {name: npy(_entry(archive, entry)) for name, entry in zip(names, entries, strict=True)}
     except KeyError as error:
         raise InputError(f"the .npz has no array {error}; the model takes {', '.join(names)}") from error
     except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:

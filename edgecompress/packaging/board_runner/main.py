@@ -14,7 +14,7 @@ from typing import Any
 
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.packaging.board_runner import benchmark, inputs, selftest
-from edgecompress.packaging.board_runner.predictor import PAYLOAD, Card, Model, digest
+from edgecompress.packaging.board_runner.predictor import PAYLOAD, Card, Predictor, digest
 from edgecompress.packaging.board_runner.serve import Server
 
 PORT = 8000
@@ -24,12 +24,12 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 def main(runtime: str) -> int:
     """Runs the command; `runtime` is the module that opens the model. Exit code 1: a test failed, 2: the input."""
-    asked = _parser().parse_args()
+    args = _parser().parse_args()
     for name in THREADS:  # before anything that reads them is loaded
-        os.environ[name] = str(asked.threads)
+        os.environ[name] = str(args.threads)
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
-        code: int = asked.command(Board(runtime, asked.threads), asked)
+        code: int = args.command(BoardPackage(runtime, args.threads), args)
         return code
     except EdgeError as error:
         print(f"run: {error}", file=sys.stderr)
@@ -41,7 +41,7 @@ def main(runtime: str) -> int:
         return 130
 
 
-class Board:
+class BoardPackage:
     """The package that this file lies in."""
 
     def __init__(self, runtime: str, threads: int) -> None:
@@ -51,15 +51,15 @@ class Board:
     @functools.cached_property
     def card(self) -> Card:
         """The card that was compiled in."""
-        found = pkgutil.get_data("edgecompress.packaging.board_runner", CARD)
-        assert found  # it was packed beside this module
-        card: Card = json.loads(found)
+        content = pkgutil.get_data("edgecompress.packaging.board_runner", CARD)
+        assert content  # it was packed beside this module
+        card: Card = json.loads(content)
         return card
 
     @functools.cached_property
-    def model(self) -> Model:
+    def model(self) -> Predictor:
         """The model, opened."""
-        return Model(self.card, self.runtime, self.root, self.threads)
+        return Predictor(self.card, self.runtime, self.root, self.threads)
 
     @functools.cached_property
     def labels(self) -> list[str]:
@@ -77,7 +77,7 @@ class Board:
 
     def predict(self, data: bytes, ready: bool) -> dict[str, Any]:
         """The answer to a file or a body. Raises InputError for what is none that the model takes."""
-        names = [spec.name for spec in self.model.given]
+        names = [spec.name for spec in self.model.user_inputs]
         image = "" if ready or self.model.declared is None else self.model.declared.input
         arrays = inputs.arrays(data, names, image if len(names) == 1 else "", self.plain(ready))
         outputs = self.model.run(self.model.prepared(arrays, ready))
@@ -87,37 +87,37 @@ class Board:
 # --------------------------------------------------------------------------- commands
 
 
-def predict(board: Board, asked: argparse.Namespace) -> int:
+def predict(board: BoardPackage, args: argparse.Namespace) -> int:
     """Prints the answer to one file."""
     try:
-        with asked.file.open("rb") as stream:
+        with args.file.open("rb") as stream:
             data = stream.read(inputs.LARGEST + 1)
     except OSError as error:
-        raise InputError(f"{asked.file}: {error.strerror or error}") from error
+        raise InputError(f"{args.file}: {error.strerror or error}") from error
     if len(data) > inputs.LARGEST:
-        raise InputError(f"{asked.file}: larger than {inputs.LARGEST >> 20} MiB")
+        raise InputError(f"{args.file}: larger than {inputs.LARGEST >> 20} MiB")
     try:
-        _print(board.predict(data, asked.ready))
+        _print(board.predict(data, args.ready))
     except InputError as error:
-        raise type(error)(f"{asked.file}: {error}") from error
+        raise type(error)(f"{args.file}: {error}") from error
     return 0
 
 
-def self_test(board: Board, asked: argparse.Namespace) -> int:
+def self_test(board: BoardPackage, args: argparse.Namespace) -> int:
     """Prints each step; 1 when one failed."""
     steps = board.tested()
     _print(steps)
     return 0 if all(step["ok"] for step in steps) else 1
 
 
-def measure(board: Board, asked: argparse.Namespace) -> int:
+def measure(board: BoardPackage, args: argparse.Namespace) -> int:
     """Prints what `edgecompress report --add` reads; 1 when the self-test failed."""
     passed = all(step["ok"] for step in board.tested())
-    _print(benchmark.measured(board.model, board.root, asked.runs, passed))
+    _print(benchmark.measured(board.model, board.root, args.runs, passed))
     return 0 if passed else 1
 
 
-def serve(board: Board, asked: argparse.Namespace) -> int:
+def serve(board: BoardPackage, args: argparse.Namespace) -> int:
     """Serves until it is ended; nothing is served when the self-test fails."""
     steps = board.tested()
     if not all(step["ok"] for step in steps):
@@ -126,14 +126,14 @@ def serve(board: Board, asked: argparse.Namespace) -> int:
     card = board.card
     model = {"name": card["name"], "version": card["version"], "sha256": digest(card)}
     health = {"status": "ok", "model": model, "runtime": card["runtime"], "self_test": "pass"}
-    with Server(asked.host, asked.port, board.predict, health, inputs.LARGEST) as server:
+    with Server(args.host, args.port, board.predict, health, inputs.LARGEST) as server:
         print(f"serving at {server.url}: POST /predict, GET /health", flush=True)
         server.serve_forever()
     return 0
 
 
-def _print(told: Any) -> None:
-    print(json.dumps(told, indent=1, allow_nan=False))
+def _print(answer: Any) -> None:
+    print(json.dumps(answer, indent=1, allow_nan=False))
 
 
 # --------------------------------------------------------------------------- arguments

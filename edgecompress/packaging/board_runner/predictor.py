@@ -32,16 +32,18 @@ def digest(card: Card) -> str:
 
 def declared(card: Card) -> Preprocess | None:
     """What the card says of the way from raw data to the model's input."""
-    told = card["preprocess"]
-    if told is None:
+    preprocess = card["preprocess"]
+    if preprocess is None:
         return None
-    audio = Spectrogram(**told["spectrogram"]) if told["spectrogram"] else None
-    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    audio = Spectrogram(**preprocess["spectrogram"]) if preprocess["spectrogram"] else None
+    plain: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in preprocess.items()
+    }
     plain["spectrogram"] = audio
     return Preprocess(**plain)
 
 
-class Model:
+class Predictor:
     """The model below `root`, opened by the runtime `module`. `card` is the one compiled in, not the one in a file.
 
     One item at a time: whoever comes second waits.
@@ -56,7 +58,7 @@ class Model:
         self._lock = threading.Lock()
 
     @property
-    def given(self) -> tuple[TensorSpec, ...]:
+    def user_inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs that a user gives: not those that an output feeds, which start at zero."""
         state = {spec.feeds for spec in self.outputs}
         return tuple(spec for spec in self.inputs if spec.name not in state)
@@ -72,11 +74,11 @@ class Model:
 
         Raises InputError for a name, a shape or a type that is not the model's, and for NaN.
         """
-        return {spec.name: self._input(spec, arrays, ready) for spec in self.given}
+        return {spec.name: self._input(spec, arrays, ready) for spec in self.user_inputs}
 
     def _input(self, spec: TensorSpec, arrays: Mapping[str, Array], ready: bool) -> Array:
         if spec.name not in arrays:
-            raise InputError(f"the model takes {', '.join(s.name for s in self.given)}; '{spec.name}' is missing")
+            raise InputError(f"the model takes {', '.join(s.name for s in self.user_inputs)}; '{spec.name}' is missing")
         array = arrays[spec.name]
         if self.declared and not ready and spec.name == self.declared.input:
             array = self.processed(array)
@@ -88,8 +90,8 @@ class Model:
 
         zero = {spec.name: np.zeros(spec.concrete(), spec.dtype) for spec in self.inputs if spec.name not in inputs}
         with self._lock:
-            found = self.session.run({**inputs, **zero})
-            return {s.name: tensors.real(np.array(found[s.name]), s) for s in self.outputs if not s.feeds}
+            outputs = self.session.run({**inputs, **zero})
+            return {s.name: tensors.real(np.array(outputs[s.name]), s) for s in self.outputs if not s.feeds}
 
     def best(self, outputs: Mapping[str, Array]) -> list[int]:
         """The classes with the highest scores, the best first."""
@@ -103,11 +105,11 @@ class Model:
         """What is told as JSON: {"classes": [{"index", "label", "probability"}]}, or {"outputs": {name: numbers}}."""
         import numpy as np
 
-        if not all(np.isfinite(found).all() for found in outputs.values() if found.dtype.kind == "f"):
+        if not all(np.isfinite(array).all() for array in outputs.values() if array.dtype.kind == "f"):
             raise StageFailed("the model answered NaN or infinite values; run the self-test")
         how = self.card["postprocess"]
         if how["task"] != "classify":
-            return {"outputs": {name: found.tolist() for name, found in outputs.items()}}
+            return {"outputs": {name: array.tolist() for name, array in outputs.items()}}
         scores = outputs[how["output"]].reshape(-1).astype(np.float64)
         shares = scores if how["probabilities"] else _softmax(scores)
         rows = ((i, labels[i] if labels else str(i)) for i in self.best(outputs))
@@ -126,18 +128,18 @@ def _softmax(scores: Array) -> Array:
     import numpy as np
 
     powers = np.exp(scores - scores.max())
-    found: Array = powers / powers.sum()
-    return found
+    shares: Array = powers / powers.sum()
+    return shares
 
 
 def _fitted(array: Array, spec: TensorSpec) -> Array:
     """An array with a batch of 1 and the dtype of its input."""
     import numpy as np
 
-    wanted = spec.concrete()
-    item = array[None] if array.shape == wanted[1:] else array
-    if item.shape != wanted:
-        raise InputError(f"input '{spec.name}': takes {list(wanted)}, given was {list(array.shape)}")
+    shape = spec.concrete()
+    item = array[None] if array.shape == shape[1:] else array
+    if item.shape != shape:
+        raise InputError(f"input '{spec.name}': takes {list(shape)}, given was {list(array.shape)}")
     if item.dtype.kind == "f" and not np.isfinite(item).all():
         raise InputError(f"input '{spec.name}': holds NaN or infinite values")
     kind = "float32" if spec.quantization and item.dtype.kind == "f" else spec.dtype

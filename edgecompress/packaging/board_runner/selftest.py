@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import sha256_of
 from edgecompress.packaging import golden
-from edgecompress.packaging.board_runner.predictor import PAYLOAD, Card, Model
+from edgecompress.packaging.board_runner.predictor import PAYLOAD, Card, Predictor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,21 +25,21 @@ CARD = "model_card.json"
 Step = dict[str, Any]  # "step", "ok", "detail"
 
 
-def steps(card: Card, root: Path, opened: Callable[[], Model]) -> Iterator[Step]:
+def steps(card: Card, root: Path, opened: Callable[[], Predictor]) -> Iterator[Step]:
     """Each step's outcome; what cannot be done fails. `opened` opens the model: no earlier than its files are right."""
     tests = {"files": files, "processing": processing, "inference": inference, "labels": labels}
     for name, test in tests.items():
         try:
             yield {"step": name, "ok": True, "detail": test(card, root / PAYLOAD, opened)}
         except Exception as error:  # whatever a damaged file makes a runtime raise: the step failed, and that is told
-            said = " ".join(str(error).split())[:300]
-            detail = said if isinstance(error, CheckFailed) else f"{type(error).__name__}: {said}"
+            message = " ".join(str(error).split())[:300]
+            detail = message if isinstance(error, CheckFailed) else f"{type(error).__name__}: {message}"
             yield {"step": name, "ok": False, "detail": detail}
             if name == "files":
                 return  # a changed file is not given to a runtime
 
 
-def files(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
+def files(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed for the first file that is not the one that was packed."""
     golds = card["golden"]
     items = [*golds["inputs"], *golds["outputs"], *([golds["raw"]] if golds["raw"] else []), card["labels"]]
@@ -56,36 +56,36 @@ def files(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
     return f"{len(expected)} files have the sha256 that is compiled in"
 
 
-def processing(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
+def processing(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed where the raw golden item does not become the golden input."""
     raw = card["golden"]["raw"]
     if raw is None or card["preprocess"] is None:
         return "the model declares no processing"
     model = opened()
-    wanted = {item["name"]: golden.load(payload, item) for item in card["golden"]["inputs"]}
-    given = {**wanted, raw["name"]: golden.load(payload, raw)}
-    found = model.prepared(given)[raw["name"]]
-    return _near(found, wanted[raw["name"]], card["golden"]["processing"])
+    expected = {item["name"]: golden.load(payload, item) for item in card["golden"]["inputs"]}
+    inputs = {**expected, raw["name"]: golden.load(payload, raw)}
+    prepared = model.prepared(inputs)[raw["name"]]
+    return _near(prepared, expected[raw["name"]], card["golden"]["processing"])
 
 
-def _near(found: Array, wanted: Array, limits: Mapping[str, float]) -> str:
+def _near(array: Array, expected: Array, limits: Mapping[str, float]) -> str:
     """Raises CheckFailed for numbers that are further apart than the card allows."""
     import numpy as np
 
-    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+    if array.shape != expected.shape or array.dtype != expected.dtype:
         raise CheckFailed(
-            f"processing gives {found.dtype} {list(found.shape)}, not {wanted.dtype} {list(wanted.shape)}"
+            f"processing gives {array.dtype} {list(array.shape)}, not {expected.dtype} {list(expected.shape)}"
         )
-    apart = float(np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0.0))
-    whole = wanted.dtype.kind in "iu"
-    size = 1.0 if whole else float(np.abs(wanted.astype(np.float64)).max(initial=0.0)) or 1.0
+    apart = float(np.abs(array.astype(np.float64) - expected.astype(np.float64)).max(initial=0.0))
+    whole = expected.dtype.kind in "iu"
+    size = 1.0 if whole else float(np.abs(expected.astype(np.float64)).max(initial=0.0)) or 1.0
     limit = limits["int8" if whole else "float"] * size
     if not apart <= limit:
         raise CheckFailed(f"the golden input differs by {apart:.3g}, more than {limit:.3g}")
     return f"the golden input, within {apart:.3g}"
 
 
-def inference(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
+def inference(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed where the golden input does not become the golden output."""
     outputs, limit = answered(card, payload, opened()), card["golden"]["tolerance"]
     moved = {i["name"]: golden.distance(golden.load(payload, i), outputs[i["name"]]) for i in card["golden"]["outputs"]}
@@ -95,19 +95,19 @@ def inference(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
     return f"the golden output, within {max(moved.values(), default=0.0):.3g} (relative RMS)"
 
 
-def answered(card: Card, payload: Path, model: Model) -> dict[str, Array]:
+def answered(card: Card, payload: Path, model: Predictor) -> dict[str, Array]:
     """The outputs for the golden input."""
     return model.run({item["name"]: golden.load(payload, item) for item in card["golden"]["inputs"]})
 
 
-def labels(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
+def labels(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed where the best class of the answer has another label than that of the golden answer."""
     how = card["postprocess"]
     if how["task"] != "classify":
         return "the model names no classes"
     model, names = opened(), names_of(card, payload)
-    wanted = {item["name"]: golden.load(payload, item) for item in card["golden"]["outputs"]}
-    best = [model.best(outputs)[0] for outputs in (answered(card, payload, model), wanted)]
+    expected = {item["name"]: golden.load(payload, item) for item in card["golden"]["outputs"]}
+    best = [model.best(outputs)[0] for outputs in (answered(card, payload, model), expected)]
     mine, golden_label = (names[i] if names else str(i) for i in best)
     if mine != golden_label:
         raise CheckFailed(f"the best class is {mine!r:.80}, and was {golden_label!r:.80}")
@@ -116,5 +116,5 @@ def labels(card: Card, payload: Path, opened: Callable[[], Model]) -> str:
 
 def names_of(card: Card, payload: Path) -> list[str]:
     """The names of the classes, or none."""
-    found = json.loads((payload / card["labels"]["file"]).read_text(encoding="utf-8"))
-    return [str(name) for name in found]
+    names = json.loads((payload / card["labels"]["file"]).read_text(encoding="utf-8"))
+    return [str(name) for name in names]

@@ -105,29 +105,29 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _body(self) -> bytes | None:
         """The body, or None when the request was refused."""
-        said = self.headers.get("Content-Length", "")
-        if self.headers.get("Transfer-Encoding") or not (said.isascii() and said.isdigit() and len(said) < 16):
+        length = self.headers.get("Content-Length", "")
+        if self.headers.get("Transfer-Encoding") or not (length.isascii() and length.isdigit() and len(length) < 16):
             self._refuse(411, "give a Content-Length")
             return None
-        if int(said) > self.server.most:
-            self._refuse(413, f"{said} bytes; at most {self.server.most}")
+        if int(length) > self.server.most:
+            self._refuse(413, f"{length} bytes; at most {self.server.most}")
             return None
         body, end = bytearray(), time.monotonic() + BODY_S
-        while len(body) < int(said) and time.monotonic() < end:
-            block = self.rfile.read1(min(BLOCK, int(said) - len(body)))
+        while len(body) < int(length) and time.monotonic() < end:
+            block = self.rfile.read1(min(BLOCK, int(length) - len(body)))
             if not block:
                 break
             body += block
-        if len(body) < int(said):
-            self._refuse(408, f"{len(body)} of {said} bytes came")
+        if len(body) < int(length):
+            self._refuse(408, f"{len(body)} of {length} bytes came")
             return None
         return bytes(body)
 
     def _refuse(self, status: int, why: str) -> None:
         self._say(status, {"error": why})
 
-    def _say(self, status: int, told: dict[str, Any]) -> None:
-        text = json.dumps(told, allow_nan=False).encode()
+    def _say(self, status: int, answer: dict[str, Any]) -> None:
+        text = json.dumps(answer, allow_nan=False).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

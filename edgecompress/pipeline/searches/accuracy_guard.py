@@ -38,7 +38,7 @@ RUNG_S = 30.0  # of a rung that does not train, roughly
 Table = Mapping[str, Any]
 
 
-class Cell(TypedDict):
+class KeptLayer(TypedDict):
     """A layer kept in higher precision alone: what that mends of the noise, and costs of the latency."""
 
     name: str
@@ -57,7 +57,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Trial:
+class RungTrial:
     """One rung, built and compared with the source. `over`: what it loses beyond the budget, None where it broke."""
 
     rung: str
@@ -75,7 +75,7 @@ class Trial:
         """Whether it keeps the budget."""
         return self.over is not None and self.over <= 0
 
-    def better(self, other: Trial) -> bool:
+    def better(self, other: RungTrial) -> bool:
         """Inside the budget, or else less lost; of equal ones the one that is nearer to the source."""
         return self._rank() < other._rank()
 
@@ -88,7 +88,7 @@ Climb = Generator[list[Stage], None, Any]  # yields the stages that it needs the
 
 
 @dataclass(frozen=True)
-class Guard:
+class AccuracyGuard:
     """A search in the place of a variant's artifact: it ends as that of the first rung that keeps the budget.
 
     The rungs are the technique's own calibrators, then every technique that has a RUNG, and, at KEEP, layers in higher
@@ -150,7 +150,7 @@ class Guard:
 
     def _climb(self, outcomes: Outcomes) -> Climb:
         plain = best = yield from self._try(outcomes, PLAIN, PLAIN, Recipe())
-        tried, cells = [plain], list[Cell]()
+        tried, cells = [plain], list[KeptLayer]()
         for number, word in self._ladder():
             if best.inside or plain.over is None:
                 break
@@ -171,27 +171,27 @@ class Guard:
 
     def _ladder(self) -> list[tuple[int, str]]:
         """The rungs in order, each with its place and its word."""
-        wanted = self.job.target.value.guard.rungs
-        found = list(zip(OWN.values(), OWN, strict=True))
+        names = self.job.target.value.guard.rungs
+        rungs = list(zip(OWN.values(), OWN, strict=True))
         if self.kind == "module":
-            found += [(each.rung, each.name) for each in registry.techniques() if each.rung is not None]
-        return sorted(rung for rung in found if not wanted or rung[1] in wanted)
+            rungs += [(each.rung, each.name) for each in registry.techniques() if each.rung is not None]
+        return sorted(rung for rung in rungs if not names or rung[1] in names)
 
     def _calibrators(self, recipe: Recipe) -> list[tuple[str, dict[str, Json]]]:
         """What else the technique's own calibration can do."""
         technique, options = self._last(recipe)
         return list(technique.rungs(options)) if technique.rungs else []
 
-    def _calibrate(self, outcomes: Outcomes, best: Trial) -> Climb:
-        found = []
+    def _calibrate(self, outcomes: Outcomes, best: RungTrial) -> Climb:
+        trials = []
         for label, options in self._calibrators(best.recipe):
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **options})
-            found.append((yield from self._try(outcomes, "calibrate", label, recipe)))
-            if found[-1].inside:
+            trials.append((yield from self._try(outcomes, "calibrate", label, recipe)))
+            if trials[-1].inside:
                 break
-        return found
+        return trials
 
-    def _prepare(self, outcomes: Outcomes, best: Trial, technique: str) -> Climb:
+    def _prepare(self, outcomes: Outcomes, best: RungTrial, technique: str) -> Climb:
         """A technique on the net before it is quantized; one that trains starts from weights that nothing rounded."""
         module = registry.load("techniques", technique)
         if lacking := ", ".join(environments.missing(module)):
@@ -202,7 +202,7 @@ class Guard:
         recipe = dataclasses.replace(best.recipe, before=(*earlier, technique))
         return [(yield from self._try(outcomes, technique, technique, recipe))]
 
-    def _keep(self, outcomes: Outcomes, best: Trial, cells: list[Cell]) -> Climb:
+    def _keep(self, outcomes: Outcomes, best: RungTrial, cells: list[KeptLayer]) -> Climb:
         """Layers in higher precision: each of the worst alone, then together those that mend most for their time."""
         quantizer, options = self._last(best.recipe)
         kept = quantizer.kept
@@ -210,10 +210,10 @@ class Guard:
         if not kept or not stages:
             return [_nothing("keep", best, "its layers cannot be told apart, or not be left out")]
         yield self._own(stages)
-        found = outcomes[stages[-1].name]
-        if found.status != "ok":
-            return [_nothing("keep", best, found.reason)]
-        rows = _worst(found.facts["layers"])[: self.job.target.value.guard.layers]
+        outcome = outcomes[stages[-1].name]
+        if outcome.status != "ok":
+            return [_nothing("keep", best, outcome.reason)]
+        rows = _worst(outcome.facts["layers"])[: self.job.target.value.guard.layers]
         alone = []
         for number, row in enumerate(rows, 1):
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **kept(options, [row])})
@@ -223,7 +223,7 @@ class Guard:
         cells += [cell for cell, _ in order]
         return (yield from self._together(outcomes, best, _affordable(order, costs.get(UNQUANTIZED))))
 
-    def _unquantized(self, best: Trial) -> dict[str, str]:
+    def _unquantized(self, best: RungTrial) -> dict[str, str]:
         """The stage that has the same net before it was quantized, where the runtime runs that."""
         stages, _ = self._chain(best.label, best.recipe)
         last = stages[-1]
@@ -231,7 +231,7 @@ class Guard:
         runs = registry.runtime(self._runtime).format in registry.step(last.call).reads
         return {UNQUANTIZED: last.inputs["model"]} if quantizes and runs else {}
 
-    def _subject(self, best: Trial) -> diagnosis.Subject:
+    def _subject(self, best: RungTrial) -> diagnosis.DiagnosisSubject:
         """What is diagnosed: the artifact, against the net as it was right before it was quantized."""
         stages, end = self._chain(best.label, best.recipe)
         net = next((s.name for s in reversed(stages) if _on_module(s)), self.head)
@@ -239,19 +239,19 @@ class Guard:
         before = last.inputs["model"] if last.call.endswith(":export") else ""
         reader = self._runtime if self.kind == registry.runtime(self._runtime).format else ""
         export = tuple(self.variant.export.items())
-        return diagnosis.Subject(self._runtime, end, net, self.kind, before, reader, export)
+        return diagnosis.DiagnosisSubject(self._runtime, end, net, self.kind, before, reader, export)
 
-    def _together(self, outcomes: Outcomes, best: Trial, rows: Sequence[Table]) -> Climb:
+    def _together(self, outcomes: Outcomes, best: RungTrial, rows: Sequence[Table]) -> Climb:
         """The first layer, the first two, four, ... until the budget is kept."""
         quantizer, options = self._last(best.recipe)
-        kept, found = quantizer.kept, list[Trial]()
+        kept, trials = quantizer.kept, list[RungTrial]()
         for count in _doubling(len(rows)):
             more = kept(options, rows[:count]) if kept else {}
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **more})
-            found.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
-            if found[-1].inside:
+            trials.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
+            if trials[-1].inside:
                 break
-        return found or [_nothing("keep", best, "no layer mends anything, and leaves it faster than unquantized")]
+        return trials or [_nothing("keep", best, "no layer mends anything, and leaves it faster than unquantized")]
 
     # ------------------------------------------------------------------ one rung
 
@@ -260,24 +260,24 @@ class Guard:
         try:
             stages, end = self._chain(label, recipe)
         except EdgeError as error:
-            return Trial(rung, label, recipe, "", None, None, {}, str(error))
+            return RungTrial(rung, label, recipe, "", None, None, {}, str(error))
         verdict = self._verify(label, end, SPLIT)
         yield self._own([*stages, verdict])
-        return self._scored(outcomes, Trial(rung, label, recipe, end, None, None, {}), verdict.name)
+        return self._scored(outcomes, RungTrial(rung, label, recipe, end, None, None, {}), verdict.name)
 
-    def _scored(self, outcomes: Outcomes, trial: Trial, verdict: str) -> Trial:
-        found = outcomes[verdict]
-        if found.status != "ok":  # lost: it answers what is no number; failed: it was not built, or does not run
-            over = math.inf if found.artifact else None
-            return dataclasses.replace(trial, over=over, reason=found.reason)
+    def _scored(self, outcomes: Outcomes, trial: RungTrial, verdict: str) -> RungTrial:
+        outcome = outcomes[verdict]
+        if outcome.status != "ok":  # lost: it answers what is no number; failed: it was not built, or does not run
+            over = math.inf if outcome.artifact else None
+            return dataclasses.replace(trial, over=over, reason=outcome.reason)
         budget = Budget(
             verification.limits(self.job, self.variant), self._items(outcomes), self.job.target.value.guard.sure
         )
-        over = budget.excess(found.facts)
-        worst = min((o["sqnr_db"] for o in found.facts["outputs"] if o["sqnr_db"] is not None), default=None)
+        over = budget.excess(outcome.facts)
+        worst = min((o["sqnr_db"] for o in outcome.facts["outputs"] if o["sqnr_db"] is not None), default=None)
         artifact = outcomes[trial.stage].artifact
-        told = {"metric": _metric(found), "size_bytes": artifact.size_bytes if artifact else None}
-        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=told, lost=foretold(found.facts))
+        facts = {"metric": _metric(outcome), "size_bytes": artifact.size_bytes if artifact else None}
+        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=facts, lost=foretold(outcome.facts))
 
     def _items(self, outcomes: Outcomes) -> int:
         """How many items the budget is told for: those of the split that judges."""
@@ -328,12 +328,12 @@ class Guard:
 
     # ------------------------------------------------------------------ what it costs
 
-    def _costs(self, outcomes: Outcomes, tried: Sequence[Trial]) -> Climb:
+    def _costs(self, outcomes: Outcomes, tried: Sequence[RungTrial]) -> Climb:
         """The latency of each rung beside that of the plain artifact."""
         return (yield from self._turns(outcomes, "rungs", [t for t in tried if t.over is not None]))
 
     def _turns(
-        self, outcomes: Outcomes, name: str, trials: Sequence[Trial], more: Mapping[str, str] | None = None
+        self, outcomes: Outcomes, name: str, trials: Sequence[RungTrial], more: Mapping[str, str] | None = None
     ) -> Climb:
         """The latency of each trial, and of the stages of `more`, as a part of the first trial's, if it is measured."""
         ends = {t.label: t.stage for t in trials if t.over is not None} | dict(more or {})
@@ -343,12 +343,12 @@ class Guard:
         plugins = variant_stages.device_plugins(self.job)
         stage = turns(f"{self.name}/{name}", ends, self._runtime, profile, plugins)
         yield self._own([stage])
-        found = outcomes[stage.name]
-        return shares(found.facts, trials[0].label) if found.status == "ok" else {}
+        outcome = outcomes[stage.name]
+        return shares(outcome.facts, trials[0].label) if outcome.status == "ok" else {}
 
     # ------------------------------------------------------------------ the end
 
-    def _choice(self, best: Trial, tried: Sequence[Trial], more: Table) -> Choice:
+    def _choice(self, best: RungTrial, tried: Sequence[RungTrial], more: Table) -> Choice:
         rows = [_row(trial, chosen=trial is best) for trial in tried]
         table = {"ladder": rows, "budget": _budget(verification.limits(self.job, self.variant)), "split": SPLIT, **more}
         table = {**table, "runtime": self._runtime, "variant": self.variant.name}
@@ -407,7 +407,7 @@ def _error(value: float, end: float | None) -> float:
 
 def foretold(facts: Table) -> float:
     """What a verdict loses, gains not counted: of right answers as margins and counting foretell, else as seen."""
-    metric: metrics.Comparison | None = facts.get("metric")
+    metric: metrics.MetricComparison | None = facts.get("metric")
     if metric and (expected := metric.get("expected")):
         return flip_risk.settled(expected["lost"], metric["items_lost"] or 0, metric["n"])
     return float(metrics.lost(metric, gross=True) or 0.0)
@@ -422,7 +422,7 @@ def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
                 yield limit - output[name] if output[name] is not None else math.inf
 
 
-def ending(choice: Choice, metric: metrics.Comparison | None) -> str:
+def ending(choice: Choice, metric: metrics.MetricComparison | None) -> str:
     """How a ladder ended, and the part of the plain artifact's loss, both on the split that judges, that it mends."""
     plain, ours = metrics.lost(choice.table["plain_test"]), metrics.lost(metric)
     if not plain or plain < 0 or ours is None:
@@ -436,30 +436,32 @@ def _worst(rows: Sequence[Table]) -> list[Table]:
     return sorted(known, key=lambda row: (-row["not_finite"], -(row["effect"] or 0.0), row["own_sqnr_db"] or 0.0))
 
 
-def _by_gain(best: Trial, alone: Sequence[tuple[Table, Trial]], costs: Mapping[str, float]) -> list[tuple[Cell, Table]]:
+def _by_gain(
+    best: RungTrial, alone: Sequence[tuple[Table, RungTrial]], costs: Mapping[str, float]
+) -> list[tuple[KeptLayer, Table]]:
     """Each layer with what it mends and costs, those that mend most for their time first."""
-    found = []
+    cells = []
     for row, trial in alone:
         gain = _noise(best.sqnr_db) - _noise(trial.sqnr_db) if trial.over is not None else 0.0
         cost = costs[trial.label] - 1 if trial.label in costs else None
-        cell = Cell(name=row["name"], gain=gain, cost=cost, sqnr_db=trial.sqnr_db, reason=trial.reason)
-        found.append((cell, row))
-    return sorted(found, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
+        cell = KeptLayer(name=row["name"], gain=gain, cost=cost, sqnr_db=trial.sqnr_db, reason=trial.reason)
+        cells.append((cell, row))
+    return sorted(cells, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
 
 
-def _affordable(order: Sequence[tuple[Cell, Table]], whole: float | None) -> list[Table]:
+def _affordable(order: Sequence[tuple[KeptLayer, Table]], whole: float | None) -> list[Table]:
     """The first layers that mend anything, as long as together they leave it faster than `whole`.
 
     That is the latency before quantization, as costs are parts of the latency after it; where that gained none, smaller
     is all that it is to become, and any layer may stay.
     """
-    found, ratio = list[Table](), 1.0
+    rows, ratio = list[Table](), 1.0
     for cell, row in (each for each in order if each[0]["gain"] > 0):
         ratio += max(cell["cost"] or 0.0, 0.0)
         if whole is not None and 1 + CHANGE < whole <= ratio:
             break
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _noise(sqnr_db: float | None) -> float:
@@ -486,20 +488,20 @@ def _bits(technique: str, last: Table) -> dict[str, Json]:
 
 def _unrounded(technique: str, after: Sequence[str]) -> Table:
     """Its options where another rounds the weights after it, and would learn what makes up for rounding as well."""
-    found = registry.technique(technique).unrounded
-    return found if any(_on_grid(other) for other in after) else {}
+    options = registry.technique(technique).unrounded
+    return options if any(_on_grid(other) for other in after) else {}
 
 
 def _on_grid(technique: str) -> bool:
     return registry.technique(technique).on_grid
 
 
-def _nothing(rung: str, best: Trial, reason: str) -> Trial:
+def _nothing(rung: str, best: RungTrial, reason: str) -> RungTrial:
     """A rung that does not apply."""
-    return Trial(rung, rung, best.recipe, "", None, None, {}, reason)
+    return RungTrial(rung, rung, best.recipe, "", None, None, {}, reason)
 
 
-def _row(trial: Trial, chosen: bool) -> dict[str, Json]:
+def _row(trial: RungTrial, chosen: bool) -> dict[str, Json]:
     """A trial for the report."""
     over = trial.over if trial.over is not None and math.isfinite(trial.over) else None
     return {**dataclasses.asdict(trial), "over": over, "inside": trial.inside, "chosen": chosen}

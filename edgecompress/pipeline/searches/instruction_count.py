@@ -9,13 +9,13 @@ from typing import TypedDict
 
 from edgecompress.core.model import Choice, Outcomes, Stage
 from edgecompress.core.settings import Profile
-from edgecompress.pipeline.candidate import Candidate, Row, Verdict, table, without_log
+from edgecompress.pipeline.candidate import Candidate, ChoiceRow, Verdict, table, without_log
 
 SESSION_S = 25.0  # of a variant's counting: three processes in an emulator
 SAME = 1.02  # within 2 % the target's own order decides
 
 
-class Counted(TypedDict, total=False):
+class InstructionCount(TypedDict, total=False):
     """What the stage tells of a variant: its instructions per inference, or why it crashed."""
 
     crashed: str
@@ -90,10 +90,10 @@ class Count:
         rows = self._counted(outcomes)
         return {name: row["instructions"] for name, row in rows.items() if "crashed" not in row}
 
-    def _counted(self, outcomes: Outcomes) -> Mapping[str, Counted]:
+    def _counted(self, outcomes: Outcomes) -> Mapping[str, InstructionCount]:
         """What the stage tells of each variant that it ran."""
         counted = outcomes.get("count")
-        rows: Mapping[str, Counted] = counted.facts.get("variants", {}) if counted else {}
+        rows: Mapping[str, InstructionCount] = counted.facts.get("variants", {}) if counted else {}
         return rows
 
     def _why(self, counts: Mapping[str, int], chosen: str) -> str:
@@ -108,10 +108,10 @@ class Count:
 
     # ------------------------------------------------------------------ what the report shows
 
-    def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, Row]:
+    def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, ChoiceRow]:
         return table(self.entrants, self.left_out, lambda candidate: self._row(outcomes, candidate, chosen))
 
-    def _row(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> Row:
+    def _row(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> ChoiceRow:
         name, counts = candidate.name, self._counts(outcomes)
         counted = self._counted(outcomes).get(name, {})
         row = candidate.row(outcomes, candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen))

@@ -14,7 +14,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcomes, Stage
 from edgecompress.core.settings import Profile
 from edgecompress.data import compiler_estimates
-from edgecompress.pipeline.candidate import Candidate, Row, Verdict, table, without_log
+from edgecompress.pipeline.candidate import Candidate, ChoiceRow, Verdict, table, without_log
 
 START_S = 2.0  # of a fresh process: imports and load
 HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
@@ -25,18 +25,18 @@ ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
 LOSERS = 6  # slow variants whose operators are timed, so that the report can say why they are slow
 
 
-class Memory(TypedDict):
+class PeakMemory(TypedDict):
     """What a session took of memory."""
 
     peak_rss_bytes: int | None
 
 
-class Session(TypedDict, total=False):
+class VariantRound(TypedDict, total=False):
     """What a round tells of a variant: its median and memory, or why it crashed."""
 
     crashed: str
     median_ms: float
-    memory: Memory
+    memory: PeakMemory
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Race:
 
     # ------------------------------------------------------------------ who runs
 
-    def _rounds(self, outcomes: Outcomes) -> list[dict[str, Session]]:
+    def _rounds(self, outcomes: Outcomes) -> list[dict[str, VariantRound]]:
         """What each finished round measured: {variant: numbers}."""
         done = (outcomes.get(f"race/round-{k + 1}") for k in range(self.profile.sessions))
         return [dict(o.facts["variants"]) for o in done if o and o.status == "ok"]
@@ -270,10 +270,10 @@ class Race:
             return f"as fast as {near}, and before it in the target's order"
         return f"the fastest that keeps the budget; next is {near}, {others[near]:.2f}x its time"
 
-    def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, Row]:
+    def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, ChoiceRow]:
         return table(self.entrants, self.left_out, lambda candidate: self._row(outcomes, candidate, chosen))
 
-    def _row(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> Row:
+    def _row(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> ChoiceRow:
         times = self._medians(outcomes)
         verdict = candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen, times)
         row = candidate.row(outcomes, verdict, times.get(candidate.name, []))

@@ -24,7 +24,7 @@ CELLS = 12  # as many as a net has, for the estimate alone
 
 
 @dataclass(frozen=True)
-class Trial:
+class StrengthTrial:
     """One strength: `keep`, the part of the latency it was asked to leave; the part it left (None: it cannot)."""
 
     stage: str
@@ -63,9 +63,9 @@ class Fit:
 
     def bound(self) -> str:
         """The most it can cost, in words."""
-        return f"a trial per class of layers, then at most {TRIALS} until {self._asked()} is met"
+        return f"a trial per class of layers, then at most {TRIALS} until {self._goal_text()} is met"
 
-    def _asked(self) -> str:
+    def _goal_text(self) -> str:
         goal = self.goal
         return f"{goal.value:.3g} of {self._whole()}" if goal.quantity == "ratio" else f"{goal.value:g} ms"
 
@@ -105,13 +105,13 @@ class Fit:
 
     def _chain(self, label: str, at: str) -> list[Stage]:
         """The stages from `at` to an artifact."""
-        found = []
+        stages = []
         for stage in self.rest:
             name = f"{self.name}/{label}/{stage.name}"
             inputs = {**stage.inputs, "model": at}
-            found.append(dataclasses.replace(stage, name=name, inputs=inputs, variants=self.variants))
+            stages.append(dataclasses.replace(stage, name=name, inputs=inputs, variants=self.variants))
             at = name
-        return found
+        return stages
 
     def _end(self, label: str, at: str) -> str:
         """The stage at the end of a chain."""
@@ -158,26 +158,26 @@ class Fit:
             return self.goal.value
         return self.goal.value / float(median(outcomes[f"{self.name}/table"].facts["medians_ms"][DENSE]))
 
-    def _trials(self, outcomes: Outcomes) -> list[Trial]:
+    def _trials(self, outcomes: Outcomes) -> list[StrengthTrial]:
         """Those that were measured; what each was asked to keep follows from those before it."""
-        found: list[Trial] = []
+        trials: list[StrengthTrial] = []
         for number in range(1, TRIALS + 1):
             turns = outcomes.get(f"{self.name}/trial-{number}/turns")
-            keep = next_keep(self._ratio(outcomes), found)
+            keep = next_keep(self._ratio(outcomes), trials)
             if turns is None or keep is None:
                 break
             ratio = shares(turns.facts).get(f"trial-{number}") if turns.status == "ok" else None
-            found.append(Trial(f"{self.name}/trial-{number}", keep, ratio))
-        return found
+            trials.append(StrengthTrial(f"{self.name}/trial-{number}", keep, ratio))
+        return trials
 
     # ------------------------------------------------------------------ the end
 
-    def _choice(self, outcomes: Outcomes, trials: Sequence[Trial]) -> Choice:
+    def _choice(self, outcomes: Outcomes, trials: Sequence[StrengthTrial]) -> Choice:
         ratio, table = self._ratio(outcomes), self._facts(outcomes, trials)
         built = [t for t in trials if t.ratio is not None]
         fast = [t for t in built if _value(t) <= ratio]
         if not fast:
-            why = f"nothing reaches {self._asked()}: " + (_nearest(built) or outcomes[trials[-1].stage].reason)
+            why = f"nothing reaches {self._goal_text()}: " + (_nearest(built) or outcomes[trials[-1].stage].reason)
             return Choice("", why, table)
         best = max(fast, key=_value)
         if _value(best) >= BAND * ratio:
@@ -187,7 +187,7 @@ class Fit:
         why = f"no width lies between: {_value(best):.3f} of {self._whole()}{beside}, asked for {ratio:.3g}"
         return Choice(best.stage, why, table)
 
-    def _facts(self, outcomes: Outcomes, trials: Sequence[Trial]) -> dict[str, Json]:
+    def _facts(self, outcomes: Outcomes, trials: Sequence[StrengthTrial]) -> dict[str, Json]:
         facts = outcomes[f"{self.name}/table"].facts
         return {
             "goal": dataclasses.asdict(self.goal),
@@ -219,7 +219,7 @@ def turns(name: str, ends: Mapping[str, str], runtime: str, profile: Profile, pl
     )
 
 
-def next_keep(goal: float, trials: Sequence[Trial]) -> float | None:
+def next_keep(goal: float, trials: Sequence[StrengthTrial]) -> float | None:
     """The part of the latency to ask the next trial to keep, so that it measures in [BAND * goal, goal]; None: enough.
 
     The first is the goal itself; while all lie on one side, in proportion to what was measured; then by bisection.
@@ -235,8 +235,8 @@ def next_keep(goal: float, trials: Sequence[Trial]) -> float | None:
     if not trials:
         return min(goal, 1.0)
     last = trials[-1]
-    asked = min(1.0, max(LEAST, last.keep * middle / last.ratio if last.ratio else (last.keep + 1) / 2))
-    return None if abs(asked - last.keep) < NEAREST / 2 else asked
+    keep = min(1.0, max(LEAST, last.keep * middle / last.ratio if last.ratio else (last.keep + 1) / 2))
+    return None if abs(keep - last.keep) < NEAREST / 2 else keep
 
 
 def shares(facts: Mapping[str, Any], of: str = DENSE) -> dict[str, float]:
@@ -252,12 +252,12 @@ def _well(outcomes: Outcomes, name: str) -> bool:
     return outcomes[name].status == "ok" and outcomes[name].artifact is not None
 
 
-def _value(trial: Trial) -> float:
+def _value(trial: StrengthTrial) -> float:
     assert trial.ratio is not None
     return trial.ratio
 
 
-def _nearest(built: Sequence[Trial]) -> str:
+def _nearest(built: Sequence[StrengthTrial]) -> str:
     best = min(built, key=_value, default=None)
     return f"the nearest measures {_value(best):.3f}" if best else ""
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.packaging import archive
-from edgecompress.packaging.contents import Check
+from edgecompress.packaging.contents import PackageCheck
 from edgecompress.packaging.identifiers import names
 from edgecompress.packaging.model_card import digest
 from edgecompress.plugins.packagers import _android_java, _android_maven
@@ -44,7 +44,7 @@ def library(root: Path) -> Path:
     return found[0]
 
 
-def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """Each check with what it found."""
     aar = work / "aar"
     aar.mkdir()
@@ -62,13 +62,13 @@ def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
         yield _judged(name, look)
 
 
-def _judged(name: str, look: Callable[[], str]) -> Check:
+def _judged(name: str, look: Callable[[], str]) -> PackageCheck:
     try:
-        return Check(name, "pass", look())
+        return PackageCheck(name, "pass", look())
     except _Skipped as why:
-        return Check(name, "skipped", str(why))
+        return PackageCheck(name, "skipped", str(why))
     except TROUBLE as error:
-        return Check(name, "fail", " ".join(str(error).split())[:300])
+        return PackageCheck(name, "fail", " ".join(str(error).split())[:300])
 
 
 def _xml(file: Path) -> ElementTree.Element:

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgecompress.core import child_process
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import Check
+from edgecompress.packaging.contents import PackageCheck
 from edgecompress.packaging.model_card import digest, listed
 
 MANIFEST, PRIVACY, SPEC = "Package.swift", "PrivacyInfo.xcprivacy", "ModelSpec.swift"
@@ -39,7 +39,7 @@ LIMIT = re.compile(r"static let (tolerance|processingReal|processingWhole): Doub
 ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
-def every(root: Path, card: Mapping[str, Any], resources: Path) -> Iterator[Check]:
+def every(root: Path, card: Mapping[str, Any], resources: Path) -> Iterator[PackageCheck]:
     """A check each; what is wrong is its reason."""
     yield _check("Package.swift", lambda: _manifest(root))
     yield from _syntax(root)
@@ -49,12 +49,12 @@ def every(root: Path, card: Mapping[str, Any], resources: Path) -> Iterator[Chec
         yield _check("mlpackage items", lambda: _items(resources / str(card["model"]["main"])))
 
 
-def _check(name: str, look: Callable[[], None]) -> Check:
+def _check(name: str, look: Callable[[], None]) -> PackageCheck:
     try:
         look()
     except InputError as error:
-        return Check(name, "fail", str(error))
-    return Check(name, "pass")
+        return PackageCheck(name, "fail", str(error))
+    return PackageCheck(name, "pass")
 
 
 def _text(file: Path) -> str:
@@ -98,10 +98,10 @@ def _inside(folder: Path, path: str) -> Path:
 # --------------------------------------------------------------------------- the sources
 
 
-def _syntax(root: Path) -> Iterator[Check]:
+def _syntax(root: Path) -> Iterator[PackageCheck]:
     """Each source, parsed in a process of its own, which a stranger's may crash or hold up for ever."""
     if parser() is None:
-        yield Check("Swift syntax", "skipped", NO_PARSER)
+        yield PackageCheck("Swift syntax", "skipped", NO_PARSER)
         return
     words = child_process.python(__name__, str(root))
     try:
@@ -111,7 +111,7 @@ def _syntax(root: Path) -> Iterator[Check]:
         wrong = "" if wrong == PARSED else wrong
     except subprocess.TimeoutExpired:
         wrong = f"the parser took over {PARSE_S:.0f} s for the sources: no Swift of ours"
-    yield Check("Swift syntax", "fail" if wrong else "pass", wrong)
+    yield PackageCheck("Swift syntax", "fail" if wrong else "pass", wrong)
 
 
 def _wrong(root: Path) -> str:

@@ -14,7 +14,7 @@ from edgecompress.core.model import sha256_of
 from edgecompress.packaging import archive
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.board_runner import bundled
-from edgecompress.packaging.contents import CARD, Check
+from edgecompress.packaging.contents import CARD, PackageCheck
 
 # What the service must not be without.
 HARDENED = {
@@ -34,7 +34,7 @@ PARSE_S = 10
 SCRIPTS = ("install.sh", "run")
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """Each check; one that cannot be done fails."""
     tests: dict[str, Callable[[], str]] = {
         "scripts": lambda: _scripts(root),
@@ -46,10 +46,10 @@ def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
         try:
             skipped = test()
         except (CheckFailed, InputError, OSError, ValueError) as error:
-            yield Check(name, "fail", " ".join(ascii(str(error))[1:-1].split())[:300])
+            yield PackageCheck(name, "fail", " ".join(ascii(str(error))[1:-1].split())[:300])
         else:
-            yield Check(name, "skipped" if skipped else "pass", skipped)
-    yield Check("installation", "skipped", f"a board is not here: {SCRIPTS[0]} ends with the self-test there")
+            yield PackageCheck(name, "skipped" if skipped else "pass", skipped)
+    yield PackageCheck("installation", "skipped", f"a board is not here: {SCRIPTS[0]} ends with the self-test there")
 
 
 def _scripts(root: Path) -> str:

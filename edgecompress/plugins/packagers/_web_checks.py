@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.model import sha256_of
-from edgecompress.packaging.contents import Check
+from edgecompress.packaging.contents import PackageCheck
 from edgecompress.plugins.packagers import _web_ort
 
 SCHEMA = "edgecompress/web_spec/1"
@@ -43,7 +43,7 @@ def spec(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA, "runtime": runtime, **{key: card[key] for key in COMPILED}}
 
 
-def found(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[Check]:
+def found(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[PackageCheck]:
     """Each check, made. Nothing of the package is executed."""
     looks: dict[str, Callable[[], str]] = {
         "web: policy": lambda: _policy(root),
@@ -57,7 +57,7 @@ def found(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[Check]:
             wrong = look()
         except (OSError, ValueError, RecursionError, AssertionError) as error:  # the last is HTMLParser's
             wrong = ascii(str(error))[1:-1][:200]
-        yield Check(name, "fail" if wrong else "pass", wrong)
+        yield PackageCheck(name, "fail" if wrong else "pass", wrong)
 
 
 def _text(file: Path) -> str:

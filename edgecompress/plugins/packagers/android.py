@@ -12,7 +12,7 @@ from typing import Any
 
 from edgecompress.core.errors import InputError
 from edgecompress.packaging import archive
-from edgecompress.packaging.contents import Check, Contents
+from edgecompress.packaging.contents import Contents, PackageCheck
 from edgecompress.packaging.model_card import MODEL, digest
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _android_checks, _android_java, _android_maven
@@ -181,6 +181,6 @@ def purl(card: Mapping[str, Any]) -> str:
     return f"pkg:maven/{found.group}/{found.artifact}@{card['runtime']['version']}"
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """The library's structure, its classes and what is compiled in, the repository's sums, the manifest by aapt2."""
     return _android_checks.every(root, card, work)

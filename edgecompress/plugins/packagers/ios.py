@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import PAYLOAD, Check, Contents
+from edgecompress.packaging.contents import PAYLOAD, Contents, PackageCheck
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _ios_checks, _ios_spec
 
@@ -76,6 +76,6 @@ def payload(root: Path, work: Path) -> Path:
     return found[0]
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """Manifest, Swift sources, compiled constants, privacy manifest, and the items of a .mlpackage."""
     return _ios_checks.every(root, card, payload(root, work))

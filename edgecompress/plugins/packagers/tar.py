@@ -17,7 +17,7 @@ from typing import Any
 from edgecompress.core.errors import InputError
 from edgecompress.packaging.board_runner import bundled
 from edgecompress.packaging.board_runner.predictor import PAYLOAD
-from edgecompress.packaging.contents import CARD, Check, Contents
+from edgecompress.packaging.contents import CARD, Contents, PackageCheck
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels
 
@@ -141,9 +141,9 @@ def purl(card: Mapping[str, Any]) -> str:
     return f"pkg:pypi/{needed[0]}@{version}" if needed and version else ""
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """The runner, the scripts, the service, the requirements. Nothing is executed."""
     if not (root / "run.pyz").is_file():
-        yield Check("runner", "skipped", "the package has none: no wheel for boards runs this format")
+        yield PackageCheck("runner", "skipped", "the package has none: no wheel for boards runs this format")
         return
     yield from _tar_checks.checks(root, card, work)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import Check, Contents
+from edgecompress.packaging.contents import Contents, PackageCheck
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _web_checks, _web_ort
 from edgecompress.plugins.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
@@ -88,6 +88,6 @@ def purl(card: Mapping[str, Any]) -> str:
     return f"pkg:npm/{_web_ort.NAME}@{_web_ort.VERSION}"
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[Check]:
+def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """The page's policy, that its files name no other host, the compiled constants, and the runtime's bytes."""
     return _web_checks.found(root, card, ORT)

@@ -11,7 +11,7 @@ from typing import Any
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.formats import tflite
-from edgecompress.formats.tflite import Operator, Subgraph
+from edgecompress.formats.tflite import Subgraph, TfliteOperator
 
 FILE = "model.tflite"
 # What computes nothing of its own: views, moves, shapes, and what only changes how a number is held
@@ -43,7 +43,7 @@ WRAPPER = "net"  # what a traced program calls the user's own module
 class Tap:
     """A tensor at the end of a layer: the operator that makes it, its number, and its spec."""
 
-    node: Operator
+    node: TfliteOperator
     number: int
     spec: TensorSpec
 

@@ -45,7 +45,7 @@ def student(net: torch.nn.Module, items: Items, bits: int, size: int) -> torch.n
     try:
         made = _student(prepare_qat_pt2e(graph, _quantizer(bits)), [spec.name for spec in items.model.inputs])
     except Exception as error:  # torchao's errors have no base of their own
-        raise StageFailed(f"preparing the net for int8: {user_code.said(error)}") from error
+        raise StageFailed(f"preparing the net for int8: {user_code.error_line(error)}") from error
     if not made.layers:
         return None
     with torch.no_grad():  # the buffers of a range have their shapes from here on: a checkpoint is laid into them
@@ -79,7 +79,7 @@ def _exported(net: torch.nn.Module, items: Items) -> torch.fx.GraphModule:
         program = torch.export.export(flat, tuple(inputs.values()), dynamic_shapes=_dynamic(model))
     except Exception as error:
         raise InputError(
-            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.said(error)}"
+            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.error_line(error)}"
         ) from error
     return program.module(check_guards=False)
 

@@ -281,7 +281,7 @@ def _exported(net: torch.nn.Module, request: Request, size: int) -> torch.fx.Gra
     try:
         return torch.export.export(flat, tuple(named.values())).module(check_guards=False)
     except Exception as error:
-        raise Unreadable(f"torch.export cannot trace the net: {user_code.said(error)}") from error
+        raise Unreadable(f"torch.export cannot trace the net: {user_code.error_line(error)}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 

@@ -393,7 +393,7 @@ def _answers(who: str, net: torch.nn.Module, inputs: Named) -> list[torch.Tensor
     except Exception as error:
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in inputs.items())
         raise InputError(
-            f"distill: {who} does not take the source's inputs ({shapes}): {user_code.said(error)}; "
+            f"distill: {who} does not take the source's inputs ({shapes}): {user_code.error_line(error)}; "
             "give its forward the same names and shapes"
         ) from error
 

@@ -29,13 +29,13 @@ def unavailable(device: Mapping[str, Any]) -> str:
         _cpu(device)
     except InputError as error:
         return str(error)
-    return "" if build.found() else f"not built: run `{build.COMMAND}`"
+    return "" if build.find() else f"not built: run `{build.COMMAND}`"
 
 
 def connect(device: Mapping[str, Any]) -> Simulator:
     """The emulator as a Shell, built where it is not. Raises InputError for another core than there is, Unreachable."""
     cpu = _cpu(device)
-    emulator = build.found() or _built()
+    emulator = build.find() or _built()
 
     def wrap(argv: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]:
         return emulator.command(cpu, argv), emulator.environment(folder / COUNTS)
@@ -57,7 +57,7 @@ def _built() -> Emulator:
         build.build(lambda step: None)
     except EdgeError as error:
         raise Unreachable(f"not built, and cannot be now: {error}") from error
-    built = build.found()
+    built = build.find()
     assert built
     return built
 

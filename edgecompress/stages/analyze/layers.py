@@ -35,32 +35,32 @@ class Costs(TypedDict):
     flops_per_byte: float | None
 
 
-class Row(Costs):
+class LayerCosts(Costs):
     """One layer."""
 
     name: str
     type: str
 
 
-class Total(Costs):
+class CostTotals(Costs):
     """All layers, and those whose MACs are not known."""
 
     unknown: list[str]
 
 
-def of_file(model: Artifact, batch: int) -> tuple[list[Row], int]:
+def of_file(model: Artifact, batch: int) -> tuple[list[LayerCosts], int]:
     """The operators of a graph file, and the number of its parameters. Raises StageFailed where they are not known."""
     graph = op_counts.graph(model, batch)
     whole = {tensor.name: math.prod(tensor.shape) for tensor in graph.weights}
     return [_file_row(op, whole) for op in graph.ops], sum(whole.values())
 
 
-def _file_row(op: op_counts.Op, whole: Mapping[str, int]) -> Row:
+def _file_row(op: op_counts.Op, whole: Mapping[str, int]) -> LayerCosts:
     parameters = sum({t.name: whole.get(t.name.removeprefix("rows of "), 0) for t in op.reads}.values())
     return _row((op.name, op.type), _costs(parameters, op.macs, sum(t.bytes for t in op.writes), op.bytes))
 
 
-def _row(named: tuple[str, str], costs: Costs) -> Row:
+def _row(named: tuple[str, str], costs: Costs) -> LayerCosts:
     return {"name": named[0], "type": named[1], **costs}
 
 
@@ -74,7 +74,7 @@ def _costs(parameters: int, macs: int | None, written: int, moved: int) -> Costs
     }
 
 
-def total(rows: Sequence[Row], parameters: int) -> Total:
+def total(rows: Sequence[LayerCosts], parameters: int) -> CostTotals:
     """The sums; `macs` is None where those of a layer are not known, with the layers in `unknown`."""
     unknown = [row["name"] or row["type"] for row in rows if row["macs"] is None]
     macs = None if unknown else sum(row["macs"] or 0 for row in rows)
@@ -115,7 +115,7 @@ class _Ledger:
             layer.read += tensor.nbytes
         layer.written += sum(tensor.nbytes for tensor in writes)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LayerCosts]:
         """In the order in which they first ran."""
         return [
             _row((name, it.type), _costs(sum(it.weights.values()), it.macs, it.written, it.read + it.written))
@@ -127,7 +127,7 @@ def _place(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def of_torch(model: Artifact, samples: Artifact, batch: int) -> tuple[list[Row], int]:
+def of_torch(model: Artifact, samples: Artifact, batch: int) -> tuple[list[LayerCosts], int]:
     """The layers of a "module" or "program" run on items of the data, and the number of its parameters, each once."""
     net = torch_module.rebuild(model)
     named = torch_module.example(model, samples, batch)
@@ -207,7 +207,7 @@ def _counter(ledger: _Ledger) -> TorchDispatchMode:
     def seen(tree: object) -> list[torch.Tensor]:
         return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
-    class Counter(TorchDispatchMode):  # type: ignore[misc]
+    class CostCounter(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, func: torch._ops.OpOverload, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -229,7 +229,7 @@ def _counter(ledger: _Ledger) -> TorchDispatchMode:
                 return func.decompose(*args, **kwargs)
 
     formulas = _formulas()
-    return Counter()
+    return CostCounter()
 
 
 def _formulas() -> Mapping[torch._ops.OpOverloadPacket, Callable[..., int]]:

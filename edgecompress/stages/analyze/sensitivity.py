@@ -56,7 +56,7 @@ class Options(TypedDict):
     metric: str
 
 
-class Sensitivity(BenchFacts):
+class SensitivityFacts(BenchFacts):
     """The facts of a "sensitivity"."""
 
     baseline: float | None
@@ -67,7 +67,7 @@ class Sensitivity(BenchFacts):
     order: list[str]
 
 
-def points(request: Request) -> Sensitivity:
+def points(request: Request) -> SensitivityFacts:
     """{"baseline", "metric", "unit", "split", "items", "layers": {layer: [{"level", "metric", "sqnr_db", "reason"}]},
     "order"} of the Request's model on its samples.
 

@@ -33,7 +33,7 @@ class Shares(TypedDict):
     fine_pct: float
 
 
-class Row(Shares):
+class WeightSparsity(Shares):
     """One weight."""
 
     name: str
@@ -45,7 +45,7 @@ class Row(Shares):
     abs_mean: float
 
 
-class Total(TypedDict):
+class SparsityTotals(TypedDict):
     """All weights."""
 
     dense: int
@@ -53,7 +53,7 @@ class Total(TypedDict):
     fine_pct: float | None
 
 
-def row(name: str, weight: np.ndarray) -> Row:
+def row(name: str, weight: np.ndarray) -> WeightSparsity:
     """One weight of two or more axes; a share is None where the weight has no such parts."""
     import numpy as np
 
@@ -100,7 +100,7 @@ def _percent(flags: np.ndarray) -> float:
     return 100 * float(flags.mean())
 
 
-def total(rows: Sequence[Row]) -> Total:
+def total(rows: Sequence[WeightSparsity]) -> SparsityTotals:
     """The last row: elements, those that are not zero, and the share that is. A weight of two names counts twice."""
     dense, sparse = sum(row["dense"] for row in rows), sum(row["sparse"] for row in rows)
     return {"dense": dense, "sparse": sparse, "fine_pct": 100 * (1 - sparse / dense) if dense else None}

@@ -23,11 +23,11 @@ class Output(TypedDict):
     sqnr_db: float | None
 
 
-class Facts(TypedDict):
+class DiagnosisFacts(TypedDict):
     """What the diagnosis says of an artifact."""
 
     outputs: list[Output]
-    layers: list[rows.Row]
+    layers: list[rows.LayerDiagnosis]
     closer: list[channel_detail.Detail]
     unmatched: list[str]
     first: str | None
@@ -60,7 +60,7 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, KIND, facts={**settings, "same": same, **facts(result)}).write()
 
 
-def facts(result: Measurements) -> Facts:
+def facts(result: Measurements) -> DiagnosisFacts:
     """The outputs, the rows and the verdict of what was measured."""
     table = [rows.row(layer, result.layers) for layer in result.layers]
     clues = [clue for layer in result.layers if (clue := rows.clue(layer, result.layers))]

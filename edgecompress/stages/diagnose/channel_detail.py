@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypedDict
 
-from edgecompress.stages.diagnose.noise import Tally
+from edgecompress.stages.diagnose.noise import LayerNoise
 from edgecompress.stages.diagnose.rows import LayerRecord
 
 LAYERS, CHANNELS, BINS = 6, 512, 64
 
 
-class Histogram(TypedDict):
+class ValueHistogram(TypedDict):
     """Counts of [BINS], between edges of [BINS + 1]; both empty where nothing is known."""
 
     counts: list[float]
@@ -23,7 +23,7 @@ class Detail(TypedDict):
 
     name: str
     channels: list[float]
-    histogram: Histogram
+    histogram: ValueHistogram
 
 
 def rows(layers: Sequence[LayerRecord], culprits: Collection[str]) -> list[Detail]:
@@ -39,7 +39,7 @@ def rows(layers: Sequence[LayerRecord], culprits: Collection[str]) -> list[Detai
     ]
 
 
-def _channels(tally: Tally) -> list[float]:
+def _channels(tally: LayerNoise) -> list[float]:
     import numpy as np
 
     if tally.channels is None or tally.channels.size < 2:
@@ -49,7 +49,7 @@ def _channels(tally: Tally) -> list[float]:
     return [float(size) for size in ranked[at]]
 
 
-def _histogram(tally: Tally) -> Histogram:
+def _histogram(tally: LayerNoise) -> ValueHistogram:
     import numpy as np
 
     values = np.concatenate(tally.points) if tally.points else np.zeros(0)

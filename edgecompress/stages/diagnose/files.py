@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from edgecompress.stages.diagnose import align
 from edgecompress.stages.diagnose.layer_outputs import LayerValues, NetOutputs
-from edgecompress.stages.diagnose.noise import Power, Tally
+from edgecompress.stages.diagnose.noise import LayerNoise, Power
 from edgecompress.stages.diagnose.noise_passes import ALIGNED, Measurements
 from edgecompress.stages.diagnose.rows import LayerRecord, Place
 
@@ -43,7 +43,7 @@ def _record(output: LayerValues, matched: tuple[LayerValues, align.Match] | None
     if matched is None:
         return LayerRecord(place)
     theirs, match = matched
-    tally = Tally(*theirs.extremes, axis=-1 if output.row.get("layout") == "NHWC" or len(shape) < 4 else 1)
+    tally = LayerNoise(*theirs.extremes, axis=-1 if output.row.get("layout") == "NHWC" or len(shape) < 4 else 1)
     for ours, other in zip(output.values, theirs.values, strict=True):
         tally.add(ours, align.reordered(other, match.axes, shape))
     return LayerRecord(place, theirs.row, tally, reasons=[UNKNOWN])

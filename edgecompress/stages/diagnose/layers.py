@@ -46,7 +46,7 @@ WHOLE = 255  # steps of eight bits
 
 
 @dataclass
-class Layer:
+class SourceLayer:
     """Nodes of the source's graph: the operator, then what follows it."""
 
     head: Node
@@ -77,12 +77,12 @@ Values: TypeAlias = "dict[Node, torch.Tensor]"  # what each node computes
 
 
 @dataclass
-class Source:
+class SourceProgram:
     """A traced program, run node by node."""
 
     net: GraphModule
     nodes: list[Node]
-    layers: list[Layer] = field(default_factory=list)
+    layers: list[SourceLayer] = field(default_factory=list)
 
     # ------------------------------------------------------------------ runs
 
@@ -114,7 +114,7 @@ class Source:
 
         return [leaf for leaf in pytree.tree_leaves(values[self.nodes[-1]]) if _is_float(leaf)]
 
-    def coarse(self, values: Values, layer: Layer, end: Node) -> torch.Tensor:
+    def coarse(self, values: Values, layer: SourceLayer, end: Node) -> torch.Tensor:
         """What a layer computes up to `end`, were all that it reads and computes in eight bits, a range per tensor."""
         path = layer.nodes[: layer.nodes.index(end) + 1]
         rough = {n: _rounded(values[n]) for n in layer.head.all_input_nodes if _is_rounded(n, values[n])}
@@ -144,20 +144,22 @@ class Source:
     # ------------------------------------------------------------------ layers
 
     @cached_property
-    def owner(self) -> dict[Node, Layer]:
+    def owner(self) -> dict[Node, SourceLayer]:
         """The layer of each node that is in one."""
         return {node: layer for layer in self.layers for node in layer.nodes}
 
-    def feeding(self, layer: Layer, known: Sequence[Layer]) -> list[Layer]:
+    def feeding(self, layer: SourceLayer, known: Sequence[SourceLayer]) -> list[SourceLayer]:
         """The layers of `known` that it reads, through others if need be."""
         return self._reached(layer, known, lambda node: node.all_input_nodes)
 
-    def reading(self, layer: Layer) -> set[str]:
+    def reading(self, layer: SourceLayer) -> set[str]:
         """The operators that read it, as they are or as a view."""
         return {other.type for other in self._reached(layer, self.layers, lambda node: list(node.users))}
 
-    def _reached(self, layer: Layer, known: Sequence[Layer], step: Callable[[Node], list[Node]]) -> list[Layer]:
-        targets, seen, reached = {id(k) for k in known}, set(layer.nodes), list[Layer]()
+    def _reached(
+        self, layer: SourceLayer, known: Sequence[SourceLayer], step: Callable[[Node], list[Node]]
+    ) -> list[SourceLayer]:
+        targets, seen, reached = {id(k) for k in known}, set(layer.nodes), list[SourceLayer]()
         queue = [n for node in layer.nodes for n in step(node)]
         while queue:
             node = queue.pop()
@@ -193,7 +195,7 @@ def _rounded(value: torch.Tensor) -> torch.Tensor:
 # --------------------------------------------------------------------------- from a program
 
 
-def load(artifact: Artifact) -> Source:
+def load(artifact: Artifact) -> SourceProgram:
     """The layers of a "program"."""
     import torch
 
@@ -201,7 +203,7 @@ def load(artifact: Artifact) -> Source:
     if any(_in_place(node) for node in program.graph.nodes):  # a value would be gone once the next node has run
         program = program.run_decompositions({})
     net = program.module(check_guards=False)
-    source = Source(net, list(net.graph.nodes))
+    source = SourceProgram(net, list(net.graph.nodes))
     source.layers = _named(_grouped(source.nodes))
     return source
 
@@ -210,9 +212,9 @@ def _in_place(node: Node) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
-def _grouped(nodes: Sequence[Node]) -> list[Layer]:
+def _grouped(nodes: Sequence[Node]) -> list[SourceLayer]:
     """The layers in the order of computing. Constants, and views of what several read, are in none."""
-    owner: dict[Node, Layer] = {}
+    owner: dict[Node, SourceLayer] = {}
     live: set[Node] = set()
     for node in nodes:
         read = [n for n in node.all_input_nodes if n in live]
@@ -225,7 +227,7 @@ def _grouped(nodes: Sequence[Node]) -> list[Layer]:
             before.nodes.append(node)
             owner[node] = before
         elif operator(node) not in {*VIEWS, "getitem"}:
-            owner[node] = Layer(node, [node])
+            owner[node] = SourceLayer(node, [node])
     return list({id(layer): layer for layer in owner.values()}.values())
 
 
@@ -244,7 +246,7 @@ def _follows(node: Node, before: Node) -> bool:
     return alone and kind in {*VIEWS, *NORMS, *ACTIVATIONS, *WITH_CONSTANT}
 
 
-def _named(layers: list[Layer]) -> list[Layer]:
+def _named(layers: list[SourceLayer]) -> list[SourceLayer]:
     """Each with its module, and a name that is its alone: the module's path, where nothing else is in it."""
     for layer in layers:
         layer.module = module_of(layer.head)

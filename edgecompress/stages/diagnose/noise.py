@@ -60,7 +60,7 @@ def beyond(source: Values, output: Values, extremes: tuple[float, float]) -> Val
 
 
 @dataclass
-class Cut:
+class CutValues:
     """What lay beyond the artifact's extremes, and was cut off there."""
 
     values: int = 0
@@ -92,7 +92,7 @@ class Cut:
 
 
 @dataclass
-class Tally:
+class LayerNoise:
     """Of one layer: how far the artifact is from the source in all (`whole`), and by its own fault (`own`).
 
     `low`, `high`: the artifact's extremes over all runs, known beforehand: what lies beyond them in the source was cut.
@@ -105,8 +105,8 @@ class Tally:
     own: Power = field(default_factory=Power)
     runs: int = 0
     bad: int = 0  # runs in which the artifact is not finite, and the source is
-    cut: Cut = field(default_factory=Cut)  # of the source
-    own_cut: Cut = field(default_factory=Cut)  # of what the artifact's own inputs give
+    cut: CutValues = field(default_factory=CutValues)  # of the source
+    own_cut: CutValues = field(default_factory=CutValues)  # of what the artifact's own inputs give
     least: float = math.inf
     most: float = -math.inf
     channels: np.ndarray | None = None  # the largest magnitude in each channel of the source

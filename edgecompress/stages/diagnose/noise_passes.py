@@ -14,8 +14,8 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.stages.diagnose import align
 from edgecompress.stages.diagnose.layer_outputs import LayerValues, NetOutputs
-from edgecompress.stages.diagnose.layers import Layer, Source, Values, load
-from edgecompress.stages.diagnose.noise import Power, Tally, beyond, largest
+from edgecompress.stages.diagnose.layers import SourceLayer, SourceProgram, Values, load
+from edgecompress.stages.diagnose.noise import LayerNoise, Power, beyond, largest
 from edgecompress.stages.diagnose.rows import LayerRecord, Place
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ EFFECTS = 8  # runs that effects are taken from: each costs half an inference fo
 
 
 @dataclass
-class Pair:
+class MatchedLayer:
     """A layer, the node of it that is the artifact's layer output, and the order of that one's axes."""
 
-    layer: Layer
+    layer: SourceLayer
     node: Node
     values: LayerValues
     axes: align.Axes
-    tally: Tally
+    tally: LayerNoise
     effects: list[Power]
     uncut: list[Power]  # the effects of what was not cut off
     explained: float | None = None
@@ -106,8 +106,8 @@ def _without(model: Artifact, fed: set[str]) -> Artifact:
 
 
 def _pairs(
-    source: Source, outputs: Sequence[LayerValues], runs: Sequence[Sequence[torch.Tensor]]
-) -> tuple[list[Pair], list[str]]:
+    source: SourceProgram, outputs: Sequence[LayerValues], runs: Sequence[Sequence[torch.Tensor]]
+) -> tuple[list[MatchedLayer], list[str]]:
     """A pair for each layer that has an output, in the order of computing; the outputs without a layer.
 
     They are matched with the source's values, then with what the source computes from what is matched so far: behind a
@@ -130,7 +130,7 @@ def _pairs(
 
 
 def _matched(
-    source: Source, nodes: Sequence[Node], outputs: Sequence[LayerValues], runs: Sequence[Values]
+    source: SourceProgram, nodes: Sequence[Node], outputs: Sequence[LayerValues], runs: Sequence[Values]
 ) -> list[align.Match | None]:
     import numpy as np
 
@@ -140,8 +140,8 @@ def _matched(
 
 
 def _chosen(
-    source: Source, nodes: Sequence[Node], outputs: Sequence[LayerValues], matches: Sequence[align.Match | None]
-) -> list[Pair]:
+    source: SourceProgram, nodes: Sequence[Node], outputs: Sequence[LayerValues], matches: Sequence[align.Match | None]
+) -> list[MatchedLayer]:
     """The output of each layer: the last one that is as much alike as any of it."""
     candidates: dict[int, list[tuple[LayerValues, align.Match]]] = {}
     for output, match in zip(outputs, matches, strict=True):
@@ -155,12 +155,14 @@ def _chosen(
     return pairs
 
 
-def _pair(source: Source, node: Node, output: LayerValues, match: align.Match) -> Pair:
+def _pair(source: SourceProgram, node: Node, output: LayerValues, match: align.Match) -> MatchedLayer:
     layer = source.owner[node]
-    return Pair(layer, node, output, match.axes, Tally(*output.extremes, axis=_channels(layer, node)), [], [])
+    return MatchedLayer(
+        layer, node, output, match.axes, LayerNoise(*output.extremes, axis=_channels(layer, node)), [], []
+    )
 
 
-def _channels(layer: Layer, node: Node) -> int:
+def _channels(layer: SourceLayer, node: Node) -> int:
     """The axis of the channels: behind the batch in images and in what convolutions make, else the last one."""
     wide = len(node.meta["val"].shape) if hasattr(node.meta.get("val"), "shape") else 2
     return 1 if wide > 3 or layer.type.startswith("conv") else -1
@@ -169,7 +171,9 @@ def _channels(layer: Layer, node: Node) -> int:
 # --------------------------------------------------------------------------- one run
 
 
-def _add_outputs(outputs: Mapping[str, Power], source: Source, values: Values, arrays: Sequence[np.ndarray]) -> None:
+def _add_outputs(
+    outputs: Mapping[str, Power], source: SourceProgram, values: Values, arrays: Sequence[np.ndarray]
+) -> None:
     """The outputs' noise; those that are no floats are left out."""
     from torch.utils import _pytree as pytree
 
@@ -180,7 +184,9 @@ def _add_outputs(outputs: Mapping[str, Power], source: Source, values: Values, a
             power.add(reference.numpy(), ours.reshape(reference.shape))
 
 
-def _add_run(source: Source, pairs: Sequence[Pair], values: Values, run: tuple[int, Sequence[torch.Tensor]]) -> None:
+def _add_run(
+    source: SourceProgram, pairs: Sequence[MatchedLayer], values: Values, run: tuple[int, Sequence[torch.Tensor]]
+) -> None:
     """One run into every tally: the noise in all, each layer's own, and what that alone does at the end."""
     index, leaves = run
     by_node = {pair.node: pair for pair in pairs}
@@ -192,7 +198,9 @@ def _add_run(source: Source, pairs: Sequence[Pair], values: Values, run: tuple[i
             _add_own(source, by_node[node], values, (index, computed, outputs[node]))
 
 
-def _add_own(source: Source, pair: Pair, values: Values, run: tuple[int, torch.Tensor, torch.Tensor]) -> None:
+def _add_own(
+    source: SourceProgram, pair: MatchedLayer, values: Values, run: tuple[int, torch.Tensor, torch.Tensor]
+) -> None:
     """A layer's own error in a run: what it computes from the artifact's inputs, and what the artifact computed."""
     index, computed, output = run
     pair.tally.add_own(computed.numpy(), output.numpy())
@@ -204,7 +212,9 @@ def _add_own(source: Source, pair: Pair, values: Values, run: tuple[int, torch.T
         pair.explained = rough.ratio
 
 
-def _add_effects(source: Source, pair: Pair, values: Values, own: tuple[torch.Tensor, torch.Tensor]) -> None:
+def _add_effects(
+    source: SourceProgram, pair: MatchedLayer, values: Values, own: tuple[torch.Tensor, torch.Tensor]
+) -> None:
     """What a layer's own error does to the net's outputs, were it the only one; in all, and where nothing was cut."""
     import torch
 
@@ -223,7 +233,7 @@ def _add_effects(source: Source, pair: Pair, values: Values, own: tuple[torch.Te
 # --------------------------------------------------------------------------- the layers
 
 
-def _records(source: Source, pairs: Sequence[Pair], leaves: Sequence[torch.Tensor]) -> list[LayerRecord]:
+def _records(source: SourceProgram, pairs: Sequence[MatchedLayer], leaves: Sequence[torch.Tensor]) -> list[LayerRecord]:
     """Every layer of the source in the order of computing, with or without an output of the artifact."""
     paired = {id(pair.layer): pair for pair in pairs}
     at = {id(layer): index for index, layer in enumerate(source.layers)}
@@ -242,7 +252,7 @@ def _records(source: Source, pairs: Sequence[Pair], leaves: Sequence[torch.Tenso
     return records
 
 
-def _record(place: Place, pair: Pair | None) -> LayerRecord:
+def _record(place: Place, pair: MatchedLayer | None) -> LayerRecord:
     if pair is None:
         return LayerRecord(place)
     record = LayerRecord(place, pair.values.row, pair.tally, pair.effects, largest(pair.uncut), pair.explained)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from edgecompress.stages.diagnose.advice import Clue
-from edgecompress.stages.diagnose.noise import Power, Tally, decibels, largest
+from edgecompress.stages.diagnose.noise import LayerNoise, Power, decibels, largest
 
 NO_OUTPUT = "no output of the file is this layer's: it is computed together with another"
 FIRST = "nothing is computed before it"
@@ -41,7 +41,7 @@ class _Words(TypedDict):
     shape: list[int]
 
 
-class Row(_Words, _Numbers):
+class LayerDiagnosis(_Words, _Numbers):
     """A row of facts["layers"]."""
 
     reason: str
@@ -66,7 +66,7 @@ class LayerRecord:
 
     place: Place
     output: Mapping[str, str] | None = None
-    tally: Tally | None = None
+    tally: LayerNoise | None = None
     effects: Sequence[Power] = ()  # at each output of the net
     uncut: float | None = None  # the largest effect of what was not cut off
     explained: float | None = None
@@ -90,7 +90,7 @@ class LayerRecord:
         return max(0.0, 1 - (self.uncut or 0.0) / self.effect) if self.effect else 0.0
 
 
-def row(record: LayerRecord, every: Sequence[LayerRecord]) -> Row:
+def row(record: LayerRecord, every: Sequence[LayerRecord]) -> LayerDiagnosis:
     """The row of facts["layers"]."""
     place, output, tally = record.place, record.output, record.tally
     if output is None or tally is None:

@@ -35,9 +35,9 @@ def check_same_inputs_and_outputs(result: Artifact, model: Artifact, says: str) 
         assert before == after, f"{says}: {end} were {before}, are {after}; an app finds tensors by these names"
 
 
-def check_constants(module: ModuleType, says: str, wanted: Mapping[str, type]) -> None:
+def check_constants(module: ModuleType, says: str, kinds: Mapping[str, type]) -> None:
     assert (module.__doc__ or "").strip(), f"{says}: a docstring: its first line is shown in lists and help"
-    for name, kind in {"REQUIRES": tuple, **wanted}.items():
+    for name, kind in {"REQUIRES": tuple, **kinds}.items():
         value = getattr(module, name, None)
         assert isinstance(value, kind), f"{says}: {name} must be a {kind.__name__}, not {value!r}"
 

@@ -62,11 +62,11 @@ def shipped_net(kind: str, folder: Path, name: str) -> Path:
     session = opened(module, model, False)
     answers = [session.run(item) for item in tensors.batches(data, "test", 1)]
     session.close()
-    found = {s.name: np.concatenate([np.asarray(a[s.name]) for a in answers]) for s in model.outputs}
+    outputs = {s.name: np.concatenate([np.asarray(a[s.name]) for a in answers]) for s in model.outputs}
     inputs = {s.name: np.array(tensors.load(data, "test", s.name)) for s in model.inputs}
     labels = [f"class {i}" for i in range(model.outputs[0].concrete()[-1])]
     source = {"name": name, "model": "nets:build", "metric": "top1", "labels": labels, "licence": "CC0-1.0"}
-    return shipped_sample.write(model, runtime, inputs, found, source)
+    return shipped_sample.write(model, runtime, inputs, outputs, source)
 
 
 def _check_sound(file: Path, says: str) -> None:
@@ -90,10 +90,10 @@ def _check_readme(file: Path, says: str) -> None:
 def _check_payload(module: ModuleType, root: Path, folder: Path, work: Path, says: str) -> None:
     """The payload has the artifact's bytes, whatever it is wrapped in."""
     work.mkdir()
-    found = module.payload(root, work) / "model"
-    wanted = Artifact.read(folder / "artifact")
-    for file in wanted.files():
-        place = found / file.relative_to(wanted.path)
+    packed = module.payload(root, work) / "model"
+    artifact = Artifact.read(folder / "artifact")
+    for file in artifact.files():
+        place = packed / file.relative_to(artifact.path)
         assert place.read_bytes() == file.read_bytes(), f"{says}: {place.name} has other bytes than the artifact"
 
 

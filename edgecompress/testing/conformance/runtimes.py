@@ -34,12 +34,12 @@ def check_runtime(name: str, tmp_path: Path) -> None:
     assert module.FORMAT, f"{says}: FORMAT is empty"
     assert not module.SUFFIX or module.SUFFIX.startswith("."), f"{says}: SUFFIX starts with a dot, or is empty"
     options = config.build(module.Options, {}, says) if hasattr(module, "Options") else {}
-    found = []
+    exported = []
     for kind in module.READS:
         with contextlib.suppress(MissingDependency):  # of a converter that this one kind needs
-            found.append(_exported(module, kind, folder / kind, options))
-    assert found or not module.READS, f"{says}: no kind that it reads can be exported here"
-    artifact = found[0] if found else net(module.FORMAT, folder / "own")
+            exported.append(_exported(module, kind, folder / kind, options))
+    assert exported or not module.READS, f"{says}: no kind that it reads can be exported here"
+    artifact = exported[0] if exported else net(module.FORMAT, folder / "own")
     data = samples(artifact, folder)
     for profile in (False, True):
         session = opened(module, artifact, profile)

@@ -47,11 +47,11 @@ class _Apart:
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         with tempfile.TemporaryDirectory() as scratch:
-            found = self._ask("ops", inputs, Path(scratch))
-        assert set(found) == {"ops", "why", "fallback", "environment"}, (
-            f"ops answers ops, why and fallback: {sorted(found)}"
+            answer = self._ask("ops", inputs, Path(scratch))
+        assert set(answer) == {"ops", "why", "fallback", "environment"}, (
+            f"ops answers ops, why and fallback: {sorted(answer)}"
         )
-        return {"ops": found["ops"], "why": found["why"], "fallback": found["fallback"]}
+        return {"ops": answer["ops"], "why": answer["why"], "fallback": answer["fallback"]}
 
     def close(self) -> None: ...
 
@@ -76,16 +76,16 @@ def check_outputs(session: Session, artifact: Artifact, data: Artifact, says: st
     """One run gives every output of the specs, in their shapes and dtypes, finite, and leaves its input alone."""
     import numpy as np
 
-    given = item(data)
-    kept = {name: array.copy() for name, array in given.items()}
-    answers = {name: np.array(array) for name, array in session.run(given).items()}
-    batch = len(next(iter(given.values())))
+    inputs = item(data)
+    kept = {name: array.copy() for name, array in inputs.items()}
+    answers = {name: np.array(array) for name, array in session.run(inputs).items()}
+    batch = len(next(iter(inputs.values())))
     assert set(answers) == {s.name for s in artifact.outputs}, f"{says}: it answered {sorted(answers)}"
     for spec in artifact.outputs:
-        found = answers[spec.name]
-        wanted = spec.concrete(batch)
-        assert found.shape == wanted, f"{says}: '{spec.name}' is {found.shape}, its spec says {wanted}"
-        assert str(found.dtype) == spec.dtype, f"{says}: '{spec.name}' is {found.dtype}, its spec says {spec.dtype}"
-        assert np.isfinite(found).all(), f"{says}: '{spec.name}' holds NaN or infinity"
-    assert all((kept[name] == given[name]).all() for name in given), f"{says}: a run changed its input"
+        output = answers[spec.name]
+        shape = spec.concrete(batch)
+        assert output.shape == shape, f"{says}: '{spec.name}' is {output.shape}, its spec says {shape}"
+        assert str(output.dtype) == spec.dtype, f"{says}: '{spec.name}' is {output.dtype}, its spec says {spec.dtype}"
+        assert np.isfinite(output).all(), f"{says}: '{spec.name}' holds NaN or infinity"
+    assert all((kept[name] == inputs[name]).all() for name in inputs), f"{says}: a run changed its input"
     return answers

@@ -11,8 +11,8 @@ from edgecompress.pipeline import conversion
 
 def check_target(path: Path) -> None:
     """A target parses, its device exists, and each of its variants can be reached from some source."""
-    found = catalog.target(str(path))
-    target = found.value
+    parsed = catalog.target(str(path))
+    target = parsed.value
     assert target.description, f"{path}: a target says what it is for"
     assert any(v.reference for v in target.variant), f"{path}: no variant is the reference: nothing to compare with"
     for variant in target.variant:

@@ -33,8 +33,8 @@ def check_technique(name: str, tmp_path: Path) -> None:
         check_artifact(first, module.WRITES, f"{says} on {kind}")
         assert first.sha256 == second.sha256, f"{says}: the same request gave other bytes the second time"
         check_same_inputs_and_outputs(first, model, says)
-        for role, given in inputs.items():
-            assert given.digest() == given.sha256, f"{says}: it changed its input '{role}'"
+        for role, artifact in inputs.items():
+            assert artifact.digest() == artifact.sha256, f"{says}: it changed its input '{role}'"
         if not first.facts.get("lost"):
             _check_runs(first, folder, says)
 

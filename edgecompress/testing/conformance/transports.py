@@ -25,11 +25,11 @@ def check_transport(name: str, tmp_path: Path, device: Mapping[str, Json] | None
     check_constants(module, says, {})
     tmp_path.mkdir(parents=True, exist_ok=True)
     log = tmp_path / "log"
-    asked = {"options": {}} if device is None else device
-    why_not = module.unavailable(asked)
+    settings = {"options": {}} if device is None else device
+    why_not = module.unavailable(settings)
     assert isinstance(why_not, str) and "\n" not in why_not, f"{says}: unavailable() says why in one line: {why_not!r}"
     try:
-        shell = module.connect(asked)
+        shell = module.connect(settings)
     except EdgeError as error:  # nothing to reach from here
         assert "\n" not in str(error), f"{says}: its error is not one line: {error}"
         assert why_not, f"{says}: unavailable() found nothing wrong, connect() says {error}"

@@ -32,7 +32,7 @@ ZOO_STRENGTH = {"prune_channels": {"ratio": 0.5, "align": 4}, "low_rank": {"rati
 
 
 @dataclass(frozen=True)
-class Cell:
+class ZooOutcome:
     """How a net of the zoo fared in a runtime: no `error` where it answers as torch does, else a line of what broke."""
 
     error: str = ""
@@ -40,7 +40,7 @@ class Cell:
     fixed: bool = False  # the net takes any batch, a file only its own: one was made for each that was asked for
 
 
-def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Cell]:
+def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, ZooOutcome]:
     """Each cell in processes of their own: a crash costs only the cell it was in.
 
     A cell is a net and a precision, "lstm fp32"; what follows are techniques on a "module" that the net goes through
@@ -50,17 +50,17 @@ def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Cel
     folder.mkdir(parents=True, exist_ok=True)
     answers, log = folder / f"{runtime}.jsonl", folder / f"{runtime}.log"
     shell = registry.load("transports", "host").connect({})
-    found: dict[str, Cell] = {}
-    while rest := [cell for cell in cells if cell not in found]:
+    done: dict[str, ZooOutcome] = {}
+    while rest := [cell for cell in cells if cell not in done]:
         answers.write_text("", encoding="utf-8")
         code = shell.run(
             child_process.python("edgecompress.testing.conformance", runtime, str(folder), *rest), AGENT_S, log
         )
         lines = map(json.loads, answers.read_text(encoding="utf-8").splitlines())
-        found |= {line["cell"]: Cell(**line["found"]) for line in lines}
-        if crashed := next((cell for cell in rest if cell not in found), None):
-            found[crashed] = Cell(f"the process {agent_client.ending(code, AGENT_S)}; its log is {log.name}")
-    return {cell: found[cell] for cell in cells}
+        done |= {line["cell"]: ZooOutcome(**line["found"]) for line in lines}
+        if crashed := next((cell for cell in rest if cell not in done), None):
+            done[crashed] = ZooOutcome(f"the process {agent_client.ending(code, AGENT_S)}; its log is {log.name}")
+    return {cell: done[cell] for cell in cells}
 
 
 def main() -> int:
@@ -70,22 +70,24 @@ def main() -> int:
     with (Path(folder) / f"{runtime}.jsonl").open("a", encoding="utf-8", buffering=1) as answers:
         for cell in cells:
             print(f"--- {cell}", file=sys.stderr, flush=True)
-            found = dataclasses.asdict(_survived(runtime, cell, Path(folder)))
-            answers.write(json.dumps({"cell": cell, "found": found}) + "\n")
+            outcome = dataclasses.asdict(_survived(runtime, cell, Path(folder)))
+            answers.write(json.dumps({"cell": cell, "found": outcome}) + "\n")
     return 0
 
 
-def _survived(runtime: str, cell: str, folder: Path) -> Cell:
+def _survived(runtime: str, cell: str, folder: Path) -> ZooOutcome:
     """One cell; whatever it raises as one line, its traceback in the log."""
     try:
         return zoo_cell(runtime, cell, folder)
     except Exception as error:  # the boundary: of converters and runtimes
         traceback.print_exc()
-        said = " ".join(str(error).split())[:300]
-        return Cell(said if isinstance(error, (EdgeError, AssertionError)) else f"{type(error).__name__}: {said}")
+        message = " ".join(str(error).split())[:300]
+        return ZooOutcome(
+            message if isinstance(error, (EdgeError, AssertionError)) else f"{type(error).__name__}: {message}"
+        )
 
 
-def zoo_cell(runtime: str, cell: str, folder: Path) -> Cell:
+def zoo_cell(runtime: str, cell: str, folder: Path) -> ZooOutcome:
     """A net of the zoo on the planner's own road to a runtime, run by it in each of the net's batches, against torch.
 
     It runs in this process and raises what a technique, the planner, the converter or the runtime raises.
@@ -93,7 +95,7 @@ def zoo_cell(runtime: str, cell: str, folder: Path) -> Cell:
     name, precision, *techniques = cell.split()
     calls = zoo_road(runtime, precision)
     source = zoo_source(name, techniques, folder)
-    found: list[Cell] = []
+    outcomes: list[ZooOutcome] = []
     model = None
     for batch in zoo.NETS[name].batches:
         if model is None or _fixed(model):
@@ -101,8 +103,8 @@ def zoo_cell(runtime: str, cell: str, folder: Path) -> Cell:
         with tempfile.TemporaryDirectory() as scratch:
             answered = _answered(runtime, source.samples, model, (Path(scratch), batch))
             sqnr_db = _nearness(source.golden, answered, ZOO_DB[precision])
-        found.append(Cell(sqnr_db=sqnr_db, fixed=_fixed(model) and bool(source.net.dynamic)))
-    return min(found, key=lambda cell: math.inf if cell.sqnr_db is None else cell.sqnr_db)
+        outcomes.append(ZooOutcome(sqnr_db=sqnr_db, fixed=_fixed(model) and bool(source.net.dynamic)))
+    return min(outcomes, key=lambda cell: math.inf if cell.sqnr_db is None else cell.sqnr_db)
 
 
 def zoo_road(runtime: str, precision: str) -> list[conversion.Call]:
@@ -112,17 +114,17 @@ def zoo_road(runtime: str, precision: str) -> list[conversion.Call]:
 
 
 @dataclass(frozen=True)
-class Source:
+class ZooSource:
     """A net of the zoo, what goes in and what torch answers; `folder` keeps what is made of it."""
 
     folder: Path
-    net: zoo.Net
+    net: zoo.ZooNet
     model: Artifact
     samples: Artifact
     golden: Artifact
 
 
-def zoo_source(name: str, techniques: Sequence[str], folder: Path) -> Source:
+def zoo_source(name: str, techniques: Sequence[str], folder: Path) -> ZooSource:
     """A net of the zoo after some techniques on a "module"; raises what they raise."""
     source = dense = _zoo_source(name, folder / name)
     for technique in techniques:
@@ -130,7 +132,7 @@ def zoo_source(name: str, techniques: Sequence[str], folder: Path) -> Source:
     return source
 
 
-def _zoo_source(name: str, folder: Path) -> Source:
+def _zoo_source(name: str, folder: Path) -> ZooSource:
     net = zoo.NETS[name]
     for seed, split in enumerate(SPLITS):
         tensors.write_split(folder / "samples" / split, zoo.draw(net, ZOO_ITEMS, seed))
@@ -140,10 +142,10 @@ def _zoo_source(name: str, folder: Path) -> Source:
     data = Artifact(folder / "samples", "samples", specs, (), facts).write()
     options = {"model": f"{zoo.__name__}:{name}", "dynamic": net.dynamic}
     model = _once("stages.trace:load", Request({"samples": data}, folder / "module", options))
-    return Source(folder, net, model, data, _golden(model, data, folder))
+    return ZooSource(folder, net, model, data, _golden(model, data, folder))
 
 
-def _compressed(source: Source, dense: Artifact, technique: str) -> Source:
+def _compressed(source: ZooSource, dense: Artifact, technique: str) -> ZooSource:
     """The source after a technique; where that has nothing to do it is an AssertionError."""
     module, folder = registry.load("techniques", technique), source.folder / technique
     options = config.build(module.Options, ZOO_STRENGTH.get(technique, {}), technique)
@@ -155,18 +157,18 @@ def _compressed(source: Source, dense: Artifact, technique: str) -> Source:
 
 
 def _golden(model: Artifact, samples: Artifact, folder: Path) -> Artifact:
-    asked = {"splits": ["test"], "metric": "none"}
-    return _once("stages.golden:run", Request({"model": model, "samples": samples}, folder / "golden", asked))
+    options = {"splits": ["test"], "metric": "none"}
+    return _once("stages.golden:run", Request({"model": model, "samples": samples}, folder / "golden", options))
 
 
-def travelled(source: Source, calls: Sequence[conversion.Call], batch: int) -> Artifact:
+def travelled(source: ZooSource, calls: Sequence[conversion.Call], batch: int) -> Artifact:
     """The net after the planner's calls."""
     model, out = source.model, source.folder / f"batch-{batch}"
-    for call, given in calls:
+    for call, settings in calls:
         out = out / call.replace(":", ".")
         module, _ = registry.call(call)
         has_options = hasattr(module, "Options")
-        options = config.build(module.Options, given, call) if has_options else {"dynamic": source.net.dynamic}
+        options = config.build(module.Options, settings, call) if has_options else {"dynamic": source.net.dynamic}
         inputs = {"model": model, "samples": source.samples}
         model = _once(call, Request(inputs, out / "made", options, Context(batch=batch)))
     return model
@@ -209,8 +211,10 @@ def _nearness(golden: Artifact, answered: Artifact, limit: float) -> float | Non
     for name in (spec.name for spec in golden.outputs):
         ours, theirs = (tensors.load(side, "test", name) for side in (golden, answered))
         facts = output_error.compare(ours, theirs, name).facts()
-        found = facts["sqnr_db"]
-        assert found is not None or facts["reason"] == "identical", f"output '{name}': {facts['reason']}"
-        assert found is None or found >= limit, f"output '{name}' is {found:.1f} dB from torch's, limit {limit:g} dB"
-        worst = min((v for v in (worst, found) if v is not None), default=None)
+        sqnr_db = facts["sqnr_db"]
+        assert sqnr_db is not None or facts["reason"] == "identical", f"output '{name}': {facts['reason']}"
+        assert sqnr_db is None or sqnr_db >= limit, (
+            f"output '{name}' is {sqnr_db:.1f} dB from torch's, limit {limit:g} dB"
+        )
+        worst = min((v for v in (worst, sqnr_db) if v is not None), default=None)
     return worst

@@ -204,7 +204,7 @@ def train(net: torch.nn.Module, training: Training) -> None:
         raise StageFailed(f"training: the GPU's memory is full at batch_size {training.size}; lower it") from error
     except Exception as error:
         kind, who = (InputError, own) if own else (StageFailed, "training")
-        raise kind(f"{who} raised {user_code.said(error)}") from error
+        raise kind(f"{who} raised {user_code.error_line(error)}") from error
     if changed := [name for name, shape in _shapes(net).items() if shapes.get(name) != shape]:
         raise InputError(f"{own}: it changed the shape of '{changed[0]}'; a loop trains the net that it is given")
 
