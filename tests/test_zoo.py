@@ -23,7 +23,7 @@ import vectors
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import ConfigError
 from edgecompress.testing import conformance, zoo
-from edgecompress.testing.conformance import Cell
+from edgecompress.testing.conformance import ZooOutcome
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "zoo.json"
@@ -40,7 +40,7 @@ PROMISED = {  # what is known to work upstream: no cell of these may be expected
     "tflite": {"fp32"},
 }
 slow = pytest.mark.slow
-Zoo = Callable[[str], Mapping[str, Cell]]
+Zoo = Callable[[str], Mapping[str, ZooOutcome]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ CELLS = [(r, f"{n} {p}") for r in RUNTIMES for p in PRECISIONS if not ROADS[r, p
 RUN = prove.pairwise(CELLS, lambda case: (case[0], *case[1].split()))
 
 
-def words(cell: Cell) -> str:
+def words(cell: ZooOutcome) -> str:
     """A cell as the table has it."""
     return f"no: {cell.error}" if cell.error else "fixed batch" if cell.fixed else "yes"
 
@@ -90,7 +90,7 @@ def through_the_zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zoo]:
     folder = tmp_path_factory.mktemp("zoo")
 
     @functools.cache
-    def cells(runtime: str) -> Mapping[str, Cell]:
+    def cells(runtime: str) -> Mapping[str, ZooOutcome]:
         if missing := environments.missing(registry.load("runtimes", runtime)):
             pytest.skip(f"{runtime} needs {', '.join(missing)}")
         return conformance.check_zoo(runtime, folder, [cell for name, cell in RUN if name == runtime])

@@ -17,11 +17,11 @@ import vectors
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError
 from edgecompress.testing import conformance, zoo
-from edgecompress.testing.conformance import Cell
+from edgecompress.testing.conformance import ZooOutcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-Zoo = Callable[[str], Mapping[str, Cell]]
+Zoo = Callable[[str], Mapping[str, ZooOutcome]]
 TECHNIQUES = tuple(conformance.ZOO_STRENGTH)
 CORE = ("residual_cnn", "depthwise_cnn", "lstm", "transformer")
 EVERY = ("onnx", "openvino")  # through which all nets go
@@ -64,7 +64,7 @@ def through_the_zoo(folder: Path) -> Zoo:
     """The cells of a runtime, computed once."""
 
     @functools.cache
-    def found(runtime: str) -> Mapping[str, Cell]:
+    def found(runtime: str) -> Mapping[str, ZooOutcome]:
         if missing := environments.missing(registry.load("runtimes", runtime)):
             pytest.skip(f"{runtime} needs {', '.join(missing)}")
         return conformance.check_zoo(runtime, folder, [cell for name, cell in CELLS if name == runtime])
