@@ -24,7 +24,7 @@ def net(folder: Path, batch: int | None = None, **more: Any) -> Artifact:
     """A null net of 6 inputs and 3 outputs; its batch is free unless `batch` fixes it."""
     folder.mkdir(parents=True)
     axis = Dim("batch", 1, 64) if batch is None else batch
-    spec = null.Net((TensorSpec("x", (axis, 6)),), (TensorSpec("y", (axis, 3)),), **more)
+    spec = null.NullNet((TensorSpec("x", (axis, 6)),), (TensorSpec("y", (axis, 3)),), **more)
     null.write(folder / "model.null", spec)
     return Artifact(folder, "null", spec.inputs, spec.outputs).write()
 

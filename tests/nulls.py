@@ -25,7 +25,7 @@ def make(folder: Path, scale: float = 1.0, **behaviour: float) -> dict[str, str]
     """Writes net, data and target into `folder`; returns what `edgecompress.deploy` takes."""
     folder.mkdir(parents=True, exist_ok=True)
     batch = Dim("batch", 1, 64)
-    net = null.Net((TensorSpec("x", (batch, 4)),), (TensorSpec("y", (batch, 3)),), scale, **behaviour)  # type: ignore[arg-type]
+    net = null.NullNet((TensorSpec("x", (batch, 4)),), (TensorSpec("y", (batch, 3)),), scale, **behaviour)  # type: ignore[arg-type]
     null.write(folder / "net.null", net)
     random = np.random.default_rng(0)
     for split, items in (("calibrate", 20), ("select", 20), ("test", 40)):

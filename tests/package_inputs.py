@@ -63,7 +63,7 @@ def null(folder: Path, name: str = "Null net", **source: Any) -> Path:
 
     specs = (TensorSpec("x", (1, 4)),), (TensorSpec("y", (1, 3)),)
     (folder / "artifact").mkdir(parents=True)
-    runtime.write(folder / "artifact" / "model.null", runtime.Net(*specs, 1.5))
+    runtime.write(folder / "artifact" / "model.null", runtime.NullNet(*specs, 1.5))
     artifact = Artifact(folder / "artifact", "null", *specs).write()
     inputs = np.random.default_rng(3).normal(size=(ITEMS, 4)).astype(np.float32)
     session = runtime.open(artifact, 1)

@@ -130,7 +130,7 @@ def test_patches_times_weights_are_what_each_layer_answers(tmp_path: Path) -> No
     arrays = {"image": np.random.default_rng(0).normal(size=(4, 4, 8, 8)).astype(np.float32)}
     found = source(f"{__name__}:beside", tmp_path, arrays)
     flow = _torch_graph.Flow(torch_module.rebuild(found["model"]), Request(found, tmp_path))
-    walk = _torch_graph.Walk(flow, flow.batches(None))
+    walk = _torch_graph.BatchWalk(flow, flow.batches(None))
     layers = {layer.node: layer for layer in flow.layers}
     assert len(layers) == len(CONVOLUTIONS)
     for node in flow.nodes:

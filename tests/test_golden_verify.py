@@ -54,7 +54,7 @@ def net(folder: Path, batch: int | Dim = BATCH, outputs: int = 1, **more: Any) -
     folder.mkdir(parents=True)
     inputs = (TensorSpec("x", (batch, 5)),)
     named = tuple(TensorSpec(f"y{i}" if i else "y", (batch, 4)) for i in range(outputs))
-    null.write(folder / "model.null", null.Net(inputs, named, **more))
+    null.write(folder / "model.null", null.NullNet(inputs, named, **more))
     return Artifact(folder, "null", inputs, named).write()
 
 
@@ -254,7 +254,7 @@ def test_outputs_of_other_names_are_paired_by_position_and_other_numbers_are_not
 ) -> None:
     one = net(tmp_path / "one")
     renamed = dataclasses.replace(one, outputs=(TensorSpec("logits", (BATCH, 4)),))
-    null.write(one.path / "model.null", null.Net(one.inputs, renamed.outputs))
+    null.write(one.path / "model.null", null.NullNet(one.inputs, renamed.outputs))
     found = ask_verdict(tmp_path / "a", {**parts, "model": renamed.write()}, items_lost=0)
     assert "lost" not in found.facts
     two = dataclasses.replace(net(tmp_path / "two", outputs=2), outputs=(TensorSpec("a", (BATCH, 4)),) * 2)

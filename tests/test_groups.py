@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from edgecompress.formats import torch_module
 from edgecompress.plugins.techniques._pruning import dependency_groups
-from edgecompress.plugins.techniques._pruning.channels import Group, narrowed, without
+from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, narrowed, without
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
@@ -29,13 +29,13 @@ def runner(*inputs: torch.Tensor) -> Run:
     return lambda net: list(torch_module.flatten(net(*inputs)).values())
 
 
-def found(net: nn.Module, run: Run) -> tuple[dict[str, Group], dict[str, str]]:
+def found(net: nn.Module, run: Run) -> tuple[dict[str, CoupledChannels], dict[str, str]]:
     torch.manual_seed(0)
     answer = dependency_groups.find(net.eval(), run)
     return {group.name: group for group in answer.groups}, dict(answer.refused)
 
 
-def check_exact(net: nn.Module, run: Run, groups: dict[str, Group]) -> None:
+def check_exact(net: nn.Module, run: Run, groups: dict[str, CoupledChannels]) -> None:
     """All groups narrowed at once, each to units of no pattern."""
     seeded = torch.Generator().manual_seed(1)
     order = {name: torch.randperm(group.units, generator=seeded).tolist() for name, group in groups.items()}

@@ -111,7 +111,7 @@ def test_where_nothing_counts_the_sensor_says_so(sensor: object, monkeypatch: py
 
 
 def test_asking_callgrind_does_nothing_where_there_is_no_valgrind() -> None:
-    code = "from edgecompress.plugins.sensors import callgrind; print(callgrind.Counter('nowhere').dumps)"
+    code = "from edgecompress.plugins.sensors import callgrind; print(callgrind.CallgrindCounter('nowhere').dumps)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 

@@ -127,7 +127,7 @@ def in_coreml(program: Artifact, folder: Path) -> Halved:
     request = Request({"model": model, "samples": samples}, made(folder), coreml_fp16.Options())
     half = coreml_fp16.apply(request)
     blind = made(folder / "plain")
-    convert.save(coreml_fp16._Trial(request, [[0]]).halved(()), blind)
+    convert.save(coreml_fp16._CoremlTrial(request, [[0]]).halved(()), blind)
 
     def run(artifact: Artifact) -> Any:
         session = runtime.open(artifact, 1)

@@ -27,7 +27,7 @@ from edgecompress.formats import torch_module
 from edgecompress.plugins.techniques import low_rank
 from edgecompress.plugins.techniques._low_rank import factors, layers
 from edgecompress.plugins.techniques._low_rank import rank as _rank
-from edgecompress.plugins.techniques._low_rank.layers import Dense, Layer
+from edgecompress.plugins.techniques._low_rank.layers import Dense, FactorizableLayer
 from edgecompress.plugins.techniques._low_rank.rank import Ranks, Shape
 from edgecompress.stages import trace
 from edgecompress.testing import zoo
@@ -52,10 +52,10 @@ def convolution(options: Mapping[str, Any], weight: Any = None) -> nn.Conv2d:
     return layer
 
 
-def layer_of(module: nn.Module, method: _rank.Method) -> Layer:
+def layer_of(module: nn.Module, method: _rank.Method) -> FactorizableLayer:
     outputs, inputs, *kernel = module.weight.shape
     height, width = kernel or (1, 1)
-    return Layer(
+    return FactorizableLayer(
         "0", module, Shape(inputs, outputs, (height, width), (((9, 9), (9, 9), 1),), module.bias is not None), method
     )
 

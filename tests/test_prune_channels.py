@@ -22,7 +22,7 @@ from edgecompress.data import tensors
 from edgecompress.formats import torch_module
 from edgecompress.plugins.techniques import prune_channels
 from edgecompress.plugins.techniques._pruning import criteria
-from edgecompress.plugins.techniques._pruning.channels import Group, Slot, without
+from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, Slot, without
 from edgecompress.stages import trace
 from edgecompress.testing import zoo
 
@@ -323,7 +323,7 @@ def test_layers_without_batch_norm_are_refused_where_its_scales_decide(tmp_path:
 # --------------------------------------------------------------------------- scores
 
 
-def units(dead: bool = False) -> tuple[nn.Module, Group]:
+def units(dead: bool = False) -> tuple[nn.Module, CoupledChannels]:
     """Two convolutions with eight channels between them, the third of which may be dead."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 2, 3)).eval()
@@ -334,7 +334,7 @@ def units(dead: bool = False) -> tuple[nn.Module, Group]:
         net[3].weight.data[:, 2] = 0.0
     each = tuple((i,) for i in range(8))
     carried = [Slot(name, 0, each, False) for name in ("0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean")]
-    return net, Group("0", ("0",), 8, 8, (*carried, Slot("3.weight", 1, each, True)), ())
+    return net, CoupledChannels("0", ("0",), 8, 8, (*carried, Slot("3.weight", 1, each, True)), ())
 
 
 def batches() -> Any:
@@ -342,7 +342,7 @@ def batches() -> Any:
     return iter([torch.randn(4, 3, 8, 8, generator=seeded) for _ in range(2)])
 
 
-def scored(criterion: str, net: nn.Module, group: Group) -> list[float]:
+def scored(criterion: str, net: nn.Module, group: CoupledChannels) -> list[float]:
     if criterion == "taylor":
         found = criteria.by_gradient(net, [group], batches, lambda net, x: net(x).square().mean())
     elif criterion == "activation":

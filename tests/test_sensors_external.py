@@ -190,7 +190,7 @@ def test_what_is_no_sample_of_powermetrics_is_refused(text):
 def test_powermetrics_adds_up_a_known_energy(world):
     stream = powermetrics._Stream([])
     stream._add(SAMPLE.format(ns=1, mw=0).encode())
-    opened = powermetrics.Counted(stream.read, [None], powermetrics.Origin("x", "package"), 0.1)
+    opened = powermetrics.CounterMeter(stream.read, [None], powermetrics.Origin("x", "package"), 0.1)
     last = world.now_s
 
     def sample(now_s: float) -> str:

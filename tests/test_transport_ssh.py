@@ -40,7 +40,7 @@ def server() -> Iterator[sshd.Sshd]:
 
 
 @pytest.fixture
-def board(server: sshd.Sshd) -> Iterator[ssh.Board]:
+def board(server: sshd.Sshd) -> Iterator[ssh.SshBoard]:
     connected = ssh.connect(server.device())
     yield connected
     connected.close()
@@ -210,7 +210,7 @@ def test_closing_ends_what_runs_and_leaves_the_cache_only(server, tmp_path):
     assert {p.name for p in (server.folder / "there").iterdir()} == {"cache", "sessions"}
 
 
-def _quietly(board: ssh.Board, argv: list[str], folder: Path) -> None:
+def _quietly(board: ssh.SshBoard, argv: list[str], folder: Path) -> None:
     with contextlib.suppress(Unreachable):
         board.run(argv, 5.0, folder / "log")
 

@@ -32,16 +32,16 @@ REAL_JAR = "the runtime's own classes are not here: the wrapper was compiled aga
 TROUBLE = (EdgeError, OSError, ValueError, LookupError, ElementTree.ParseError, subprocess.SubprocessError)
 
 
-class _Skipped(Exception):
+class _CheckSkipped(Exception):
     """Why something was not looked at."""
 
 
 def library(root: Path) -> Path:
     """The one .aar of a package. Raises InputError."""
-    found = sorted((root / "maven").rglob("*.aar"))
-    if len(found) != 1 or not found[0].is_file():
-        raise InputError(f"maven/ holds {len(found)} libraries (.aar), not one; pack it again")
-    return found[0]
+    libraries = sorted((root / "maven").rglob("*.aar"))
+    if len(libraries) != 1 or not libraries[0].is_file():
+        raise InputError(f"maven/ holds {len(libraries)} libraries (.aar), not one; pack it again")
+    return libraries[0]
 
 
 def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
@@ -65,7 +65,7 @@ def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCh
 def _judged(name: str, look: Callable[[], str]) -> PackageCheck:
     try:
         return PackageCheck(name, "pass", look())
-    except _Skipped as why:
+    except _CheckSkipped as why:
         return PackageCheck(name, "skipped", str(why))
     except TROUBLE as error:
         return PackageCheck(name, "fail", " ".join(str(error).split())[:300])
@@ -90,31 +90,31 @@ def _structure(aar: Path, card: Mapping[str, Any]) -> str:
     if more:
         raise InputError(f"the library has {archive.shown(more[0])}, which none of ours has")
     least = _xml(aar / MANIFEST).find("uses-sdk")
-    wanted = str(engine(card).min_sdk)
-    if least is None or least.get(f"{ANDROID}minSdkVersion") != wanted:
-        raise InputError(f"{MANIFEST}: minSdkVersion is not {wanted}, which {engine(card).words} needs")
-    return f"{sum(1 for p in aar.rglob('*') if p.is_file())} entries, from API level {wanted}"
+    min_sdk = str(engine(card).min_sdk)
+    if least is None or least.get(f"{ANDROID}minSdkVersion") != min_sdk:
+        raise InputError(f"{MANIFEST}: minSdkVersion is not {min_sdk}, which {engine(card).words} needs")
+    return f"{sum(1 for p in aar.rglob('*') if p.is_file())} entries, from API level {min_sdk}"
 
 
 def _namespace(aar: Path) -> str:
-    found = _xml(aar / MANIFEST).get("package") or ""
-    if not found:
+    package = _xml(aar / MANIFEST).get("package") or ""
+    if not package:
         raise InputError(f"{MANIFEST}: has no package")
-    return found
+    return package
 
 
 def _classes(aar: Path, card: Mapping[str, Any]) -> str:
     """All of Java 8, all in the library's namespace, the wrapper and one engine among them."""
-    found, namespace = jar(aar / "classes.jar"), _namespace(aar)
-    if wrong := [c.name for c in found.values() if c.major != JAVA_8]:
+    classes, namespace = jar(aar / "classes.jar"), _namespace(aar)
+    if wrong := [c.name for c in classes.values() if c.major != JAVA_8]:
         raise InputError(f"{archive.shown(wrong[0])} is not of Java 8 (class file {JAVA_8})")
-    if strays := [name for name in found if not name.startswith(f"{namespace}.")]:
+    if strays := [name for name in classes if not name.startswith(f"{namespace}.")]:
         raise InputError(f"{archive.shown(strays[0])} is not in the library's namespace")
     own: Engine = engine(card)
-    wanted = [*_android_java.expected(namespace, names(card["name"]).camel), f"{namespace}.{own.java}"]
-    if missing := [name for name in wanted if name not in found]:
+    expected = [*_android_java.expected(namespace, names(card["name"]).camel), f"{namespace}.{own.java}"]
+    if missing := [name for name in expected if name not in classes]:
         raise InputError(f"the class {missing[0]} is missing")
-    return f"{len(found)} classes of Java 8"
+    return f"{len(classes)} classes of Java 8"
 
 
 def _constants(aar: Path, card: Mapping[str, Any]) -> str:
@@ -125,16 +125,16 @@ def _constants(aar: Path, card: Mapping[str, Any]) -> str:
     parts = sorted((int(name[5:]), text) for name, text in spec.texts.items() if name.startswith("JSON_"))
     if "".join(text for _, text in parts) != _android_java.facts(card):
         raise InputError("what is compiled into ModelSpec is not what the card says")
-    told = {"NAME": card["name"], "VERSION": card["version"], "MODEL_SHA256": digest(card)}
-    told |= {"RUNTIME": card["runtime"]["name"], "RUNTIME_VERSION": card["runtime"]["version"]}
-    for name, wanted in told.items():
-        if spec.texts.get(name) != wanted:
+    facts = {"NAME": card["name"], "VERSION": card["version"], "MODEL_SHA256": digest(card)}
+    facts |= {"RUNTIME": card["runtime"]["name"], "RUNTIME_VERSION": card["runtime"]["version"]}
+    for name, fact in facts.items():
+        if spec.texts.get(name) != fact:
             raise InputError(f"ModelSpec.{name} is not what the card says")
-    return f"{len(_android_java.FACTS) + len(told)} facts"
+    return f"{len(_android_java.FACTS) + len(facts)} facts"
 
 
 def _real_jar() -> str:
-    raise _Skipped(REAL_JAR)
+    raise _CheckSkipped(REAL_JAR)
 
 
 # --------------------------------------------------------------------------- the repository
@@ -159,16 +159,16 @@ def _pom(aar: Path, card: Mapping[str, Any]) -> str:
         raise InputError("the coordinates in the pom are not those of its folder")
     if version != card["version"]:
         raise InputError("the version in the pom is not the card's")
-    wanted = engine(card)
+    runtime = engine(card)
     needs = [
-        [found.findtext(f"{POM}{key}") for key in ("groupId", "artifactId", "version")]
-        for found in pom.iter(f"{POM}dependency")
+        [dependency.findtext(f"{POM}{key}") for key in ("groupId", "artifactId", "version")]
+        for dependency in pom.iter(f"{POM}dependency")
     ]
-    if needs != [[wanted.group, wanted.artifact, card["runtime"]["version"]]]:
+    if needs != [[runtime.group, runtime.artifact, card["runtime"]["version"]]]:
         raise InputError(
-            f"the pom does not depend on {wanted.group}:{wanted.artifact}:{card['runtime']['version']} alone"
+            f"the pom does not depend on {runtime.group}:{runtime.artifact}:{card['runtime']['version']} alone"
         )
-    return f"{wanted.group}:{wanted.artifact}:{card['runtime']['version']}"
+    return f"{runtime.group}:{runtime.artifact}:{card['runtime']['version']}"
 
 
 # --------------------------------------------------------------------------- Android's own tool
@@ -177,8 +177,8 @@ def _pom(aar: Path, card: Mapping[str, Any]) -> str:
 def framework() -> Path | None:
     """A jar of Android's resources: an SDK's newest, or Debian's."""
     sdk = os.environ.get("ANDROID_HOME") or os.environ.get("ANDROID_SDK_ROOT") or ""
-    found = sorted(Path(sdk).glob("platforms/*/android.jar")) if sdk else []
-    return found[-1] if found else FRAMEWORK if FRAMEWORK.is_file() else None
+    jars = sorted(Path(sdk).glob("platforms/*/android.jar")) if sdk else []
+    return jars[-1] if jars else FRAMEWORK if FRAMEWORK.is_file() else None
 
 
 def _linked(aar: Path, work: Path) -> str:
@@ -186,7 +186,7 @@ def _linked(aar: Path, work: Path) -> str:
     tool, base = shutil.which("aapt2"), framework()
     if tool is None or base is None:
         lacking = "aapt2" if tool is None else "android.jar"
-        raise _Skipped(f"no {lacking} here (Debian: apt-get install aapt android-framework-res)")
+        raise _CheckSkipped(f"no {lacking} here (Debian: apt-get install aapt android-framework-res)")
     command = [tool, "link", "-o", str(work / "linked.apk"), "-I", str(base), "--manifest", str(aar / MANIFEST)]
     done = subprocess.run(
         [*command, "-A", str(aar / "assets")],

@@ -85,7 +85,7 @@ def _parse(data: _Bytes) -> ClassFile:
     name = _class(pool, data.u2())
     data.take(2)
     data.take(2 * data.u2())
-    texts = dict(found for _ in range(data.u2()) if (found := _field(data, pool)))
+    texts = dict(constant for _ in range(data.u2()) if (constant := _field(data, pool)))
     uses = frozenset(_class(pool, at) for at, value in pool.items() if value[0] == CLASS)
     return ClassFile(name, major, texts, uses)
 
@@ -119,10 +119,10 @@ def _field(data: _Bytes, pool: dict[int, tuple[int, bytes]]) -> tuple[str, str] 
     """A field and its text, where it is a constant one."""
     data.u2()
     name, _ = _text(pool, data.u2()), data.u2()
-    found = None
+    constant = None
     for _ in range(data.u2()):
         kind, held = _text(pool, data.u2()), data.take(data.u4())
         if kind == "ConstantValue":
             tag, where = pool[int.from_bytes(held, "big")]
-            found = (name, _text(pool, int.from_bytes(where, "big"))) if tag == STRING else None
-    return found
+            constant = (name, _text(pool, int.from_bytes(where, "big"))) if tag == STRING else None
+    return constant

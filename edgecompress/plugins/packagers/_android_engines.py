@@ -54,11 +54,11 @@ def engine(card: Mapping[str, Any]) -> Engine:
     name = card["runtime"]["name"]
     if name not in ENGINES:
         raise InputError(f"runtime '{name}' has no library for Android here; deploy with {' or '.join(ENGINES)}")
-    found = ENGINES[name]
+    runtime = ENGINES[name]
     if not card["runtime"]["version"]:
-        raise InputError(f"the version of {found.words} that verified the model is not known; deploy it again")
+        raise InputError(f"the version of {runtime.words} that verified the model is not known; deploy it again")
     for spec in (*card["inputs"], *card["outputs"]):
-        _check_end(spec, found)
+        _check_end(spec, runtime)
     for file in card["model"]["files"]:
         if file["bytes"] > LARGEST:
             raise InputError(
@@ -67,14 +67,15 @@ def engine(card: Mapping[str, Any]) -> Engine:
         if any(part.startswith((".", "_")) or part.endswith("~") for part in file["path"].split("/")):
             raise InputError(f"{file['path']}: Android's tools leave out such a name; rename it and deploy again")
     _check_raw(card)
-    return found
+    return runtime
 
 
-def _check_end(spec: Mapping[str, Any], found: Engine) -> None:
+def _check_end(spec: Mapping[str, Any], runtime: Engine) -> None:
     how, where = spec["quantization"], f"'{spec['name']}'"
-    if spec["dtype"] not in found.dtypes:
+    if spec["dtype"] not in runtime.dtypes:
         raise InputError(
-            f"{where} is {spec['dtype']}; the wrapper of {found.words} takes {', '.join(found.dtypes)}: export it so"
+            f"{where} is {spec['dtype']}; the wrapper of {runtime.words} takes {', '.join(runtime.dtypes)}: "
+            "export it so"
         )
     if how and (len(how["scale"]) != 1 or spec["dtype"] not in STORED):
         raise InputError(f"{where} is quantized per channel, or not to 8 bits; the wrapper takes one scale of 8 bits")

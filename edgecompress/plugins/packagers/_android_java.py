@@ -54,7 +54,7 @@ def write(root: Path, namespace: str, engine: Engine, values: Mapping[str, Any])
 
 def moved(source: str, namespace: str) -> str:
     """A source in the package of one model: two models in one app share no class."""
-    return OURS.sub(lambda found: namespace if found[1] == "model" else f"{namespace}.processing", source)
+    return OURS.sub(lambda match: namespace if match[1] == "model" else f"{namespace}.processing", source)
 
 
 def compile(sources: Sequence[Path], out: Path, more: Sequence[str] = ()) -> None:
@@ -80,8 +80,8 @@ def compile(sources: Sequence[Path], out: Path, more: Sequence[str] = ()) -> Non
     )  # fmt: skip
     listed.unlink()
     if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr)
-        raise StageFailed(f"packager 'android': javac refuses the wrapper: {said.strip()[:300]}; report this")
+        message = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr)
+        raise StageFailed(f"packager 'android': javac refuses the wrapper: {message.strip()[:300]}; report this")
 
 
 def jar(classes: Path, file: Path) -> None:
@@ -92,13 +92,13 @@ def jar(classes: Path, file: Path) -> None:
 def javac() -> str:
     """The compiler. Raises MissingDependency."""
     home = os.environ.get("JAVA_HOME")
-    found = (shutil.which("javac", path=str(Path(home) / "bin")) if home else None) or shutil.which("javac")
-    if found is None:
+    compiler = (shutil.which("javac", path=str(Path(home) / "bin")) if home else None) or shutil.which("javac")
+    if compiler is None:
         raise MissingDependency(
             "packager 'android' compiles the wrapper, and there is no javac; install a JDK from 9 on "
             "(Debian: apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
         )
-    return found
+    return compiler
 
 
 def _quoted(file: Path) -> str:

@@ -75,16 +75,16 @@ def _manifest(root: Path) -> None:
     text = _text(root / MANIFEST)
     if not text.startswith("// swift-tools-version:"):
         raise InputError(f"{MANIFEST} does not begin with its swift-tools-version")
-    places = [(found.start(), found[1]) for found in PLACE.finditer(text)]
+    places = [(match.start(), match[1]) for match in PLACE.finditer(text)]
     if len(places) != len(TARGET.findall(text)):
         raise InputError(f"{MANIFEST} has {len(TARGET.findall(text))} targets and {len(places)} paths")
     for _, place in places:
         if not _inside(root, place).is_dir():
             raise InputError(f"{MANIFEST} names the folder {place!a}, which is not there")
-    for found in RESOURCE.finditer(text):
-        place = next((p for start, p in reversed(places) if start < found.start()), "")
-        if not _inside(root / place, found[1]).exists():
-            raise InputError(f"{MANIFEST} names the resource {found[1]!a}, which is not there")
+    for match in RESOURCE.finditer(text):
+        place = next((p for start, p in reversed(places) if start < match.start()), "")
+        if not _inside(root / place, match[1]).exists():
+            raise InputError(f"{MANIFEST} names the resource {match[1]!a}, which is not there")
 
 
 def _inside(folder: Path, path: str) -> Path:
@@ -106,8 +106,8 @@ def _syntax(root: Path) -> Iterator[PackageCheck]:
     words = child_process.python(__name__, str(root))
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PARSE_S)
-        told = done.stdout.decode("ascii", "replace").strip()
-        wrong = f"the parser broke on the sources ({done.returncode})" if done.returncode or not told else told
+        output = done.stdout.decode("ascii", "replace").strip()
+        wrong = f"the parser broke on the sources ({done.returncode})" if done.returncode or not output else output
         wrong = "" if wrong == PARSED else wrong
     except subprocess.TimeoutExpired:
         wrong = f"the parser took over {PARSE_S:.0f} s for the sources: no Swift of ours"
@@ -118,7 +118,7 @@ def _wrong(root: Path) -> str:
     """The first three sources that do not parse, in a line; or that all do."""
     parse, sources = parser(), sorted(p for p in root.rglob("*.swift") if p.is_file())
     wrong = (_error(parse, file, file.relative_to(root).as_posix()) for file in sources)
-    return "; ".join([said for said in wrong if said][:3]) or PARSED
+    return "; ".join([message for message in wrong if message][:3]) or PARSED
 
 
 def parser() -> Any:
@@ -150,15 +150,15 @@ def _error(parse: Any, file: Path, name: str) -> str:
 def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
     """The compiled constants are the card's, and the sums those of the files beside it."""
     text = _text(file)
-    said = {name: _plain(value) for name, value in CONSTANT.findall(text)}
-    _equal("version", said.get("version"), card["version"])
-    _equal("runtime", said.get("runtime"), card["runtime"]["name"])
-    _equal("main", said.get("main"), card["model"]["main"])
-    _equal("digest", said.get("digest"), digest(card))
+    constants = {name: _plain(value) for name, value in CONSTANT.findall(text)}
+    _equal("version", constants.get("version"), card["version"])
+    _equal("runtime", constants.get("runtime"), card["runtime"]["name"])
+    _equal("main", constants.get("main"), card["model"]["main"])
+    _equal("digest", constants.get("digest"), digest(card))
     _files(FILE.findall(text), card)
     tensors = [(_plain(n), json.loads(shape), dtype) for n, _, shape, dtype in TENSOR.findall(text)]
-    wanted = [(spec["name"], spec["shape"], spec["dtype"]) for spec in (*card["inputs"], *card["outputs"])]
-    _equal("inputs and outputs", tensors, wanted)
+    expected = [(spec["name"], spec["shape"], spec["dtype"]) for spec in (*card["inputs"], *card["outputs"])]
+    _equal("inputs and outputs", tensors, expected)
     _equal("normalisation", _normalised(text), _declared(card))
     golden = card["golden"]
     limits = {"tolerance": golden["tolerance"], "processingReal": golden["processing"]["float"]}
@@ -166,14 +166,14 @@ def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
     _equal("limits", {name: float(value) for name, value in LIMIT.findall(text)}, limits)
 
 
-def _equal(what: str, compiled: Any, said: Any) -> None:
-    if compiled != said:
-        raise InputError(f"{SPEC}: {what}: compiled in is {ascii(compiled)[:80]}, the card says {ascii(said)[:80]}")
+def _equal(what: str, compiled: Any, declared: Any) -> None:
+    if compiled != declared:
+        raise InputError(f"{SPEC}: {what}: compiled in is {ascii(compiled)[:80]}, the card says {ascii(declared)[:80]}")
 
 
-def _files(found: list[tuple[str, str, str]], card: Mapping[str, Any]) -> None:
-    _equal("files", {path: sha256 for path, _, sha256 in found}, listed(card))
-    sizes = {path: int(size) for path, size, _ in found}
+def _files(files: list[tuple[str, str, str]], card: Mapping[str, Any]) -> None:
+    _equal("files", {path: sha256 for path, _, sha256 in files}, listed(card))
+    sizes = {path: int(size) for path, size, _ in files}
     _equal(
         "sizes",
         {f["path"]: sizes[f["path"]] for f in card["model"]["files"]},
@@ -182,9 +182,9 @@ def _files(found: list[tuple[str, str, str]], card: Mapping[str, Any]) -> None:
 
 
 def _normalised(text: str) -> list[Any] | None:
-    found = NORMALISED.search(text)
+    match = NORMALISED.search(text)
     try:
-        return [float(found[1]), json.loads(found[2]), json.loads(found[3])] if found else None
+        return [float(match[1]), json.loads(match[2]), json.loads(match[3])] if match else None
     except ValueError as error:
         raise InputError(f"{SPEC}: the normalisation is no list of numbers") from error
 
@@ -196,7 +196,7 @@ def _declared(card: Mapping[str, Any]) -> list[Any] | None:
 
 def _plain(inside: str) -> str:
     """The text that the inside of a literal stands for."""
-    return ESCAPE.sub(lambda found: chr(min(int(found[1], 16), 0x10FFFF)), inside)
+    return ESCAPE.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), inside)
 
 
 # --------------------------------------------------------------------------- resources
@@ -205,23 +205,27 @@ def _plain(inside: str) -> str:
 def _privacy(file: Path) -> None:
     """A property list with the keys that Apple asks for, of their types; nothing is tracked."""
     try:
-        told = plistlib.loads(_text(file).encode(), fmt=plistlib.FMT_XML)
+        properties = plistlib.loads(_text(file).encode(), fmt=plistlib.FMT_XML)
     except InputError:
         raise
     except Exception as error:  # expat's errors have no base of their own
         raise InputError(f"{PRIVACY} is no property list: {type(error).__name__}") from error
-    wrong = [key for key, kind in PRIVATE.items() if not isinstance(told, dict) or type(told.get(key)) is not kind]
+    wrong = [
+        key
+        for key, kind in PRIVATE.items()
+        if not isinstance(properties, dict) or type(properties.get(key)) is not kind
+    ]
     if wrong:
         raise InputError(f"{PRIVACY}: {wrong[0]} is missing, or no {PRIVATE[wrong[0]].__name__}")
-    if told["NSPrivacyTracking"] or told["NSPrivacyTrackingDomains"]:
+    if properties["NSPrivacyTracking"] or properties["NSPrivacyTrackingDomains"]:
         raise InputError(f"{PRIVACY} says that the package tracks: it does not")
 
 
 def _items(package: Path) -> None:
     """What the manifest of a .mlpackage lists is there, and its root model is among it."""
     try:
-        told = json.loads(_text(package / "Manifest.json"))
-        entries, first = dict(told["itemInfoEntries"]), told["rootModelIdentifier"]
+        manifest = json.loads(_text(package / "Manifest.json"))
+        entries, first = dict(manifest["itemInfoEntries"]), manifest["rootModelIdentifier"]
         paths = {key: str(entry["path"]) for key, entry in entries.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{package.name}/Manifest.json: damaged: {ascii(str(error))[1:80]}") from error

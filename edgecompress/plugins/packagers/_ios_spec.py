@@ -16,7 +16,7 @@ from edgecompress.packaging.model_card import digest, golden_items
 
 
 @dataclass(frozen=True)
-class Engine:
+class SwiftEngine:
     """A runtime on Apple's systems: the Swift type that opens it, its Swift package, the oldest systems it runs on."""
 
     type: str
@@ -30,15 +30,15 @@ class Engine:
 
 
 ENGINES = {
-    "mlpackage": Engine("CoreMLEngine", "Core ML"),
-    "pte": Engine(
+    "mlpackage": SwiftEngine("CoreMLEngine", "Core ML"),
+    "pte": SwiftEngine(
         *("ExecuTorchEngine", "ExecuTorch", "executorch", "executorch"),
         ("executorch", "backend_xnnpack", "kernels_optimized", "kernels_quantized"),
         ios=17,
         macos=14,
     ),
-    "tflite": Engine("LiteRTEngine", "LiteRT", "litert", "LiteRT", ("LiteRT",)),
-    "onnx": Engine(
+    "tflite": SwiftEngine("LiteRTEngine", "LiteRT", "litert", "LiteRT", ("LiteRT",)),
+    "onnx": SwiftEngine(
         *("ONNXEngine", "ONNX Runtime", "onnxruntime", "onnxruntime-swift-package-manager", ("onnxruntime",)),
         version="1.24.2",
         macos=14,
@@ -188,9 +188,9 @@ def _preprocess(card: Mapping[str, Any]) -> dict[str, Any] | None:
 def _golden(card: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
     """The golden items, each with the index of its tensor."""
     golden, raw = card["golden"], card["golden"]["raw"]
-    found = {side: [{**item, "index": names[side].index(item["name"])} for item in golden[side]] for side in names}
+    items = {side: [{**item, "index": names[side].index(item["name"])} for item in golden[side]] for side in names}
     index = names["inputs"].index(raw["name"]) if raw and raw["name"] in names["inputs"] else 0
-    return {**found, "raw": {**raw, "index": index} if raw else None}
+    return {**items, "raw": {**raw, "index": index} if raw else None}
 
 
 def _file(payload: Path, item: Mapping[str, Any]) -> dict[str, Any]:

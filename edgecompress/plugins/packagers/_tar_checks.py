@@ -83,18 +83,18 @@ def _runner(root: Path, card: Mapping[str, Any], opened: Path) -> str:
 
 def _service(root: Path, card: Mapping[str, Any]) -> str:
     """It has what keeps a service in, runs as nobody, and starts the runner alone."""
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for line in (root / f"{card['slug']}.service").read_text(encoding="utf-8").splitlines():
         key, equals, value = line.partition("=")
         if equals and not line.startswith(("#", ";")):
-            found.setdefault(key.strip(), []).append(value.strip())
+            settings.setdefault(key.strip(), []).append(value.strip())
     for key, value in HARDENED.items():
-        if found.get(key) != [value]:
-            raise CheckFailed(f"{key} is {found.get(key)}, not {value or 'empty'!r}")
-    if "User" in found or "AmbientCapabilities" in found or "MemoryMax" not in found:
+        if settings.get(key) != [value]:
+            raise CheckFailed(f"{key} is {settings.get(key)}, not {value or 'empty'!r}")
+    if "User" in settings or "AmbientCapabilities" in settings or "MemoryMax" not in settings:
         raise CheckFailed("User= or AmbientCapabilities= is set, or MemoryMax= is not")
     begin = f"/opt/{card['slug']}/"
-    starts = [value for key, values in found.items() if key.startswith("Exec") for value in values]
+    starts = [value for key, values in settings.items() if key.startswith("Exec") for value in values]
     if len(starts) != 1 or not re.fullmatch(rf"{re.escape(begin)}run serve --port [0-9]+", starts[0]):
         raise CheckFailed(f"it starts {starts}, not {begin}run serve")
     return ""
@@ -103,7 +103,7 @@ def _service(root: Path, card: Mapping[str, Any]) -> str:
 def _requirements(root: Path) -> str:
     """Each line is pinned, each wheel inside has its hash there, and each line its wheel."""
     lines = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    pins = [found for line in lines if (found := LINE.fullmatch(line))]
+    pins = [match for line in lines if (match := LINE.fullmatch(line))]
     if len(pins) != len(lines) or not pins:
         raise CheckFailed("requirements.txt: a line is not NAME==VERSION with its hashes")
     if not (root / "wheels").is_dir():

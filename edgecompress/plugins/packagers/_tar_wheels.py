@@ -41,10 +41,10 @@ def pinned(card: Mapping[str, Any], opens_with: Sequence[str], image: bool) -> l
 def fetched(requirement: str, platform: str, python: str) -> Path:
     """The wheel of NAME==VERSION, from the cache or by pip. Raises InputError, StageFailed."""
     place = _cache() / f"{platform}-{python}" / requirement
-    if not (found := sorted(place.glob("*.whl"))):
+    if not (wheels := sorted(place.glob("*.whl"))):
         _fetch(requirement, platform, python, place)
-        found = sorted(place.glob("*.whl"))
-    return found[0]
+        wheels = sorted(place.glob("*.whl"))
+    return wheels[0]
 
 
 def _cache() -> Path:
@@ -77,8 +77,8 @@ def _pip(requirement: str, platform: str, python: str, into: Path) -> None:
     words = child_process.python("pip", "download", *quiet, *how, "--dest", str(into), requirement)
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S)
     if done.returncode or len(list(into.glob("*.whl"))) != 1:
-        said = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("ERROR")]
-        why = said[-1][:200] if said else f"pip ended with code {done.returncode}"
+        errors = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("ERROR")]
+        why = errors[-1][:200] if errors else f"pip ended with code {done.returncode}"
         raise StageFailed(
             f"packager 'tar': no wheel of {requirement} for {platform}, Python {python}: {why}; check the network, "
             "choose another --set python=, or pack with --set wheels=false"

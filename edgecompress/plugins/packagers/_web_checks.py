@@ -43,7 +43,7 @@ def spec(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA, "runtime": runtime, **{key: card[key] for key in COMPILED}}
 
 
-def found(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[PackageCheck]:
+def every(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[PackageCheck]:
     """Each check, made. Nothing of the package is executed."""
     looks: dict[str, Callable[[], str]] = {
         "web: policy": lambda: _policy(root),
@@ -130,8 +130,8 @@ def _constants(root: Path, card: Mapping[str, Any]) -> str:
     if not literal:
         return f"{SPEC}: is not one JSON value"
     compiled = json.loads(literal[1])
-    wanted = json.loads(json.dumps(spec(card)))
-    differ = sorted(key for key in {*compiled, *wanted} if compiled.get(key) != wanted.get(key))
+    expected = json.loads(json.dumps(spec(card)))
+    differ = sorted(key for key in {*compiled, *expected} if compiled.get(key) != expected.get(key))
     return f"{SPEC}: {differ[0]} is not what the card says" if differ else ""
 
 

@@ -84,13 +84,13 @@ def _packed(work: Path) -> Path:
         )
     except subprocess.TimeoutExpired as error:
         raise StageFailed(f"{WANTED}: npm took over {TIMEOUT_S} s; check the network, and run it again") from error
-    found = sorted(work.glob("*.tgz"))
-    if done.returncode or len(found) != 1:
-        said = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines() if "rror" in line] or [
+    archives = sorted(work.glob("*.tgz"))
+    if done.returncode or len(archives) != 1:
+        errors = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines() if "rror" in line] or [
             "no archive"
         ]
-        raise StageFailed(f"{WANTED}: npm: {said[0][:200]}; check the network and npm's settings, and run it again")
-    return found[0]
+        raise StageFailed(f"{WANTED}: npm: {errors[0][:200]}; check the network and npm's settings, and run it again")
+    return archives[0]
 
 
 def _check_integrity(archive: Path) -> None:

@@ -55,11 +55,11 @@ def build(contents: Contents, root: Path) -> None:
 
     Raises InputError for a model that no runtime of Android takes, MissingDependency without a JDK.
     """
-    found = engine(contents.card)
-    values = _values(contents, found)
+    runtime = engine(contents.card)
+    values = _values(contents, runtime)
     with tempfile.TemporaryDirectory(prefix="edgecompress-android-") as work:
         aar = Path(work) / "library.aar"
-        _library(contents, found, values, Path(work), aar)
+        _library(contents, runtime, values, Path(work), aar)
         _android_maven.write(root / "maven", aar.read_bytes(), values)
     if values["ai_pack"]:
         assets = root / "aipack" / values["snake"] / "src" / "main" / "assets" / contents.names.slug
@@ -92,7 +92,7 @@ def _files(values: Mapping[str, Any]) -> dict[str, str]:
 # --------------------------------------------------------------------------- what templates are given
 
 
-def _values(contents: Contents, found: Engine) -> dict[str, Any]:
+def _values(contents: Contents, runtime: Engine) -> dict[str, Any]:
     card, names, options = contents.card, contents.names, contents.options or Options()
     spectrogram = (card["preprocess"] or {}).get("spectrogram")
     task = card["postprocess"]
@@ -107,12 +107,12 @@ def _values(contents: Contents, found: Engine) -> dict[str, Any]:
         "ai_pack": options.ai_pack,
         "runtime": card["runtime"]["name"],
         "runtime_version": card["runtime"]["version"],
-        "runtime_group": found.group,
-        "runtime_artifact": found.artifact,
-        "runtime_package": found.package,
-        "engine": found.java,
-        "engine_name": found.words,
-        "min_sdk": found.min_sdk,
+        "runtime_group": runtime.group,
+        "runtime_artifact": runtime.artifact,
+        "runtime_package": runtime.package,
+        "engine": runtime.java,
+        "engine_name": runtime.words,
+        "min_sdk": runtime.min_sdk,
         "suffix": Path(card["model"]["main"]).suffix.lstrip(".") or "bin",
         "model_sha256": digest(card),
         "parts": _android_java.parts(_android_java.facts(card)),
@@ -133,17 +133,17 @@ def _segment(snake: str) -> str:
 
 
 def _end(spec: Mapping[str, Any]) -> str:
-    told = [spec["name"], " x ".join(map(str, spec["shape"])), spec["layout"], spec["dtype"]]
-    return ", ".join(part for part in told if part) + (f", becomes '{spec['feeds']}'" if spec["feeds"] else "")
+    parts = [spec["name"], " x ".join(map(str, spec["shape"])), spec["layout"], spec["dtype"]]
+    return ", ".join(part for part in parts if part) + (f", becomes '{spec['feeds']}'" if spec["feeds"] else "")
 
 
 # --------------------------------------------------------------------------- the library
 
 
-def _library(contents: Contents, found: Engine, values: Mapping[str, Any], work: Path, out: Path) -> None:
+def _library(contents: Contents, runtime: Engine, values: Mapping[str, Any], work: Path, out: Path) -> None:
     """The .aar: manifest, compiled wrapper, rules for shrinkers, and the payload as assets."""
     sources, classes, tree = work / "java", work / "classes", work / "aar"
-    _android_java.write(sources, values["namespace"], found, values)
+    _android_java.write(sources, values["namespace"], runtime, values)
     _android_java.compile(sorted(sources.rglob("*.java")), classes)
     files = {
         "AndroidManifest.xml": "aar/AndroidManifest.xml.j2",
@@ -167,18 +167,18 @@ def _library(contents: Contents, found: Engine, values: Mapping[str, Any], work:
 def payload(root: Path, work: Path) -> Path:
     """The library's assets, unpacked, with the AI pack's model where that holds it. Raises InputError."""
     archive.unpack(_android_checks.library(root), work)
-    found = [p for p in (work / "assets").glob("*") if p.is_dir()]
-    if len(found) != 1:
-        raise InputError(f"the library has {len(found)} folders of assets, not one; pack it again")
-    for pack in (root / "aipack").glob(f"*/src/main/assets/{found[0].name}/{MODEL}"):
-        shutil.copytree(pack, found[0] / MODEL)
-    return found[0]
+    folders = [p for p in (work / "assets").glob("*") if p.is_dir()]
+    if len(folders) != 1:
+        raise InputError(f"the library has {len(folders)} folders of assets, not one; pack it again")
+    for pack in (root / "aipack").glob(f"*/src/main/assets/{folders[0].name}/{MODEL}"):
+        shutil.copytree(pack, folders[0] / MODEL)
+    return folders[0]
 
 
 def purl(card: Mapping[str, Any]) -> str:
     """The runtime as the bill of materials names it."""
-    found = engine(card)
-    return f"pkg:maven/{found.group}/{found.artifact}@{card['runtime']['version']}"
+    runtime = engine(card)
+    return f"pkg:maven/{runtime.group}/{runtime.artifact}@{card['runtime']['version']}"
 
 
 def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:

@@ -70,10 +70,10 @@ def _files(camel: str, engine: str) -> dict[str, str]:
 
 def payload(root: Path, work: Path) -> Path:
     """The one folder of resources. Raises InputError for a package that has none, or several."""
-    found = sorted(p for p in root.glob("Sources/*/Resources") if p.is_dir())
-    if len(found) != 1:
-        raise InputError(f"{root.name}: has {len(found)} folders Sources/*/Resources, not one; pack it again")
-    return found[0]
+    folders = sorted(p for p in root.glob("Sources/*/Resources") if p.is_dir())
+    if len(folders) != 1:
+        raise InputError(f"{root.name}: has {len(folders)} folders Sources/*/Resources, not one; pack it again")
+    return folders[0]
 
 
 def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:

@@ -102,12 +102,12 @@ def _pictured(card: Mapping[str, Any]) -> bool:
 def _platform(contents: Contents, options: Options) -> str:
     """The one asked for, else the first that the target is for. Raises InputError for a target of other machines."""
     patterns = contents.platforms or ("*",)
-    found = [p for p in _tar_wheels.MACHINES if any(fnmatch.fnmatchcase(p, pattern) for pattern in patterns)]
-    if not options.platform and not found:
+    platforms = [p for p in _tar_wheels.MACHINES if any(fnmatch.fnmatchcase(p, pattern) for pattern in patterns)]
+    if not options.platform and not platforms:
         raise InputError(
             f"packager 'tar': the target is for {', '.join(patterns)}; for a Linux board --set platform=linux-aarch64"
         )
-    return options.platform or found[0]
+    return options.platform or platforms[0]
 
 
 def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) -> None:
@@ -115,12 +115,12 @@ def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) ->
     if not options.wheels:
         (root / "requirements.txt").write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
         return
-    found = {pin: [_tar_wheels.fetched(pin, platform, python) for python in options.pythons] for pin in pins}
+    wheels = {pin: [_tar_wheels.fetched(pin, platform, python) for python in options.pythons] for pin in pins}
     pip = _tar_wheels.fetched(f"pip=={_tar_wheels.PINS['pip']}", platform, options.pythons[0])
     (root / WHEELS).mkdir()
-    for file in {file for files in (*found.values(), [pip]) for file in files}:
+    for file in {file for files in (*wheels.values(), [pip]) for file in files}:
         shutil.copyfile(file, root / WHEELS / file.name)
-    (root / "requirements.txt").write_text(_tar_wheels.requirements(found), encoding="utf-8")
+    (root / "requirements.txt").write_text(_tar_wheels.requirements(wheels), encoding="utf-8")
 
 
 def _memory_mib(card: Mapping[str, Any]) -> int:

@@ -90,4 +90,4 @@ def purl(card: Mapping[str, Any]) -> str:
 
 def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
     """The page's policy, that its files name no other host, the compiled constants, and the runtime's bytes."""
-    return _web_checks.found(root, card, ORT)
+    return _web_checks.every(root, card, ORT)

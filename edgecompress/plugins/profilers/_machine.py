@@ -20,19 +20,19 @@ def clock_mhz(root: Path) -> float | None:
 
 def temperature_c(root: Path) -> float | None:
     """The hottest thermal zone, or where there is none the hottest sensor of the processor."""
-    found = list(_numbers(root / "sys/class/thermal", "thermal_zone*/temp")) or [
+    readings = list(_numbers(root / "sys/class/thermal", "thermal_zone*/temp")) or [
         value
         for chip in (root / "sys/class/hwmon").glob("hwmon*")
         if (_text(chip / "name") or "") in PROCESSOR_CHIPS
         for value in _numbers(chip, "temp*_input")
     ]
-    return max(found) / 1e3 if found else None
+    return max(readings) / 1e3 if readings else None
 
 
 def throttle_events(root: Path) -> int | None:
     """How often the kernel saw a core throttled by heat, since the start of the machine (x86)."""
-    found = list(_numbers(root / CPUS, "cpu[0-9]*/thermal_throttle/core_throttle_count"))
-    return int(sum(found)) if found else None
+    counts = list(_numbers(root / CPUS, "cpu[0-9]*/thermal_throttle/core_throttle_count"))
+    return int(sum(counts)) if counts else None
 
 
 def firmware_limits(root: Path) -> list[str]:

@@ -97,11 +97,11 @@ def _dropped(file: Path) -> str:
 
 def summary(starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Median, minimum and maximum of each time, by the state of the page cache."""
-    found = {}
+    spreads = {}
     for cache in CACHES:
         kept = [s for s in starts if s["cache"] == cache]
-        found[cache] = {key: _spread([s[key] for s in kept]) for key in TIMES} if kept else None
-    return found
+        spreads[cache] = {key: _spread([s[key] for s in kept]) for key in TIMES} if kept else None
+    return spreads
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -110,8 +110,8 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 def lines(answer: Mapping[str, Any]) -> list[str]:
     """What an app waits for, by the state of the page cache."""
-    found = [_line(cache, times) for cache in CACHES if (times := answer["summary"][cache])]
-    return found + ([f"cold page cache unavailable: {answer['dropped_reason']}"] if answer["dropped_reason"] else [])
+    texts = [_line(cache, times) for cache in CACHES if (times := answer["summary"][cache])]
+    return texts + ([f"cold page cache unavailable: {answer['dropped_reason']}"] if answer["dropped_reason"] else [])
 
 
 def _line(cache: str, times: Mapping[str, Mapping[str, float]]) -> str:

@@ -48,7 +48,7 @@ def estimate_s(options: Options) -> float:
 def measure(subject: Subject, options: Options) -> dict[str, Any]:
     """The timeline and its phases."""
     if not STATM.exists():
-        return {**_told([], [], options), "reason": "no /proc/self/statm: resident memory is told on Linux only"}
+        return {**_timeline([], [], options), "reason": "no /proc/self/statm: resident memory is told on Linux only"}
     inputs = subject.inputs()
     with Sampler(options.every_ms / 1e3) as sampler:
         with sampler.phase("before"):
@@ -61,7 +61,7 @@ def measure(subject: Subject, options: Options) -> dict[str, Any]:
         with sampler.phase("steady") as phase:
             phase["runs"] = len(subject.timed(session.run, inputs, options.seconds, RUNS))
     session.close()
-    return {**_told(sampler.samples, sampler.phases, options), "reason": ""}
+    return {**_timeline(sampler.samples, sampler.phases, options), "reason": ""}
 
 
 class Sampler:
@@ -88,11 +88,11 @@ class Sampler:
     def phase(self, name: str) -> Iterator[dict[str, Any]]:
         """What happens inside is this phase; its memory is read at both ends too."""
         begin_s = self._read()[0]
-        found: dict[str, Any] = {"name": name, "begin_s": begin_s, "runs": 0}
-        yield found
+        phase: dict[str, Any] = {"name": name, "begin_s": begin_s, "runs": 0}
+        yield phase
         end_s, end_bytes = self._read()
         peak = max(rss for t, rss in list(self.samples) if begin_s <= t <= end_s)
-        self.phases.append({**found, "end_s": end_s, "end_bytes": end_bytes, "peak_bytes": peak, **_split()})
+        self.phases.append({**phase, "end_s": end_s, "end_bytes": end_bytes, "peak_bytes": peak, **_split()})
 
     def _read(self) -> tuple[float, int]:
         resident = int(os.pread(self._statm, 256, 0).split()[1]) * self._page
@@ -119,7 +119,7 @@ def _entry(key: str, text: str) -> re.Match[str] | None:
     return re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
 
 
-def _told(
+def _timeline(
     samples: Sequence[tuple[float, int]], phases: Sequence[Mapping[str, Any]], options: Options
 ) -> dict[str, Any]:
     ordered = sorted(samples)  # the two threads append as they come

@@ -64,7 +64,7 @@ def measure(subject: Subject, options: Options) -> dict[str, Any]:
         "rate_hz": options.rate_hz,
         "period_ms": 1e3 / options.rate_hz,
         "seconds": end - begin,
-        **told(clock, options),
+        **summary(clock, options),
         "energy_per_period": _times.per(energy, "energy_per_period", "mJ", 1e3 / options.due),
         "power": _times.per(energy, "power", "W", 1 / (end - begin)),
     }
@@ -103,7 +103,7 @@ def _intended(period: int, options: Options) -> int:
     return int(period * 1e9 / options.rate_hz)
 
 
-def told(clock: Clock, options: Options) -> dict[str, Any]:
+def summary(clock: Clock, options: Options) -> dict[str, Any]:
     """What the times of begin and end tell."""
     import numpy as np
 

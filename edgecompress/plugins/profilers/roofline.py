@@ -103,8 +103,8 @@ def memory(threads: int, options: Options, root: Path) -> dict[str, Any]:
 
 
 def _array_bytes(cache: int | None, free: int | None) -> int:
-    wanted = min(max(OVER_CACHE * (cache or 0), SMALLEST), LARGEST)
-    return wanted if free is None else max(MEBIBYTE, min(wanted, free // OF_MEMORY))
+    size = min(max(OVER_CACHE * (cache or 0), SMALLEST), LARGEST)
+    return size if free is None else max(MEBIBYTE, min(size, free // OF_MEMORY))
 
 
 def _arrays(size: int) -> list[np.ndarray]:

@@ -68,9 +68,9 @@ def measure(subject: Subject, options: Options) -> dict[str, Any]:
         while (now := time.monotonic()) - begin < options.seconds:
             times = subject.timed(session.run, inputs, options.every_s, 1)
             end = time.monotonic()
-            told = energy_of(now, end)
-            energy = told if energy.value is None else energy  # the first that has a value says what they all are
-            rows.append({"t_s": now - begin, **_row(times, end - now, subject), **_watts(told, end - now)})
+            measured = energy_of(now, end)
+            energy = measured if energy.value is None else energy  # the first that has a value says what they all are
+            rows.append({"t_s": now - begin, **_row(times, end - now, subject), **_watts(measured, end - now)})
             limits |= set(_machine.firmware_limits(subject.root))
     session.close()
     after = _machine.throttle_events(subject.root)
@@ -119,13 +119,13 @@ def verified(rows: Sequence[Row], held: _Held) -> dict[str, Any]:
     """The first windows against the last quarter."""
     if len(rows) < FEWEST:
         reason = f"{len(rows)} windows, {FEWEST} are needed to tell"
-        unknown = {"flagged": None, "reason": reason, "p": None, "evidence": _told(held)}
+        unknown = {"flagged": None, "reason": reason, "p": None, "evidence": _signs(held)}
         return {"burst": None, "sustained": None, "ratio": None, "throttling": unknown}
     early, late = rows[:EARLY], rows[-max(EARLY, len(rows) // 4) :]
     burst, sustained = _part(early), _part(late)
     ratio = sustained["items_per_s"] / burst["items_per_s"]
     p = chance([r["items_per_s"] for r in early], [r["items_per_s"] for r in late])
-    flag = {**_flag(ratio, p, held), "p": p, "evidence": [*_evidence(early, late), *_told(held)]}
+    flag = {**_flag(ratio, p, held), "p": p, "evidence": [*_evidence(early, late), *_signs(held)]}
     return {"burst": burst, "sustained": sustained, "ratio": ratio, "throttling": flag}
 
 
@@ -137,23 +137,23 @@ def _part(rows: Sequence[Row]) -> dict[str, Any]:
 def chance(early: Sequence[float], late: Sequence[float]) -> float:
     """How often windows in random order would put such fast ones first: the exact one-sided permutation test."""
     kept = late[:: -(-len(late) // COMPARED)]
-    wanted = sum(early) * (1 - 1e-12)
+    threshold = sum(early) * (1 - 1e-12)
     sums = [sum(picked) for picked in itertools.combinations([*early, *kept], len(early))]
-    return sum(s >= wanted for s in sums) / len(sums)
+    return sum(s >= threshold for s in sums) / len(sums)
 
 
 def _flag(ratio: float, p: float, held: _Held) -> dict[str, Any]:
     kept = f"the last quarter does {ratio:.1%} of the first windows' items per second"
     if ratio < 1 - SLOWER and p <= CHANCE:
         return {"flagged": True, "reason": f"{kept} (chance {p:.1%})"}
-    if told := _told(held):
-        return {"flagged": True, "reason": f"{kept}, and {'; '.join(told)}"}
+    if signs := _signs(held):
+        return {"flagged": True, "reason": f"{kept}, and {'; '.join(signs)}"}
     if ratio < 1 - SLOWER:
         return {"flagged": False, "reason": f"{kept}, but the windows differ as much by chance ({p:.0%})"}
     return {"flagged": False, "reason": kept}
 
 
-def _told(held: _Held) -> list[str]:
+def _signs(held: _Held) -> list[str]:
     events = [f"the kernel counted {held.events} throttle events"] if held.events else []
     return events + ([f"the firmware told: {', '.join(held.limits)}"] if held.limits else [])
 
@@ -164,11 +164,11 @@ def _evidence(early: Sequence[Row], late: Sequence[Row]) -> list[str]:
         "cpu_mhz": lambda a, b: f"clock {a:.0f} to {b:.0f} MHz",
         "temperature_c": lambda a, b: f"temperature {a:.0f} to {b:.0f} °C",
     }
-    found = []
+    changes = []
     for key, words in columns.items():
         before, after = ([r[key] for r in part if r[key] is not None] for part in (early, late))
-        found += [words(statistics.median(before), statistics.median(after))] if before and after else []
-    return found
+        changes += [words(statistics.median(before), statistics.median(after))] if before and after else []
+    return changes
 
 
 def lines(answer: Mapping[str, Any]) -> list[str]:

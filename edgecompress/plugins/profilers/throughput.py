@@ -87,13 +87,13 @@ def knee(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def lines(answer: Mapping[str, Any]) -> list[str]:
     """A line for each batch, and the knee."""
-    found = [
+    texts = [
         f"batch {row['batch']}: {row['items_per_s']:.4g} items/s, {row['median_ms']:.4g} ms a run" + _energy(row)
         for row in answer["rows"]
     ]
     knee_at = f"knee at batch {answer['knee']['batch']}: {answer['knee']['reason']}"
     end = f"no other batch: {answer['fixed']}" if answer["fixed"] else knee_at
-    return [*found, end, *(f"batch {batch} left out: {why}" for batch, why in answer["left_out"].items())]
+    return [*texts, end, *(f"batch {batch} left out: {why}" for batch, why in answer["left_out"].items())]
 
 
 def _energy(row: Mapping[str, Any]) -> str:

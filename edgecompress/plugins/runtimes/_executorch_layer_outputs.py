@@ -33,7 +33,7 @@ FLOATS = {"float16", "float32", "float64"}
 
 
 @dataclass(frozen=True)
-class _Tap:
+class _ProgramLayerOutput:
     """A layer: the node that it begins with, that it ends with, and that which makes its answer an integer, if any."""
 
     head: torch.fx.Node
@@ -47,18 +47,18 @@ def add(program: torch.export.ExportedProgram, model: Artifact) -> tuple[list[Te
     A layer ends where its kernel does: behind the batch norm and the activation that are fused into it, and behind its
     quantization, which is undone once more for the output alone. The batch is on axis 0; what has none is left out.
     """
-    graph = _Graph(program)
+    graph = _ProgramGraph(program)
     dims = dict(_symbols(graph.inputs, model.inputs))
-    found = [(tap, node) for tap in list(graph.taps()) if (node := graph.handed_out(tap)) is not None]
+    pairs = [(layer, node) for layer in list(graph.layer_outputs()) if (node := graph.handed_out(layer)) is not None]
     taken = {spec.name for spec in model.outputs}
-    names = [_unique(tap.head.name, taken) for tap, _ in found]
-    _end_with(program, [node for _, node in found])
-    values = [node.meta["val"] for _, node in found]
+    names = [_unique(layer.head.name, taken) for layer, _ in pairs]
+    _end_with(program, [node for _, node in pairs])
+    values = [node.meta["val"] for _, node in pairs]
     specs = [
         TensorSpec(name, tuple(_dim(size, dims) for size in value.shape), _dtype(value))
         for name, value in zip(names, values, strict=True)
     ]
-    return specs, [{"output": name, **_words(tap)} for name, (tap, _) in zip(names, found, strict=True)]
+    return specs, [{"output": name, **_words(layer)} for name, (layer, _) in zip(names, pairs, strict=True)]
 
 
 def _unique(name: str, taken: set[str]) -> str:
@@ -68,14 +68,14 @@ def _unique(name: str, taken: set[str]) -> str:
     return name
 
 
-def _words(tap: _Tap) -> dict[str, str]:
+def _words(layer: _ProgramLayerOutput) -> dict[str, str]:
     """What a row says of a layer: its operator is the node that it begins with."""
-    node = tap.head.args[0] if _word(tap.head) == PART else tap.head
+    node = layer.head.args[0] if _word(layer.head) == PART else layer.head
     paths = ["", *(path for path, _ in node.meta.get("nn_module_stack", {}).values())]
     return {
         "operator": node.name,
         "type": _word(node),
-        "dtype": _dtype((tap.quantize or tap.end).meta["val"]),
+        "dtype": _dtype((layer.quantize or layer.end).meta["val"]),
         "layout": "",
         "module": f"{paths[-1]}.".removeprefix(f"{WRAPPER}.").rstrip("."),
     }
@@ -85,7 +85,7 @@ def _words(tap: _Tap) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Graph:
+class _ProgramGraph:
     """The nodes of a program."""
 
     program: torch.export.ExportedProgram
@@ -93,15 +93,15 @@ class _Graph:
     @cached_property
     def inputs(self) -> list[torch.fx.Node]:
         """The placeholders of what the user gives."""
-        wanted = set(self.program.graph_signature.user_inputs)
-        return [node for node in self.program.graph.nodes if node.op == "placeholder" and node.name in wanted]
+        names = set(self.program.graph_signature.user_inputs)
+        return [node for node in self.program.graph.nodes if node.op == "placeholder" and node.name in names]
 
     @cached_property
     def batch(self) -> torch.SymInt | int:
         """The size of the first input's axis 0."""
         return self.inputs[0].meta["val"].shape[0]
 
-    def taps(self) -> Iterator[_Tap]:
+    def layer_outputs(self) -> Iterator[_ProgramLayerOutput]:
         """The layers, in the order of computing."""
         live = set(self.inputs)
         taken: set[torch.fx.Node] = set()
@@ -113,16 +113,16 @@ class _Graph:
             if node not in taken and node.users and _computes(node):
                 end = _end(node, taken)
                 after = _only_reader(end)
-                yield _Tap(node, end, after if _word(after) == QUANTIZE else None)
+                yield _ProgramLayerOutput(node, end, after if _word(after) == QUANTIZE else None)
 
-    def handed_out(self, tap: _Tap) -> torch.fx.Node | None:
+    def handed_out(self, layer: _ProgramLayerOutput) -> torch.fx.Node | None:
         """A node that makes a layer's output, its batch on axis 0; None where the layer's answer has no batch."""
-        node = tap.end
-        if tap.quantize is not None:
+        node = layer.end
+        if layer.quantize is not None:
             import torch
 
             undo = torch.ops.quantized_decomposed.dequantize_per_tensor.default
-            node = self._after(tap.quantize, undo, tap.quantize, *tap.quantize.args[1:])
+            node = self._after(layer.quantize, undo, layer.quantize, *layer.quantize.args[1:])
         elif any(_writes_into(reader, node) for reader in node.users):
             node = self._after(node, _aten("clone"), node)
         shape = node.meta["val"].shape
@@ -143,7 +143,7 @@ class _Graph:
 
         with self.program.graph.inserting_after(place):
             node = self.program.graph.call_function(target, args)
-        node.meta["val"] = target(*torch.fx.map_arg(args, lambda given: given.meta["val"]))
+        node.meta["val"] = target(*torch.fx.map_arg(args, lambda argument: argument.meta["val"]))
         return node
 
 
@@ -195,7 +195,7 @@ def _writes_into(reader: torch.fx.Node, node: torch.fx.Node) -> bool:
     """Whether a node works in place on what another made."""
     schema = getattr(reader.target, "_schema", None)
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments] if schema else []
-    return any(given is node and writes for given, writes in zip(reader.args, written, strict=False))
+    return any(argument is node and writes for argument, writes in zip(reader.args, written, strict=False))
 
 
 def _aten(name: str, overload: str = "default") -> torch._ops.OpOverload:
@@ -213,8 +213,8 @@ def _ratio(size: torch.SymInt | int, batch: torch.SymInt | int) -> int | None:
         return None if size % batch else size // batch
     if isinstance(size, int) or isinstance(batch, int):
         return None
-    found = size.node.expr / batch.node.expr
-    return int(found) if found.is_Integer else None
+    ratio = size.node.expr / batch.node.expr
+    return int(ratio) if ratio.is_Integer else None
 
 
 def _symbols(inputs: Sequence[torch.fx.Node], specs: Sequence[TensorSpec]) -> Iterator[tuple[Any, Dim]]:

@@ -38,7 +38,7 @@ Shapes = Sequence[tuple[int, ...]]  # of one tensor, for each batch
 
 
 @dataclass(frozen=True)
-class _Tap:
+class _OnnxLayerOutput:
     """Where a layer ends: its operator and what is computed with it, their answer, what makes that an integer."""
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -61,30 +61,30 @@ def tapped(request: Request) -> Artifact:
 
     model = request.model
     proto = onnx.load_model(model.file(".onnx"))
-    graph = _Graph(proto.graph)
-    found = list(graph.taps())
-    seen = _seen(proto, [tap.tensor for tap in found], model)
-    taps: list[dict[str, str]] = []
+    graph = _OnnxGraph(proto.graph)
+    layers = list(graph.layer_outputs())
+    seen = _seen(proto, [layer.tensor for layer in layers], model)
+    rows: list[dict[str, str]] = []
     specs: list[TensorSpec] = []
-    for tap in found:
-        dtype, place = seen.get(tap.tensor, ("", None))
+    for layer in layers:
+        dtype, place = seen.get(layer.tensor, ("", None))
         if place is not None:
-            row = {**graph.words(tap.nodes), "dtype": graph.integer(tap.quantize) or dtype}
-            name = f"tap_{len(taps):03d}_{UNSAFE.sub('_', row['operator'])[:80]}"
-            _hand_out(proto.graph, tap, name, place)
-            specs.append(TensorSpec(name, place.shape, "float32" if tap.quantize else dtype))
-            taps.append({"output": name, **row})
-    if not taps:
+            row = {**graph.words(layer.nodes), "dtype": graph.integer(layer.quantize) or dtype}
+            name = f"tap_{len(rows):03d}_{UNSAFE.sub('_', row['operator'])[:80]}"
+            _hand_out(proto.graph, layer, name, place)
+            specs.append(TensorSpec(name, place.shape, "float32" if layer.quantize else dtype))
+            rows.append({"output": name, **row})
+    if not rows:
         raise StageFailed(f"runtime onnx: no layer of {model.path} can be tapped: none computes floats for each item")
     onnx.save_model(proto, request.out / FILE)
-    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": taps}).write()
+    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
 
 
 # --------------------------------------------------------------------------- where the layers end
 
 
 @dataclass(frozen=True)
-class _Graph:
+class _OnnxGraph:
     """A graph's nodes by what they read and make."""
 
     proto: onnx.ModelProto
@@ -93,11 +93,11 @@ class _Graph:
     @cached_property
     def readers(self) -> dict[str, list[onnx.NodeProto]]:
         """The nodes that read a tensor, those that hold a body which reads it among them."""
-        found: dict[str, list[onnx.NodeProto]] = {}
+        readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.proto.node:
             for tensor in {*node.input, *_read_inside(node)}:
-                found.setdefault(tensor, []).append(node)
-        return found
+                readers.setdefault(tensor, []).append(node)
+        return readers
 
     @cached_property
     def makers(self) -> dict[str, onnx.NodeProto]:
@@ -106,35 +106,35 @@ class _Graph:
     @cached_property
     def live(self) -> set[str]:
         """The tensors that follow from the inputs' values."""
-        found = {value.name for value in self.proto.input} - {tensor.name for tensor in self.proto.initializer}
+        live = {value.name for value in self.proto.input} - {tensor.name for tensor in self.proto.initializer}
         for node in self.proto.node:
-            if node.op_type not in SHAPES and found & {*node.input, *_read_inside(node)}:
-                found.update(node.output[:1] if node.op_type == DYNAMIC else node.output)  # not its scale
-        return found
+            if node.op_type not in SHAPES and live & {*node.input, *_read_inside(node)}:
+                live.update(node.output[:1] if node.op_type == DYNAMIC else node.output)  # not its scale
+        return live
 
     @cached_property
     def ends(self) -> set[str]:
         return {value.name for value in self.proto.output}
 
-    def taps(self) -> Iterator[_Tap]:
+    def layer_outputs(self) -> Iterator[_OnnxLayerOutput]:
         """The layers' ends, in the order of computing."""
         for node in self.proto.node:
             tensor = self._made(node)
             if tensor in self.live and tensor not in self.taken and node.op_type not in VIEWS:
                 yield self._end(node, tensor)
 
-    def _end(self, node: onnx.NodeProto, tensor: str) -> _Tap:
+    def _end(self, node: onnx.NodeProto, tensor: str) -> _OnnxLayerOutput:
         nodes = [node]
         while tensor not in self.ends and len(readers := self.readers.get(tensor, [])) == 1:
             (reader,) = readers
             if reader.op_type == QUANTIZE:
-                return _Tap(tuple(nodes), tensor, reader)
+                return _OnnxLayerOutput(tuple(nodes), tensor, reader)
             if not self._takes_in(node.op_type, reader, tensor):
                 break
             nodes.append(reader)
             tensor = self._made(reader)
             self.taken.add(tensor)
-        return _Tap(tuple(nodes), tensor)
+        return _OnnxLayerOutput(tuple(nodes), tensor)
 
     def _takes_in(self, product: str, reader: onnx.NodeProto, tensor: str) -> bool:
         """Whether what reads a layer's answer is computed with it."""
@@ -159,9 +159,9 @@ class _Graph:
         """A row's words on a layer; its module is that of a weight which is its alone, as torch names those."""
         weights = (w for node in nodes for t in node.input if t not in self.live for w in self._sources(t))
         modules = (
-            found[1].removeprefix(WRAPPER)
+            match[1].removeprefix(WRAPPER)
             for weight in weights
-            if (found := re.match(r"(.+)\.(weight|bias)(_|$)", weight))
+            if (match := re.match(r"(.+)\.(weight|bias)(_|$)", weight))
         )
         words = {"operator": self.name(nodes[0]), "type": str(nodes[0].op_type)}
         return {**words, "layout": "", "module": next(modules, "")}
@@ -239,18 +239,18 @@ def _zeros(
     import numpy as np
 
     try:
-        found: Sequence[np.ndarray] = session.run(
+        outputs: Sequence[np.ndarray] = session.run(
             names, {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs}
         )
     except Exception as error:
         raise StageFailed(f"runtime onnx: the tapped model does not run: {error}".splitlines()[0]) from error
-    return found
+    return outputs
 
 
-def _named(known: Sequence[int | str | None], found: tuple[int, ...], dims: Mapping[str, Dim]) -> Shape:
+def _named(known: Sequence[int | str | None], sizes: tuple[int, ...], dims: Mapping[str, Dim]) -> Shape:
     """A tensor's shape, its dynamic axes by the inputs' names of them."""
     return tuple(
-        size if isinstance(name, int) else dims.get(name or "", size) for name, size in zip(known, found, strict=True)
+        size if isinstance(name, int) else dims.get(name or "", size) for name, size in zip(known, sizes, strict=True)
     )
 
 
@@ -274,17 +274,17 @@ def _placed(shape: Shape, shapes: Shapes, sizes: tuple[int, ...], batch: int | D
 # --------------------------------------------------------------------------- the further outputs
 
 
-def _hand_out(graph: onnx.GraphProto, tap: _Tap, name: str, place: _Place) -> None:
+def _hand_out(graph: onnx.GraphProto, layer: _OnnxLayerOutput, name: str, place: _Place) -> None:
     """A node of its own makes the output: what the layer's answer feeds is fused as before."""
     import onnx
     from onnx import helper, numpy_helper
 
     inner = f"{name}_inner" if place.move else name
-    if tap.quantize is None:
-        graph.node.append(helper.make_node("Identity", [tap.tensor], [inner], inner))
+    if layer.quantize is None:
+        graph.node.append(helper.make_node("Identity", [layer.tensor], [inner], inner))
     else:
-        back = helper.make_node(DEQUANTIZE, [tap.quantize.output[0], *tap.quantize.input[1:]], [inner], inner)
-        back.attribute.extend(a for a in tap.quantize.attribute if a.name in ("axis", "block_size"))
+        back = helper.make_node(DEQUANTIZE, [layer.quantize.output[0], *layer.quantize.input[1:]], [inner], inner)
+        back.attribute.extend(a for a in layer.quantize.attribute if a.name in ("axis", "block_size"))
         graph.node.append(back)
     if place.move == "Transpose":
         graph.node.append(helper.make_node("Transpose", [inner], [name], name, perm=place.how))

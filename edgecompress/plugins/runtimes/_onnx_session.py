@@ -24,13 +24,13 @@ def options(threads: int) -> onnxruntime.SessionOptions:
     """Fully optimised, on `threads` threads that do not spin when idle."""
     import onnxruntime
 
-    found = onnxruntime.SessionOptions()
-    found.intra_op_num_threads = threads
-    found.inter_op_num_threads = 1
-    found.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    found.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning burns energy between runs
-    found.log_severity_level = 3
-    return found
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning burns energy between runs
+    settings.log_severity_level = 3
+    return settings
 
 
 class OnnxSession:
@@ -86,6 +86,6 @@ def _operators(events: Sequence[Mapping[str, Any]], runs: int) -> list[OperatorT
 
 def _where(about: Mapping[str, Any]) -> str:
     """The provider, and of which 8-bit numbers, activations first: its kernels for signed ones are others."""
-    given = (dtype for tensor in about.get("input_type_shape", ()) for dtype in tensor)
-    small = dict.fromkeys(dtype for dtype in given if dtype in ("int8", "uint8"))
+    dtypes = (dtype for tensor in about.get("input_type_shape", ()) for dtype in tensor)
+    small = dict.fromkeys(dtype for dtype in dtypes if dtype in ("int8", "uint8"))
     return " ".join([about["provider"], *(["×".join(small)] if small else [])])

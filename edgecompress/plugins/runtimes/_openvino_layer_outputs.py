@@ -29,7 +29,7 @@ FLOATS = {"f32": "float32", "f16": "float16"}
 
 
 @dataclass(frozen=True)
-class _Tap:
+class _OpenvinoLayerOutput:
     """Where a layer ends: its operator, and the port of what it answers."""
 
     operator: openvino.Node
@@ -42,33 +42,33 @@ def tapped(request: Request, net: openvino.Model, compiled: openvino.CompiledMod
     facts: {"taps": [row]}. Raises StageFailed where none can be had.
     """
     model = request.model
-    taps: list[dict[str, str]] = []
+    rows: list[dict[str, str]] = []
     specs: list[TensorSpec] = []
-    for tap in _by_kernel(list(_taps(net)), compiled):
-        by_item = _by_item(tap.port, model.inputs[0].concrete()[0])
+    for layer in _by_kernel(list(_layer_outputs(net)), compiled):
+        by_item = _by_item(layer.port, model.inputs[0].concrete()[0])
         if by_item is not None:
-            port, words = _of_its_own(by_item), _words(tap)
-            name = f"tap_{len(taps):03d}_{UNSAFE.sub('_', words['operator'])[:80]}"
+            port, words = _of_its_own(by_item), _words(layer)
+            name = f"tap_{len(rows):03d}_{UNSAFE.sub('_', words['operator'])[:80]}"
             port.get_tensor().add_names({name})
             net.add_outputs([port])
             specs.append(TensorSpec(name, _shape(port), FLOATS[port.get_element_type().get_type_name()]))
-            taps.append({"output": name, **words})
-    if not taps:
+            rows.append({"output": name, **words})
+    if not rows:
         raise StageFailed(f"runtime openvino: no layer of {model.path} can be tapped: none computes floats")
     openvino_ir.save(net, request.out)
-    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": taps}).write()
+    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
 
 
-def _words(tap: _Tap) -> dict[str, str]:
-    dtype = _integer(tap.port.get_node()) or FLOATS[tap.port.get_element_type().get_type_name()]
-    words = {"operator": tap.operator.get_friendly_name(), "type": tap.operator.get_type_name()}
+def _words(layer: _OpenvinoLayerOutput) -> dict[str, str]:
+    dtype = _integer(layer.port.get_node()) or FLOATS[layer.port.get_element_type().get_type_name()]
+    words = {"operator": layer.operator.get_friendly_name(), "type": layer.operator.get_type_name()}
     return {**words, "dtype": dtype, "layout": "", "module": ""}
 
 
 # --------------------------------------------------------------------------- where the layers end
 
 
-def _taps(net: openvino.Model) -> Iterator[_Tap]:
+def _layer_outputs(net: openvino.Model) -> Iterator[_OpenvinoLayerOutput]:
     """The layers' ends, in the order of computing."""
     nodes = net.get_ordered_ops()
     live, taken = _live(nodes), set[str]()
@@ -78,8 +78,8 @@ def _taps(net: openvino.Model) -> Iterator[_Tap]:
             yield _end(node, live, taken)
 
 
-def _by_kernel(taps: Sequence[_Tap], compiled: openvino.CompiledModel) -> list[_Tap]:
-    """One tap where several layers are computed by one kernel, a convolution with the sum behind it: the last answer.
+def _by_kernel(layers: Sequence[_OpenvinoLayerOutput], compiled: openvino.CompiledModel) -> list[_OpenvinoLayerOutput]:
+    """One output where one kernel computes several layers, a convolution with the sum behind it: the last answer.
 
     It has the name of the first: that is the one whose products are quantized.
     """
@@ -88,29 +88,29 @@ def _by_kernel(taps: Sequence[_Tap], compiled: openvino.CompiledModel) -> list[_
         for kernel in compiled.get_ordered_ops()
         for name in kernel.get_rt_info()["originalLayersNames"].astype(str).split(",")
     }
-    found: dict[str, _Tap] = {}
-    for tap in taps:
-        end = tap.port.get_node().get_friendly_name()
-        first = found.pop(kernels.get(end, end), tap)  # taken out and put in again: where its kernel ends
-        found[kernels.get(end, end)] = _Tap(first.operator, tap.port)
-    return list(found.values())
+    by_kernel: dict[str, _OpenvinoLayerOutput] = {}
+    for layer in layers:
+        end = layer.port.get_node().get_friendly_name()
+        first = by_kernel.pop(kernels.get(end, end), layer)  # taken out and put in again: where its kernel ends
+        by_kernel[kernels.get(end, end)] = _OpenvinoLayerOutput(first.operator, layer.port)
+    return list(by_kernel.values())
 
 
 def _live(nodes: list[openvino.Node]) -> set[str]:
     """The nodes whose answers follow from the inputs' values."""
-    found: set[str] = set()
+    live: set[str] = set()
     for node in nodes:
         reads = {value.get_node().get_friendly_name() for value in node.input_values()}
-        if node.get_type_name() == "Parameter" or (reads & found and node.get_type_name() not in SHAPES):
-            found.add(node.get_friendly_name())
-    return found
+        if node.get_type_name() == "Parameter" or (reads & live and node.get_type_name() not in SHAPES):
+            live.add(node.get_friendly_name())
+    return live
 
 
 def _is_float(port: openvino.Output) -> bool:
     return port.get_element_type().get_type_name() in FLOATS
 
 
-def _end(node: openvino.Node, live: set[str], taken: set[str]) -> _Tap:
+def _end(node: openvino.Node, live: set[str], taken: set[str]) -> _OpenvinoLayerOutput:
     """Follows what alone reads the layer's answer, and is computed with it; `taken` is told of that."""
     last = node
     while len(readers := last.output(0).get_target_inputs()) == 1 and last.get_output_size() == 1:
@@ -121,7 +121,7 @@ def _end(node: openvino.Node, live: set[str], taken: set[str]) -> _Tap:
         taken.add(last.get_friendly_name())
         if last.get_type_name() == QUANTIZE:
             break
-    return _Tap(node, last.output(0))
+    return _OpenvinoLayerOutput(node, last.output(0))
 
 
 def _takes_in(product: str, reader: openvino.Node, live: set[str]) -> bool:

@@ -96,15 +96,15 @@ def _references(node: NodeDef) -> Iterator[Any]:
 
 
 def _number_arguments(function: FunctionDef) -> None:
-    names = {given.name: f"argument_{i}" for i, given in enumerate(function.signature.input_arg)}
+    names = {argument.name: f"argument_{i}" for i, argument in enumerate(function.signature.input_arg)}
 
     def new(reference: str) -> str:
         """Of a tensor: "name", or "name:output:0"."""
         name, colon, rest = reference.partition(":")
         return names.get(name, name) + colon + rest
 
-    for given in function.signature.input_arg:
-        given.name = names[given.name]
+    for argument in function.signature.input_arg:
+        argument.name = names[argument.name]
     for node in function.node_def:
         for index, reference in enumerate(node.input):
             node.input[index] = new(reference)

@@ -37,11 +37,11 @@ def rehearse(file: Path, where: str) -> None:
             raise InputError(f"{where}: LiteRT does not finish one run of it in {REHEARSAL_S:.0f} s") from error
         finally:
             child_process.end(child)
-        said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     if code < 0:
         raise InputError(f"{where}: LiteRT crashes on it ({signal.Signals(-code).name}); export it again")
     if code:
-        raise InputError(f"{where}: LiteRT cannot run it: {said[-1][:300] if said else code}; export it again")
+        raise InputError(f"{where}: LiteRT cannot run it: {lines[-1][:300] if lines else code}; export it again")
 
 
 def main() -> int:
@@ -101,11 +101,11 @@ def left(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     makers = {int(t): node for node in nodes if node["op_name"] != "DELEGATE" for t in node["outputs"]}
     taken: set[int] = set()
     for delegate in (node for node in nodes if node["op_name"] == "DELEGATE"):
-        given = {int(t) for t in delegate["inputs"]}
+        inputs = {int(t) for t in delegate["inputs"]}
         todo = [int(t) for t in delegate["outputs"]]
         while todo:
             tensor = todo.pop()
-            if tensor not in given and tensor in makers and makers[tensor]["index"] not in taken:
+            if tensor not in inputs and tensor in makers and makers[tensor]["index"] not in taken:
                 taken.add(makers[tensor]["index"])
                 todo += [int(t) for t in makers[tensor]["inputs"]]
     own = (node for node in nodes if node["op_name"] != "DELEGATE")

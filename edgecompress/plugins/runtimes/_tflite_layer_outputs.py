@@ -40,7 +40,7 @@ WRAPPER = "net"  # what a traced program calls the user's own module
 
 
 @dataclass(frozen=True)
-class Tap:
+class TfliteLayerOutput:
     """A tensor at the end of a layer: the operator that makes it, its number, and its spec."""
 
     node: TfliteOperator
@@ -59,10 +59,12 @@ def tapped(request: Request) -> Artifact:
     graph = tflite.graph(data)
     own = {spec.name for spec in model.outputs}
     names = (name for name in map("tap_{}".format, itertools.count()) if name not in own)
-    taps = [replace(tap, spec=replace(tap.spec, name=next(names))) for tap in _taps(graph)]
-    (request.out / FILE).write_bytes(tflite.with_layer_outputs(data, {tap.spec.name: tap.number for tap in taps}))
-    facts = {"taps": [_about(tap, graph) for tap in taps]}
-    outputs = (*model.outputs, *(tap.spec for tap in taps))
+    layers = [replace(layer, spec=replace(layer.spec, name=next(names))) for layer in _layer_outputs(graph)]
+    (request.out / FILE).write_bytes(
+        tflite.with_layer_outputs(data, {layer.spec.name: layer.number for layer in layers})
+    )
+    facts = {"taps": [_about(layer, graph) for layer in layers]}
+    outputs = (*model.outputs, *(layer.spec for layer in layers))
     return Artifact(request.out, model.kind, model.inputs, outputs, facts).write()
 
 
@@ -79,7 +81,7 @@ def _sound(model: Artifact) -> bytes:
 # --------------------------------------------------------------------------- where layers end
 
 
-def _taps(graph: Subgraph) -> Iterator[Tap]:
+def _layer_outputs(graph: Subgraph) -> Iterator[TfliteLayerOutput]:
     """The real numbers that depend on the inputs and are computed, not moved; in the order of computing."""
     alive, images = set(graph.inputs), _images(graph)
     for node in graph.nodes:
@@ -89,7 +91,7 @@ def _taps(graph: Subgraph) -> Iterator[Tap]:
         for number in node.writes if node.type not in VIEWS else ():
             spec = graph.tensors[number]
             if _is_real(spec):
-                yield Tap(node, number, replace(spec, layout="NHWC" if number in images else ""))
+                yield TfliteLayerOutput(node, number, replace(spec, layout="NHWC" if number in images else ""))
 
 
 def _is_real(spec: TensorSpec) -> bool:
@@ -99,15 +101,15 @@ def _is_real(spec: TensorSpec) -> bool:
 def _images(graph: Subgraph) -> set[int]:
     """The tensors of four axes whose channels are the last: at an operator on images, or laid out as another such."""
     touched = [(node.type, {n for n in (*node.reads, *node.writes) if _has_plane(graph, n)}) for node in graph.nodes]
-    found: set[int] = set().union(*(numbers for kind, numbers in touched if kind in IMAGES))
+    images: set[int] = set().union(*(numbers for kind, numbers in touched if kind in IMAGES))
     alike = [numbers for kind, numbers in touched if kind not in TURNS]
     before = -1
-    while len(found) > before:
-        before = len(found)
+    while len(images) > before:
+        before = len(images)
         for numbers in (*alike, *reversed(alike)):
-            if not found.isdisjoint(numbers):
-                found |= numbers
-    return found
+            if not images.isdisjoint(numbers):
+                images |= numbers
+    return images
 
 
 def _has_plane(graph: Subgraph, number: int) -> bool:
@@ -117,16 +119,16 @@ def _has_plane(graph: Subgraph, number: int) -> bool:
 # --------------------------------------------------------------------------- what they are called
 
 
-def _about(tap: Tap, graph: Subgraph) -> dict[str, Any]:
+def _about(layer: TfliteLayerOutput, graph: Subgraph) -> dict[str, Any]:
     """The operator as a technique's `skip` knows it, and the module of torch where the tensor's name holds it."""
-    names = [graph.tensors[number].name for number in tap.node.writes]
+    names = [graph.tensors[number].name for number in layer.node.writes]
     return {
-        "output": tap.spec.name,
+        "output": layer.spec.name,
         "operator": "".join(f"{name};" for name in names if name),
-        "type": tap.node.type,
-        "dtype": tap.spec.dtype,
-        "layout": tap.spec.layout,
-        "module": module_of(graph.tensors[tap.number].name, tap.node.type),
+        "type": layer.node.type,
+        "dtype": layer.spec.dtype,
+        "layout": layer.spec.layout,
+        "module": module_of(graph.tensors[layer.number].name, layer.node.type),
     }
 
 
@@ -139,6 +141,6 @@ def module_of(name: str, kind: str) -> str:
     places = [place if ";" in place else f"{place};" for place in name.split(";;")]
     weighted = [place for place in places if OWN_WEIGHTS.search(place)] if kind in WEIGHTED else []
     _, *inner = (weighted[-1] if weighted else places[0]).partition(";")[0].split("/")
-    found = [ATTRIBUTE.fullmatch(part) for part in inner]
-    path = [match[1] for match in found if match]
-    return ".".join(path[path[:1] == [WRAPPER] :]) if all(found) else ""
+    matches = [ATTRIBUTE.fullmatch(part) for part in inner]
+    path = [match[1] for match in matches if match]
+    return ".".join(path[path[:1] == [WRAPPER] :]) if all(matches) else ""

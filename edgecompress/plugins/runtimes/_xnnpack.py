@@ -31,8 +31,8 @@ def slices_for_splits(net: torch.fx.GraphModule) -> Any:
     from torch.fx.passes.infra.pass_base import PassResult
 
     aten = ops.edge.aten
-    found = net.graph.find_nodes(op="call_function", target=aten.split_with_sizes_copy.default)
-    for split in found:
+    splits = net.graph.find_nodes(op="call_function", target=aten.split_with_sizes_copy.default)
+    for split in splits:
         tensor, sizes, *axis = split.args
         ends = list(accumulate(sizes))
         for part in list(split.users):
@@ -45,4 +45,4 @@ def slices_for_splits(net: torch.fx.GraphModule) -> Any:
             net.graph.erase_node(part)
         net.graph.erase_node(split)
     net.recompile()
-    return PassResult(net, bool(found))
+    return PassResult(net, bool(splits))

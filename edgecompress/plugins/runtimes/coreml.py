@@ -100,7 +100,7 @@ def _flat(program: torch.export.ExportedProgram, model: Artifact) -> torch.nn.Mo
     takes = [getattr(torch, spec.dtype) for spec in model.inputs]
     gives = [getattr(torch, _dtype(spec.dtype)) for spec in model.outputs]
 
-    class Flat(torch.nn.Module):  # type: ignore[misc]
+    class TypedProgram(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.inner = inner
@@ -108,10 +108,10 @@ def _flat(program: torch.export.ExportedProgram, model: Artifact) -> torch.nn.Mo
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             leaves = [_cast(tensor, dtype) for tensor, dtype in zip(inputs, takes, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, inner._in_spec)
-            found = [leaf for leaf in pytree.tree_leaves(inner(*args, **kwargs)) if leaf is not None]
-            return tuple(_cast(tensor, dtype) for tensor, dtype in zip(found, gives, strict=True))
+            outputs = [leaf for leaf in pytree.tree_leaves(inner(*args, **kwargs)) if leaf is not None]
+            return tuple(_cast(tensor, dtype) for tensor, dtype in zip(outputs, gives, strict=True))
 
-    return Flat()
+    return TypedProgram()
 
 
 def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -208,11 +208,11 @@ def tapped(request: Request) -> Artifact:
     model = request.model
     batch = model.inputs[0].concrete()[0]
     specs, rows = [], []
-    for tap in mil.write_with_layer_outputs(model.path / convert.FILE, request.out / convert.FILE):
-        if (shape := _batch_first(tap.shape, batch)) is not None:
-            specs.append(TensorSpec(tap.output, shape, tap.dtype))
-            words = {"operator": tap.operator, "type": tap.type, "dtype": tap.held}
-            rows.append({"output": tap.output, **words, "layout": "", "module": ""})
+    for layer in mil.write_with_layer_outputs(model.path / convert.FILE, request.out / convert.FILE):
+        if (shape := _batch_first(layer.shape, batch)) is not None:
+            specs.append(TensorSpec(layer.output, shape, layer.dtype))
+            words = {"operator": layer.operator, "type": layer.type, "dtype": layer.held}
+            rows.append({"output": layer.output, **words, "layout": "", "module": ""})
     if not rows:
         raise StageFailed(f"runtime coreml: {model.path}: it has no layer to tap: none makes floats from its inputs")
     return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
@@ -257,21 +257,21 @@ class CoremlSession:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference. On macOS the first answer is held against the interpreter's."""
-        given = self._given(inputs)
+        arrays = self._arrays(inputs)
         if self.native is None:
-            return self._named(self.program.run(given))
-        answer = self._named(self.native.predict(given))
+            return self._named(self.program.run(arrays))
+        answer = self._named(self.native.predict(arrays))
         if not self.checked:
-            check_agreement(answer, self._named(self.program.run(given)))
+            check_agreement(answer, self._named(self.program.run(arrays)))
             self.checked = True
         return answer
 
     def trace(self, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
         """(name, type, array) of what each operator gives, by the interpreter."""
-        found: Iterator[tuple[str, str, np.ndarray]] = self.program.trace(self._given(inputs))
-        return found
+        operators: Iterator[tuple[str, str, np.ndarray]] = self.program.trace(self._arrays(inputs))
+        return operators
 
-    def _given(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _arrays(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         import numpy
 
         return {word: numpy.asarray(inputs[spec.name], spec.dtype) for word, spec in self.inputs.items()}

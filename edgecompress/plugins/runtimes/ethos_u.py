@@ -73,36 +73,36 @@ def export(request: Request) -> Artifact:
     (request.out / BEFORE).write_bytes(data)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        said = _compiled(request.out / BEFORE, scratch, request.options)
-        found = {**_configuration(request.options), **_estimate(scratch, said, tflite.operators(data))}
+        log = _compiled(request.out / BEFORE, scratch, request.options)
+        estimate = {**_configuration(request.options), **_estimate(scratch, log, tflite.operators(data))}
         shutil.copyfile(scratch / FILE, request.out / FILE)
-    facts = {"estimate": found, "fallback": [op["name"] for op in found["fallback"]], "here": [BEFORE]}
+    facts = {"estimate": estimate, "fallback": [op["name"] for op in estimate["fallback"]], "here": [BEFORE]}
     return Artifact(request.out, FORMAT, request.model.inputs, request.model.outputs, facts).write()
 
 
 def _compiled(file: Path, out: Path, options: Options) -> str:
     """Runs Vela in a process of its own, which may crash: its files go to `out`, returned is what it said."""
-    asked = [f"--accelerator-config={options.accelerator}", f"--system-config={options.system}", f"--config={CONFIG}"]
-    asked += [f"--memory-mode={options.memory}", f"--optimise={options.optimise}", f"--output-dir={out}"]
-    words = child_process.python(__name__, str(file), *asked, "--verbose-performance")
+    flags = [f"--accelerator-config={options.accelerator}", f"--system-config={options.system}", f"--config={CONFIG}"]
+    flags += [f"--memory-mode={options.memory}", f"--optimise={options.optimise}", f"--output-dir={out}"]
+    words = child_process.python(__name__, str(file), *flags, "--verbose-performance")
     child = child_process.spawn(words, out / "log")
     try:
         heard = child.stdout.read() if child.stdout else b""
         code = child.wait()
     finally:
         child_process.end(child)
-    said = heard.decode(errors="replace") + (out / "log").read_text(encoding="utf-8", errors="replace")
-    print(said)
+    log = heard.decode(errors="replace") + (out / "log").read_text(encoding="utf-8", errors="replace")
+    print(log)
     if code:
-        raise StageFailed(f"runtime ethos_u: {_broke(code, said)}")
-    return said
+        raise StageFailed(f"runtime ethos_u: {_broke(code, log)}")
+    return log
 
 
-def _broke(code: int, said: str) -> str:
+def _broke(code: int, log: str) -> str:
     """What ended Vela, in a line."""
     if code < 0:
         return f"Vela crashes on this file ({signal.Signals(-code).name})"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
     return f"Vela: {lines[-1][:300] if lines else f'exit code {code}'}"
 
 
@@ -119,22 +119,27 @@ def main() -> int:
 
 def _configuration(options: Options) -> dict[str, Json]:
     """By whom, and for what, the estimates are."""
-    said = {"accelerator": options.accelerator, "system": options.system, "memory": options.memory}
-    return {"status": "estimated", "source": f"Vela {version('ethos-u-vela')}", **said, "optimise": options.optimise}
+    hardware = {"accelerator": options.accelerator, "system": options.system, "memory": options.memory}
+    return {
+        "status": "estimated",
+        "source": f"Vela {version('ethos-u-vela')}",
+        **hardware,
+        "optimise": options.optimise,
+    }
 
 
-def _estimate(folder: Path, said: str, operators: Mapping[str, str]) -> dict[str, Any]:
+def _estimate(folder: Path, log: str, operators: Mapping[str, str]) -> dict[str, Any]:
     """What Vela estimates, by the tables that it wrote; None for all of it where no operator runs on the NPU."""
     (summary,), layers = _rows(folder, "*_summary_*.csv"), _rows(folder, "*_per-layer.csv")
     on_cpu = [row for row in layers if row["Target"] == "CPU"]
     counts = {"npu_operators": len(layers) - len(on_cpu), "cpu_operators": len(on_cpu)}
-    told = {
+    estimate = {
         "clock_mhz": float(summary["core_clock"]) / 1e6,
         **counts,
-        "fallback": _fallback(on_cpu, said, operators),
+        "fallback": _fallback(on_cpu, log, operators),
         "reason": "" if counts["npu_operators"] else ALL_LEFT,
     }
-    return {**told, **(_numbers(summary) if counts["npu_operators"] else dict.fromkeys(_NUMBERS))}
+    return {**estimate, **(_numbers(summary) if counts["npu_operators"] else dict.fromkeys(_NUMBERS))}
 
 
 _NUMBERS = ("cycles", "inference_ms", "macs", "sram_bytes", "flash_bytes")
@@ -152,22 +157,22 @@ def _numbers(row: Mapping[str, str]) -> dict[str, Json]:
 
 def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
     """One of the tables that Vela wrote. Raises StageFailed: there is none."""
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise StageFailed(f"runtime ethos_u: Vela wrote {len(found)} tables {pattern}; is it of version 5?")
-    with found[0].open(encoding="utf-8", newline="") as stream:
+    tables = sorted(folder.glob(pattern))
+    if len(tables) != 1:
+        raise StageFailed(f"runtime ethos_u: Vela wrote {len(tables)} tables {pattern}; is it of version 5?")
+    with tables[0].open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
-def _fallback(on_cpu: Sequence[Mapping[str, str]], said: str, operators: Mapping[str, str]) -> list[dict[str, str]]:
+def _fallback(on_cpu: Sequence[Mapping[str, str]], log: str, operators: Mapping[str, str]) -> list[dict[str, str]]:
     """Each operator that stays on the CPU: "TYPE:number in the file", its type, and why as Vela says it."""
-    reasons = {name: _reason(lines) for name, lines in WARNED.findall(said)}
-    found = []
+    reasons = {name: _reason(lines) for name, lines in WARNED.findall(log)}
+    fallback = []
     for row in on_cpu:
         name = operators.get(row["Name"], row["Original Operator"])
         why = reasons.get(row["Name"], "Vela gives no reason")
-        found.append({"name": name, "type": name.split(":")[0], "why": why})
-    return found
+        fallback.append({"name": name, "type": name.split(":")[0], "why": why})
+    return fallback
 
 
 def _reason(lines: str) -> str:

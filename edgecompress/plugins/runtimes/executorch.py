@@ -194,9 +194,9 @@ class ExecutorchSession:
     def _run(self, method: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         import torch
 
-        given = [torch.from_numpy(inputs[name]) for name in self.inputs]
+        tensors = [torch.from_numpy(inputs[name]) for name in self.inputs]
         try:
-            answers = method(given, clone_outputs=True)  # else they are views of memory that the next run writes
+            answers = method(tensors, clone_outputs=True)  # else they are views of memory that the next run writes
         except RuntimeError as error:
             raise StageFailed(f"runtime executorch: {self.file.name}: {_first_line(error)}") from error
         return {name: answer.numpy() for name, answer in zip(self.outputs, answers, strict=True)}

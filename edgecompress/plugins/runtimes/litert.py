@@ -41,8 +41,8 @@ def export(request: Request) -> Artifact:
     data, inputs, outputs = convert(model, request.context.batch)
     data = tflite.renamed(data, inputs, outputs)
     (request.out / FILE).write_bytes(data)
-    found = tflite.inputs_and_outputs(data, FILE)
-    return Artifact(request.out, FORMAT, _like(model.inputs, found[0]), _like(model.outputs, found[1])).write()
+    specs = tflite.inputs_and_outputs(data, FILE)
+    return Artifact(request.out, FORMAT, _like(model.inputs, specs[0]), _like(model.outputs, specs[1])).write()
 
 
 Converted = tuple[bytes, dict[str, str], dict[str, str]]  # the file; {name in it: the spec's} of inputs and of outputs
@@ -57,9 +57,9 @@ def _check_fixed(spec: TensorSpec) -> None:
         )
 
 
-def _like(specs: Sequence[TensorSpec], found: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def _like(specs: Sequence[TensorSpec], actual: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """The specs with the shapes, dtypes and quantization that the file has."""
-    pairs = zip(specs, found, strict=True)
+    pairs = zip(specs, actual, strict=True)
     return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)
 
 
@@ -98,8 +98,8 @@ def _pooled(net: torch.export.ExportedProgram) -> Any:
 
 def _over_the_plane(node: torch.fx.Node) -> bool:
     """Whether a mean is over the last two of four dimensions, and in the type that it is given."""
-    given = node.args[0].meta["val"]
-    return bool(given.dim() == 4 and not node.kwargs and {d % 4 for d in node.args[1] or ()} == {2, 3})
+    tensor = node.args[0].meta["val"]
+    return bool(tensor.dim() == 4 and not node.kwargs and {d % 4 for d in node.args[1] or ()} == {2, 3})
 
 
 def _quantization(program: torch.export.ExportedProgram) -> Any:
@@ -129,7 +129,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
     loaded = tensorflow.saved_model.load(str(model.path / "saved_model"))
     serve = loaded.signatures["serving_default"]
     fixed = {s.name: tensorflow.TensorSpec(s.concrete(batch), s.dtype, s.name) for s in model.inputs}
-    call = tensorflow.function(lambda **given: serve(**given)).get_concrete_function(**fixed)
+    call = tensorflow.function(lambda **arguments: serve(**arguments)).get_concrete_function(**fixed)
     try:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:

@@ -36,7 +36,7 @@ SUFFIX = ".null"
 
 
 @dataclass(frozen=True)
-class Net:
+class NullNet:
     """The content of `model.null`."""
 
     inputs: tuple[TensorSpec, ...]
@@ -47,12 +47,12 @@ class Net:
     touch_bytes: int = 0
 
 
-def parse(file: Path) -> Net:
+def parse(file: Path) -> NullNet:
     """The net in `file`; raises InputError with what is wrong."""
     try:
         table = json.loads(file.read_text(encoding="utf-8"))
         inputs, outputs = (tuple(TensorSpec.from_json(s) for s in table.pop(key)) for key in ("inputs", "outputs"))
-        net = Net(inputs, outputs, **table)
+        net = NullNet(inputs, outputs, **table)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: not a null net: {error}; see the docstring of runtimes/null.py") from error
     if not net.inputs or not net.outputs or not math.isfinite(net.scale):
@@ -81,7 +81,7 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> NullSession
 class NullSession:
     """Runs a null net."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: NullNet) -> None:
         self.net = net
         self.log = os.environ.get("EDGECOMPRESS_NULL_LOG", "")
         self.touched = bytearray(b"\1") * net.touch_bytes
@@ -104,8 +104,8 @@ class NullSession:
         shape = spec.concrete()[1:]
         mean = np.asarray(values, dtype=np.float64).reshape(len(values), -1).mean(axis=1)
         ramp = np.arange(1, math.prod(shape) + 1, dtype=np.float64)
-        found: np.ndarray = (self.net.scale * mean[:, None] * ramp).astype(spec.dtype)
-        return found.reshape(len(values), *shape)
+        output: np.ndarray = (self.net.scale * mean[:, None] * ramp).astype(spec.dtype)
+        return output.reshape(len(values), *shape)
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         """One operator: the net itself."""
@@ -120,6 +120,6 @@ class NullSession:
         self.touched = bytearray()
 
 
-def write(file: Path, net: Net) -> None:
+def write(file: Path, net: NullNet) -> None:
     """`net` as a `.null` file: what tests and demos start from."""
     file.write_text(json.dumps(dataclasses.asdict(net)), encoding="utf-8")

@@ -261,10 +261,10 @@ def _shape(value: onnx.ValueInfoProto) -> Shape:
 
 
 def _dtype(words: str, where: str) -> str:
-    found = re.fullmatch(r"tensor\((\w+)\)", words)
-    if not found or found[1] == "string":
+    match = re.fullmatch(r"tensor\((\w+)\)", words)
+    if not match or match[1] == "string":
         raise InputError(f"{where} is a {words}; only tensors of numbers can be deployed")
-    return DTYPES.get(found[1], found[1])
+    return DTYPES.get(match[1], match[1])
 
 
 def _rehearse(session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec], file: Path) -> None:

@@ -61,8 +61,12 @@ class GpuSession(OnnxSession):
         return {**table, "fallback": left_to_the_cpu(table["ops"])}
 
     def _no_gpu(self) -> str:
-        asked = ", ".join(name for name in self.providers if name != CPU)
-        return f"no GPU here: {asked} did not start" if asked else "no GPU here: this onnxruntime is built for CPUs"
+        providers = ", ".join(name for name in self.providers if name != CPU)
+        return (
+            f"no GPU here: {providers} did not start"
+            if providers
+            else "no GPU here: this onnxruntime is built for CPUs"
+        )
 
 
 def left_to_the_cpu(ops: Sequence[OperatorTime]) -> list[str]:

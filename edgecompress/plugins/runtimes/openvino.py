@@ -65,8 +65,10 @@ def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("Exception from")] or lines  # that names their source file
-    return f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+    messages = [
+        line for line in lines if not line.startswith("Exception from")
+    ] or lines  # that names their source file
+    return f"{type(error).__name__}: {messages[0][:300]}" if messages else type(error).__name__
 
 
 def read(request: Request) -> Artifact:

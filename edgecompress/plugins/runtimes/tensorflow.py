@@ -81,14 +81,14 @@ def _exported(file: Path, folder: Path) -> tuple[Path, list[str]]:
 
 
 def _reason(error: Exception) -> str:
-    said = _first_line(error)
-    if "safe_mode" in str(error) or "Lambda" in said:
+    message = _first_line(error)
+    if "safe_mode" in str(error) or "Lambda" in message:
         return (
             "it holds a Lambda layer, Python code that loading would run; make it a layer class, or export a SavedModel"
         )
-    if "File not found" in said or "zip" in said:  # Keras' words for what is no zip archive
+    if "File not found" in message or "zip" in message:  # Keras' words for what is no zip archive
         return "not a Keras file, or truncated or damaged; save or copy it again"
-    return f"Keras cannot load it: {said}; save it again, or export a SavedModel"
+    return f"Keras cannot load it: {message}; save it again, or export a SavedModel"
 
 
 def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:

@@ -43,18 +43,18 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.Tfl
     try:
         return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
     except (ValueError, RuntimeError) as error:
-        raise _told(str(error)) from error
+        raise _load_error(str(error)) from error
 
 
-def _told(said: str) -> CheckFailed | StageFailed:
+def _load_error(message: str) -> CheckFailed | StageFailed:
     """What an error at load time means, in a line."""
     lacks: Any
-    if lacks := MISSING.search(said):
+    if lacks := MISSING.search(message):
         what = f"knows no {lacks[1]} of version {lacks[2]}"
-    elif lacks := CUSTOM.search(said):
+    elif lacks := CUSTOM.search(message):
         what = f"knows no operator '{lacks[1]}'"
     else:
-        return StageFailed(f"runtime tflite cannot load the file: {' '.join(said.split())[:300]}")
+        return StageFailed(f"runtime tflite cannot load the file: {' '.join(message.split())[:300]}")
     return CheckFailed(
         f"tflite-runtime 2.14 {what}: the file needs a newer LiteRT on the device, "
         f"or a net without {lacks[1]} (for GATHER_ND: attention masks given as 4-D numbers)"

@@ -61,8 +61,8 @@ class Options:
 def unavailable(options: Mapping[str, Json]) -> str:
     """Why this machine cannot export with these options, or ""; PyTorch is not loaded for it."""
     nvidia = any(Path(device).exists() for device in DRIVERS)
-    wanted = options.get("device") == "cuda"
-    return "a package for a GPU is compiled on a machine that has one" if wanted and not nvidia else ""
+    on_gpu = options.get("device") == "cuda"
+    return "a package for a GPU is compiled on a machine that has one" if on_gpu and not nvidia else ""
 
 
 # --------------------------------------------------------------------------- a program becomes a package
@@ -114,14 +114,14 @@ def _compiler(folder: Path) -> Path:
     """The C++ compiler, told to leave the paths of this machine out of what it makes."""
     import torch
 
-    found = shutil.which(os.environ.get("CXX", "g++"))
-    if found is None:
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
         raise MissingDependency(
             "runtime torchinductor needs a C++ compiler, and there is no g++; "
             "install it (Debian: apt-get install g++) or name yours in the variable CXX"
         )
     hidden = (folder, Path(torch.__file__).parents[1])
-    command = shlex.join([found, *(f"-ffile-prefix-map={path}=." for path in hidden)])
+    command = shlex.join([compiler, *(f"-ffile-prefix-map={path}=." for path in hidden)])
     script = folder / "g++"
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
     script.chmod(0o700)
@@ -179,8 +179,8 @@ class AotiSession:
         """One inference, the way to the device and back included."""
         import torch
 
-        given = [torch.from_numpy(inputs[name]).to(self.device) for name in self.inputs]
-        answers = self.loader.boxed_run(given)
+        tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self.inputs]
+        answers = self.loader.boxed_run(tensors)
         return {name: answer.cpu().numpy() for name, answer in zip(self.outputs, answers, strict=True)}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
@@ -212,12 +212,12 @@ def _operators(events: Sequence[FunctionEvent], runs: int, device: str) -> list[
     """Each run has the same kernels in the same order: their means, a name that comes again numbered."""
     each = len(events) // runs
     counts: dict[str, int] = {}
-    found: list[OperatorTime] = []
+    operators: list[OperatorTime] = []
     for index, event in enumerate(events[:each]):
         kind = event.name.removeprefix("graph_0_").removeprefix("aoti_torch_")
         counts[kind] = counts.get(kind, 0) + 1
         times = [e.time_range.elapsed_us() / 1000 for e in events[index::each]]
         place = f"{device} {'aten' if event.name.startswith('aoti_torch_') else 'inductor'}"
         name = f"{kind}_{counts[kind]}" if counts[kind] > 1 else kind
-        found.append({"name": name, "type": kind, "ms": sum(times) / len(times), "where": place})
-    return found
+        operators.append({"name": name, "type": kind, "ms": sum(times) / len(times), "where": place})
+    return operators

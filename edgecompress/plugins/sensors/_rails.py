@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.plugins.sensors import _sampler
-from edgecompress.plugins.sensors._sampler import Counted, Origin, Sampled, Stamped, options_of
+from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Sampled, Stamped, options_of
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -42,19 +42,19 @@ def text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else ""
 
 
-def chosen(rails: Sequence[Rail], wanted: Sequence[str], sensor: str) -> list[Rail]:
+def chosen(rails: Sequence[Rail], listed: Sequence[str], sensor: str) -> list[Rail]:
     """The rails to add up. Raises ValueError where they are not told apart, not there, or one holds another."""
     names, ways = [r.name for r in rails], f"{sensor} = {{ rails = [...] }}"
-    asked = set(wanted or [n for n in names if n in WHOLE] or names)
-    if missing := sorted(asked - set(names)):
+    selected = set(listed or [n for n in names if n in WHOLE] or names)
+    if missing := sorted(selected - set(names)):
         raise ValueError(f"no rail '{missing[0]}'; there are {', '.join(names)}")
-    kept = [r for r in rails if r.name in asked]
-    if twice := [n for n in sorted(asked) if names.count(n) > 1]:
+    kept = [r for r in rails if r.name in selected]
+    if twice := [n for n in sorted(selected) if names.count(n) > 1]:
         raise ValueError(f"several rails are called '{twice[0]}'")
-    if len(kept) > 1 and not wanted:
+    if len(kept) > 1 and not listed:
         says = "a rail may hold others: name those to add in the device's options"
         raise ValueError(f"several rails ({', '.join(names)}), and {says}: {ways}")
-    if len(kept) > 1 and (whole := sorted(asked & set(WHOLE))):
+    if len(kept) > 1 and (whole := sorted(selected & set(WHOLE))):
         raise ValueError(f"rail '{whole[0]}' holds the others and is never added to them; name it alone: {ways}")
     if len({r.kind for r in kept}) > 1:
         raise ValueError(f"counters of energy and samples of power are not added; name rails of one kind: {ways}")
@@ -81,7 +81,7 @@ class Interface:
         except (OSError, ValueError) as error:
             return f"{self.sensor}: {error}"
 
-    def open(self, device: Mapping[str, Json], root: Path) -> Counted | Sampled:
+    def open(self, device: Mapping[str, Json], root: Path) -> CounterMeter | Sampled:
         """A meter over the chosen rails. Option `wrap_uj`: the largest value of their counters."""
         rails, options = self._chosen(device, root), options_of(device, self.sensor)
         names = "+".join(r.name for r in rails)
@@ -90,7 +90,7 @@ class Interface:
         if rails[0].kind == "power":
             return Sampled(lambda: sum(r.read() for r in rails), origin, period_s)
         wraps = [options.get("wrap_uj")] * len(rails)
-        return Counted(lambda: [Stamped.now(r.read) for r in rails], wraps, origin, period_s)
+        return CounterMeter(lambda: [Stamped.now(r.read) for r in rails], wraps, origin, period_s)
 
     def _chosen(self, device: Mapping[str, Json], root: Path) -> list[Rail]:
         return chosen(list(self.every(root)), options_of(device, self.sensor).get("rails", ()), self.sensor)

@@ -112,7 +112,7 @@ class _Poll:
             due = max(due + self._period_s, time.monotonic())
 
 
-class Counted:
+class CounterMeter:
     """Cumulative counters, read together and added up. What wraps is told by the largest value of each, or None.
 
     `read` gives one stamped reading per counter, or nothing while there is none. A counter may show a reading again

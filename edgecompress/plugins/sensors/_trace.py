@@ -23,20 +23,22 @@ def columns(header: str) -> tuple[int, int, str]:
 def rows(lines: Iterable[str], header: str, first: int = 2) -> list[Row]:
     """The lines below the header as numbers; raises ValueError with the line that is wrong (`first`: its number)."""
     time, value, name = columns(header)
-    found = []
+    samples = []
     for number, cells in enumerate(csv.reader(lines), first):
         if cells:
-            found.append((_number(cells, time, f"line {number}: t_s"), _number(cells, value, f"line {number}: {name}")))
-    return found
+            samples.append(
+                (_number(cells, time, f"line {number}: t_s"), _number(cells, value, f"line {number}: {name}"))
+            )
+    return samples
 
 
-def curve(found: Sequence[Row], value: str, wrap_uj: float | None) -> Curve:
+def curve(samples: Sequence[Row], value: str, wrap_uj: float | None) -> Curve:
     """Energy over time; raises ValueError for too few rows, times that do not grow, a counter that falls."""
-    if len(found) < 2:
+    if len(samples) < 2:
         raise ValueError("holds fewer than two samples")
-    if late := [i for i in range(1, len(found)) if found[i][0] <= found[i - 1][0]]:
+    if late := [i for i in range(1, len(samples)) if samples[i][0] <= samples[i - 1][0]]:
         raise ValueError(f"sample {late[0] + 1}: its t_s is not later than the one before")
-    times, values = [t for t, _ in found], [v for _, v in found]
+    times, values = [t for t, _ in samples], [v for _, v in samples]
     return Curve.of_power(times, values) if value == "power_w" else Curve.of_counter(times, values, wrap_uj)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.plugins.sensors import _sampler
 from edgecompress.plugins.sensors._rails import WHOLE
-from edgecompress.plugins.sensors._sampler import Counted, Origin, Stamped, options_of
+from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Stamped, options_of
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -52,12 +52,12 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     return "".join(f"the counters in {file} do not move" for file in list(rails)[:1] if not moved)
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter:
     """A meter over the sum of the chosen rails."""
     rails = _rails(device, _files(root))
     names = [name for each in rails.values() for name in each]
     origin = Origin("ODPM " + "+".join(names), SCOPE)
-    return Counted(partial(_read, rails), [None] * len(names), origin, UPDATE_S)
+    return CounterMeter(partial(_read, rails), [None] * len(names), origin, UPDATE_S)
 
 
 def _files(root: Path) -> list[Path]:
@@ -80,19 +80,19 @@ def _rails(device: Mapping[str, Json], files: Sequence[Path]) -> dict[Path, list
 
 def _read(rails: Mapping[Path, Sequence[str]]) -> list[Stamped]:
     """The chosen counters, stamped with the driver's own time where that is of the kernel's boot clock."""
-    found = []
+    readings = []
     for file, names in rails.items():
-        told, now_s = file.read_text(), time.monotonic()
-        counters = dict(READING.findall(told))
+        text, now_s = file.read_text(), time.monotonic()
+        counters = dict(READING.findall(text))
         if missing := [n for n in names if n not in counters]:
             raise ValueError(f"{file} tells no more of {missing[0]}")
-        found += [Stamped(now_s - _age_s(told), float(counters[n])) for n in names]
-    return found
+        readings += [Stamped(now_s - _age_s(text), float(counters[n])) for n in names]
+    return readings
 
 
-def _age_s(told: str) -> float:
+def _age_s(text: str) -> float:
     """How old a reading is: the driver gives the last one again until it has a newer one."""
-    stamp = STAMP.search(told)
+    stamp = STAMP.search(text)
     if not stamp or not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(stamp.group(1)) / 1e3

@@ -37,12 +37,14 @@ def unavailable(device: Mapping[str, Any], root: Path) -> str:
     if file is None:
         return "no calibration is named; add calibrated = { file = ... } to the device's options"
     try:
-        found = load(file)
+        calibration = load(file)
     except InputError as error:
         return str(error)
     mine = device_class(device)
-    if mine and mine != found["device_class"]:
-        return f"{file}: calibrated on '{found['device_class']}', this is '{mine}'; calibrate a device of this class"
+    if mine and mine != calibration["device_class"]:
+        return (
+            f"{file}: calibrated on '{calibration['device_class']}', this is '{mine}'; calibrate a device of this class"
+        )
     return ""
 
 
@@ -66,15 +68,21 @@ def load(file: Path) -> dict[str, Any]:
     import tomllib  # of Python 3.11: these files are on the machine that asks, not on the device
 
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        calibration = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return _refuse(file, f"cannot be read: {error}")
-    if found.get("format") != FORMAT:
+    if calibration.get("format") != FORMAT:
         return _refuse(file, f"not a calibration of format {FORMAT}")
-    numbers = [*_numbers(found.get("coefficients")), *_numbers(found.get("error")), *_numbers(found.get("hull"))]
-    texts = [found.get(key) for key in ("device_class", "sensor", "scope", "runtime", "date")]
-    whole = {"coefficients", "error", "hull", "threads"} <= found.keys() and all(isinstance(t, str) for t in texts)
-    return found if whole and all(n >= 0 for n in numbers) else _refuse(file, "damaged")
+    numbers = [
+        *_numbers(calibration.get("coefficients")),
+        *_numbers(calibration.get("error")),
+        *_numbers(calibration.get("hull")),
+    ]
+    texts = [calibration.get(key) for key in ("device_class", "sensor", "scope", "runtime", "date")]
+    whole = {"coefficients", "error", "hull", "threads"} <= calibration.keys() and all(
+        isinstance(t, str) for t in texts
+    )
+    return calibration if whole and all(n >= 0 for n in numbers) else _refuse(file, "damaged")
 
 
 def _refuse(file: Path, why: str) -> dict[str, Any]:
@@ -117,13 +125,13 @@ class CalibratedMeter:
         """Nothing to stop."""
 
     def _joules(self, seconds: float) -> float:
-        found = self.calibration["coefficients"]
+        coefficients = self.calibration["coefficients"]
         if not self.threads:
-            return float(found["idle_w"] * seconds)
+            return float(coefficients["idle_w"] * seconds)
         macs = {d: n / self.work["batch"] for d, n in self.work["macs_of"].items()}
-        picojoules = found["pj_per_byte"] * self.work["bytes"] / self.work["batch"]
-        picojoules += sum(found["pj_per_mac"][dtype] * count for dtype, count in macs.items())
-        return float(found["busy_w"] * seconds + picojoules * 1e-12)
+        picojoules = coefficients["pj_per_byte"] * self.work["bytes"] / self.work["batch"]
+        picojoules += sum(coefficients["pj_per_mac"][dtype] * count for dtype, count in macs.items())
+        return float(coefficients["busy_w"] * seconds + picojoules * 1e-12)
 
     def _why_not(self, seconds: float) -> str:
         if seconds <= 0:

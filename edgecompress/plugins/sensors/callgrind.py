@@ -35,12 +35,12 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     return "" if os.environ.get(COUNTS) else "no simulator counts here: it is a sensor of devices of transport valgrind"
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counter:
+def open(device: Mapping[str, Json], root: Path) -> CallgrindCounter:
     """A counter; Callgrind counts from here on, and is much slower."""
-    return Counter(os.environ[COUNTS])
+    return CallgrindCounter(os.environ[COUNTS])
 
 
-class Counter:
+class CallgrindCounter:
     """Counts what an act takes: Callgrind's counters are set to nothing before it, and dumped after it."""
 
     def __init__(self, file: str) -> None:
@@ -60,7 +60,7 @@ class Counter:
         act()
         ask(dump)
         self.dumps += 1
-        told = Path(f"{self.file}.{self.dumps}")
-        total = next(line for line in told.read_text(encoding="utf-8").splitlines() if line.startswith("totals:"))
-        told.unlink()
+        file = Path(f"{self.file}.{self.dumps}")
+        total = next(line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("totals:"))
+        file.unlink()
         return {"instructions": int(total.split()[1])}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.plugins.sensors._rails import Interface, Rail, number, text
-from edgecompress.plugins.sensors._sampler import QUICKEST_S, Counted, Sampled
+from edgecompress.plugins.sensors._sampler import QUICKEST_S, CounterMeter, Sampled
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -33,7 +33,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     return _interface().unavailable(device, root)
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted | Sampled:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter | Sampled:
     """A meter over the chosen rails."""
     return _interface().open(device, root)
 
@@ -54,15 +54,15 @@ def _all(root: Path) -> Iterator[Rail]:
 
 def _singles(chip: Path) -> dict[str, re.Match[str]]:
     """The file of each channel that has energy or power: its energy, else its power now, else its average."""
-    found = [m for f in chip.iterdir() if (m := SINGLE.fullmatch(f.name))]
-    found.sort(key=lambda m: (m.group(1) == "energy", m.group().endswith("input")))
-    return {m.group(2): m for m in found}
+    matches = [m for f in chip.iterdir() if (m := SINGLE.fullmatch(f.name))]
+    matches.sort(key=lambda m: (m.group(1) == "energy", m.group().endswith("input")))
+    return {m.group(2): m for m in matches}
 
 
-def _single(chip: Path, kind: str, found: re.Match[str]) -> Rail:
-    what, channel = found.groups()
+def _single(chip: Path, kind: str, match: re.Match[str]) -> Rail:
+    what, channel = match.groups()
     name = text(chip / f"{what}{channel}_label") or text(chip / f"in{channel}_label") or f"{kind}/{what}{channel}"
-    file, period_s = chip / found.group(), _period_s(chip, f"{found.group()}_interval")
+    file, period_s = chip / match.group(), _period_s(chip, f"{match.group()}_interval")
     if what == "energy":
         return Rail(name, "energy", partial(number, file), period_s)
     return Rail(name, "power", lambda: number(file) * 1e-6, period_s)
@@ -80,5 +80,5 @@ def _product(chip: Path, channel: str) -> float:
 
 def _period_s(chip: Path, average: str = "update_interval") -> float:
     """How often the chip has something new: its update interval, or that of an average; both are in milliseconds."""
-    told = [text(chip / name) for name in ("update_interval", average)]
-    return max([QUICKEST_S, *(float(ms) / 1e3 for ms in told if ms.isdigit())])
+    intervals = [text(chip / name) for name in ("update_interval", average)]
+    return max([QUICKEST_S, *(float(ms) / 1e3 for ms in intervals if ms.isdigit())])

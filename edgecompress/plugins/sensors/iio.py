@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.plugins.sensors._rails import Interface, Rail, number, text
-from edgecompress.plugins.sensors._sampler import Counted, Sampled
+from edgecompress.plugins.sensors._sampler import CounterMeter, Sampled
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -30,7 +30,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     return _interface().unavailable(device, root)
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted | Sampled:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter | Sampled:
     """A meter over the chosen rails."""
     return _interface().open(device, root)
 
@@ -41,9 +41,9 @@ def _interface() -> Interface:
 
 def _all(root: Path) -> Iterator[Rail]:
     for chip in sorted((root / "sys/bus/iio/devices").glob("iio:device*")):
-        found = {m.groups() for f in chip.iterdir() if (m := CHANNEL.fullmatch(f.name))}
+        pairs = {m.groups() for f in chip.iterdir() if (m := CHANNEL.fullmatch(f.name))}
         for what in ("energy", "power", "current"):  # the best that the device has: they tell of the same rails
-            if channels := sorted(n for w, n in found if w == what):
+            if channels := sorted(n for w, n in pairs if w == what):
                 yield from (rail for n in channels for rail in _rail(chip, what, n))
                 break
 

@@ -50,13 +50,13 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     return "" if os.environ.get(COUNTS) else "no emulator counts here: it is a sensor of devices of transport qemu"
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counter:
+def open(device: Mapping[str, Json], root: Path) -> EmulatorCounter:
     """A counter over the plugin's file. From here on the clock stands still in this process."""
     _stop_the_clock()
-    return Counter(Path(os.environ[COUNTS]))
+    return EmulatorCounter(Path(os.environ[COUNTS]))
 
 
-class Counter:
+class EmulatorCounter:
     """Counts what an act takes: the difference of the plugin's snapshots before and after it."""
 
     def __init__(self, file: Path) -> None:

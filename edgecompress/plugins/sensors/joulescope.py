@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.plugins.sensors._sampler import Counted, Origin, Stamped, options_of, wait_for
+from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Stamped, options_of, wait_for
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -28,30 +28,30 @@ FIRST_S = 10.0
 def unavailable(device: Mapping[str, Json], root: Path) -> str:
     """Why no instrument can be read, or ""."""
     try:
-        found = _scan(device)
+        instruments = _scan(device)
     except ImportError:
         return "joulescope is not installed; run: pip install joulescope, and plug the instrument into this machine"
     except (OSError, RuntimeError, ValueError) as error:
         return f"joulescope: {' '.join(str(error).split())}"
     name = options_of(device, "joulescope").get("name", "")
-    if not found:
+    if not instruments:
         return f"no Joulescope {name or 'JS110 or JS220'} is plugged into this machine (USB)"
-    if len(found) > 1:
-        return f"{len(found)} Joulescopes are plugged in: name one, joulescope = {{ name = ... }}"
+    if len(instruments) > 1:
+        return f"{len(instruments)} Joulescopes are plugged in: name one, joulescope = {{ name = ... }}"
     return ""
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter:
     """A meter over the instrument that is plugged in."""
     instrument = _Instrument(_scan(device)[0])
     scope = options_of(device, "joulescope").get("scope", SCOPE)
-    return Counted(instrument.read, [None], Origin(instrument.name, scope), 1 / RATE_HZ, instrument.running())
+    return CounterMeter(instrument.read, [None], Origin(instrument.name, scope), 1 / RATE_HZ, instrument.running())
 
 
 def _scan(device: Mapping[str, Json]) -> list[Any]:
     """The instruments plugged in whose name holds the one asked for. Raises ImportError without the library."""
-    found = importlib.import_module("joulescope").scan(config="auto")
-    return [d for d in found if str(options_of(device, "joulescope").get("name", "")) in str(d)]
+    instruments = importlib.import_module("joulescope").scan(config="auto")
+    return [d for d in instruments if str(options_of(device, "joulescope").get("name", "")) in str(d)]
 
 
 class _Instrument:

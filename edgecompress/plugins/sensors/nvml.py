@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.plugins.sensors import _sampler
-from edgecompress.plugins.sensors._sampler import Counted, Origin, Sampled, Stamped, options_of
+from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Sampled, Stamped, options_of
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -44,14 +44,14 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
         return f"NVML: {error}"
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted | Sampled:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter | Sampled:
     """A meter over one GPU."""
     nvml = _library()
     nvml.nvmlInit()  # for the life of this process
     board = _Board(nvml, device)
     origin = Origin(board.source, SCOPE)
     if board.counts:
-        return Counted(lambda: [Stamped.now(board.read)], [None], origin, UPDATE_S)
+        return CounterMeter(lambda: [Stamped.now(board.read)], [None], origin, UPDATE_S)
     return Sampled(board.read, origin, UPDATE_S)
 
 
@@ -74,8 +74,8 @@ class _Board:
     def __init__(self, nvml: Any, device: Mapping[str, Json]) -> None:
         self._nvml, self._handle = nvml, _handle(nvml, device)
         self.name = str(nvml.nvmlDeviceGetName(self._handle))
-        self.counts = self._asked(nvml.nvmlDeviceGetTotalEnergyConsumption) is not None
-        partitioned = self._asked(nvml.nvmlDeviceGetMigMode)
+        self.counts = self._query(nvml.nvmlDeviceGetTotalEnergyConsumption) is not None
+        partitioned = self._query(nvml.nvmlDeviceGetMigMode)
         shared = ", all MIG instances together" if partitioned and partitioned[0] else ""
         self.source = f"NVML {'energy counter' if self.counts else 'power'} of {self.name}{shared}"
 
@@ -88,7 +88,7 @@ class _Board:
         except self._nvml.NVMLError as error:
             raise ValueError(f"NVML: {error}") from error
 
-    def _asked(self, ask: Callable[[Any], Any]) -> Any:
+    def _query(self, ask: Callable[[Any], Any]) -> Any:
         """What this GPU answers, or None where it does not have that."""
         try:
             return ask(self._handle)

@@ -22,7 +22,7 @@ NEEDS_WORK = True  # the stage gives device["work"]: op_counts.total of the arti
 
 
 @dataclass(frozen=True)
-class Table:
+class EnergyTable:
     """Picojoules of a MAC by its dtype (sums of 8-bit products are kept in 32 bits), and of a byte of an 8 KB SRAM."""
 
     source: str
@@ -32,12 +32,12 @@ class Table:
 
 # By the process in nm. A dtype that a table lacks counts as nothing: it stays a floor.
 TABLES = {
-    45: Table(
+    45: EnergyTable(
         "Horowitz, ISSCC 2014, fig. 1.1.9: 45 nm, 0.9 V",
         {"int8": 0.2 + 0.1, "float16": 1.1 + 0.4, "float32": 3.7 + 0.9, "float64": 3.7 + 0.9},
         10 / 8,
     ),
-    7: Table(
+    7: EnergyTable(
         "Jouppi et al., ISCA 2021, table 2: Horowitz's table at 7 nm",
         {"int8": 0.07 + 0.03, "bfloat16": 0.21 + 0.11, "float16": 0.34 + 0.16, "float32": 1.31 + 0.38, "float64": 1.69},
         7.5 / 8,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from xml.parsers.expat import ExpatError
 
-from edgecompress.plugins.sensors._sampler import Counted, Origin, Stamped, wait_for
+from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Stamped, wait_for
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -43,9 +43,9 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"powermetrics: {error}"
     if done.returncode:
-        said = " ".join(done.stderr.decode(errors="replace").split())[:120]
+        message = " ".join(done.stderr.decode(errors="replace").split())[:120]
         return (
-            f"not permitted to run powermetrics ({said}): allow it without a password by a line in sudoers, "
+            f"not permitted to run powermetrics ({message}): allow it without a password by a line in sudoers, "
             f"`USER ALL=(root) NOPASSWD: /{PROGRAM}`, or run as root"
         )
     try:
@@ -54,17 +54,17 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
         return str(error)
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter:
     """A meter over the sum that powermetrics tells."""
     stream = _Stream(_command(root / PROGRAM, 0))
-    return Counted(stream.read, [None], Origin(SOURCE, SCOPE), PERIOD_MS / 1e3, stream.running())
+    return CounterMeter(stream.read, [None], Origin(SOURCE, SCOPE), PERIOD_MS / 1e3, stream.running())
 
 
 def joules(plist: bytes) -> float:
     """The energy of one sample. Raises ValueError for what is not one."""
     try:
-        told = plistlib.loads(plist.strip(b"\0\n"))
-        seconds, processor = float(told["elapsed_ns"]) * 1e-9, told["processor"]
+        sample = plistlib.loads(plist.strip(b"\0\n"))
+        seconds, processor = float(sample["elapsed_ns"]) * 1e-9, sample["processor"]
     except (ExpatError, plistlib.InvalidFileException, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"powermetrics wrote no sample: {type(error).__name__} {error}") from error
     if "combined_power" in processor:  # milliwatts
@@ -76,8 +76,8 @@ def joules(plist: bytes) -> float:
 
 def _command(program: Path, samples: int) -> list[str]:
     """`samples`: how many, 0 for without end. `sudo -n` never asks for a password."""
-    asked = ["--samplers", SAMPLERS, "-i", str(PERIOD_MS), "-n", str(samples), "-f", "plist", "-b", "0"]
-    return [*([] if os.geteuid() == 0 else ["sudo", "-n"]), str(program), *asked]
+    flags = ["--samplers", SAMPLERS, "-i", str(PERIOD_MS), "-n", str(samples), "-f", "plist", "-b", "0"]
+    return [*([] if os.geteuid() == 0 else ["sudo", "-n"]), str(program), *flags]
 
 
 class _Stream:

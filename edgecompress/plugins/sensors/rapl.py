@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.plugins.sensors import _sampler
-from edgecompress.plugins.sensors._sampler import Counted, Origin, Stamped
+from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Stamped
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -39,18 +39,18 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     return f"the counter of {_name(still[0])} does not move ({still[0]})" if still else ""
 
 
-def open(device: Mapping[str, Json], root: Path) -> Counted:
+def open(device: Mapping[str, Json], root: Path) -> CounterMeter:
     """A meter over all packages and the memory domains that move; `unavailable` has said that there are some."""
     zones = _zones(root)
     moving = _moving(zones)
     return meter([z for z in zones if _name(z) != "dram" or z in moving])
 
 
-def meter(zones: Sequence[Path]) -> Counted:
+def meter(zones: Sequence[Path]) -> CounterMeter:
     """The sum of these zones."""
     wraps = [_read(z / "max_energy_range_uj") for z in zones]
     origin = Origin("RAPL " + "+".join(_name(z) for z in zones), SCOPE)
-    return Counted(lambda: [Stamped.now(partial(_read, z / "energy_uj")) for z in zones], wraps, origin, UPDATE_S)
+    return CounterMeter(lambda: [Stamped.now(partial(_read, z / "energy_uj")) for z in zones], wraps, origin, UPDATE_S)
 
 
 def _zones(root: Path) -> list[Path]:

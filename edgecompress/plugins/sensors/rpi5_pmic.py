@@ -44,7 +44,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
 def open(device: Mapping[str, Json], root: Path) -> Sampled:
     """A meter over the sum of the rails."""
     program = _program(root)
-    rails = len(_rails(_told(program)))
+    rails = len(_rails(_readings(program)))
     source = f"Raspberry Pi PMIC, {rails} rails (without USB, fan and HATs at 5 V, and conversion losses)"
     return Sampled(partial(_watts, program), Origin(source, SCOPE), PERIOD_S)
 
@@ -54,26 +54,26 @@ def _program(root: Path) -> str:
     return str(file) if file.exists() else (shutil.which("vcgencmd") or "") if root == Path("/") else ""
 
 
-def _told(program: str) -> str:
+def _readings(program: str) -> str:
     """What the chip says; raises ValueError with the reason when it says nothing."""
     try:
         done = subprocess.run([program, "pmic_read_adc"], capture_output=True, text=True, timeout=DEADLINE_S)
     except subprocess.TimeoutExpired:
         raise ValueError(f"{program} pmic_read_adc gave no answer within {DEADLINE_S:g} s") from None
     if done.returncode or not _rails(done.stdout):
-        said = " ".join((done.stderr or done.stdout).split())[:120] or "nothing"
+        message = " ".join((done.stderr or done.stdout).split())[:120] or "nothing"
         raise ValueError(
-            f"{program} pmic_read_adc tells no rails (it says: {said}): only the Raspberry Pi 5 has this chip, and "
+            f"{program} pmic_read_adc tells no rails (it says: {message}): only the Raspberry Pi 5 has this chip, and "
             "only members of the group `video` may ask it"
         )
     return done.stdout
 
 
-def _rails(told: str) -> dict[str, float]:
+def _rails(text: str) -> dict[str, float]:
     """Watts by rail; those with a voltage alone (the 5 V input, the clock's battery) tell no power."""
-    amperes, volts = ({n: float(v) for n, unit, v in READING.findall(told) if unit == u} for u in "AV")
+    amperes, volts = ({n: float(v) for n, unit, v in READING.findall(text) if unit == u} for u in "AV")
     return {name: current * volts[name] for name, current in amperes.items() if name in volts}
 
 
 def _watts(program: str) -> float:
-    return sum(_rails(_told(program)).values())
+    return sum(_rails(_readings(program)).values())

@@ -76,7 +76,7 @@ def matching(names: Iterable[str], patterns: Sequence[str], what: str) -> set[st
     return {name for name, shown in known.items() if shown in chosen}
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left as they are."""
     return skipping(options, (plain(layer["operator"]) for layer in layers))
 

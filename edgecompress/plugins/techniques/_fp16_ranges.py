@@ -18,7 +18,7 @@ ROUNDING_DB = 50.0  # a tensor loses more only where its numbers are too small f
 
 
 @dataclass
-class Tally:
+class PrecisionTally:
     """One tensor over all samples, in fp32 and in half precision; numbers that fp32 has not either do not count."""
 
     largest: float = 0.0
@@ -48,10 +48,10 @@ class Tally:
         return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
 
 
-Tallies = Mapping[str, Tally]  # by tensor
+Tallies = Mapping[str, PrecisionTally]  # by tensor
 
 
-def rounded(arrays: Iterable[Mapping[str, np.ndarray]]) -> dict[str, Tally]:
+def rounded(arrays: Iterable[Mapping[str, np.ndarray]]) -> dict[str, PrecisionTally]:
     """The tensors of each sample against themselves, rounded to half precision."""
     import numpy as np
 
@@ -62,12 +62,12 @@ def rounded(arrays: Iterable[Mapping[str, np.ndarray]]) -> dict[str, Tally]:
     return tallied({name: (values, halved(values)) for name, values in each.items()} for each in arrays)
 
 
-def tallied(pairs: Iterable[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Tally]:
+def tallied(pairs: Iterable[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, PrecisionTally]:
     """The tensors of each sample, in fp32 and in half precision, sample by sample."""
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, PrecisionTally] = {}
     for each in pairs:
         for name, (full, half) in each.items():
-            tallies.setdefault(name, Tally()).add(full, half)
+            tallies.setdefault(name, PrecisionTally()).add(full, half)
     return tallies
 
 
@@ -95,7 +95,7 @@ Loss = Callable[[Sequence[str], int | None], Tallies]  # nodes in fp32, samples 
 
 
 @dataclass
-class Search:
+class NodeSearch:
     """The fewest nodes that must stay in fp32 for every output to be finite and above the floor.
 
     QuickXplain (Junker, AAAI 2004): a few culprits among many nodes are found in some multiple of their number times
@@ -130,7 +130,7 @@ def settle(loss: Loss, kept: Sequence[str], others: Sequence[str], floor_db: flo
     for limit in (FEW, None):  # few samples find the nodes, all of them verify
         if all(tally.db >= floor_db for tally in tallies.values()):
             break
-        full = [*kept, *Search(loss, floor_db + MARGIN_DB, limit).fewest(kept, others)]
+        full = [*kept, *NodeSearch(loss, floor_db + MARGIN_DB, limit).fewest(kept, others)]
         tallies = loss(full, None)
     return full, tallies
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.plugins.techniques import _torch_graph
-from edgecompress.plugins.techniques._torch_graph import Layer
+from edgecompress.plugins.techniques._torch_graph import WeightedLayer
 
 if TYPE_CHECKING:
     import torch
@@ -15,12 +15,12 @@ ROWS = 16384  # of a layer at most
 NUMBERS = 1 << 24  # in them at most
 
 
-def why_not(layer: Layer) -> str:
+def why_not(layer: WeightedLayer) -> str:
     """Why there are no patches of a layer, or nothing."""
     return "a convolution of three axes" if _torch_graph.operator(layer.node) == "conv3d" else ""
 
 
-def rows(layer: Layer, values: Sequence[torch.Tensor], seed: int) -> torch.Tensor:
+def rows(layer: WeightedLayer, values: Sequence[torch.Tensor], seed: int) -> torch.Tensor:
     """[groups, rows, inputs of a group] at random places of the layer's input, a tensor for each batch.
 
     As many of each item; the same places for the same seed and shapes.
@@ -38,7 +38,7 @@ def rows(layer: Layer, values: Sequence[torch.Tensor], seed: int) -> torch.Tenso
     return torch.cat(samples).unflatten(1, (layer.groups, -1)).movedim(1, 0).contiguous()
 
 
-def _one(layer: Layer, item: torch.Tensor) -> torch.Tensor:
+def _one(layer: WeightedLayer, item: torch.Tensor) -> torch.Tensor:
     """[inputs x kernel, places] of one item."""
     from torch.nn import functional
 

@@ -29,7 +29,7 @@ MOVES = {
 
 
 @dataclass(frozen=True)
-class Operator:
+class QuantizerOperator:
     """One operator of a graph: its scope (its outputs' names), its type, its constants of more than one dimension."""
 
     scope: str
@@ -38,7 +38,7 @@ class Operator:
     largest: float  # magnitude among them
 
 
-def operators(data: bytes) -> list[Operator]:
+def operators(data: bytes) -> list[QuantizerOperator]:
     """The operators of a file that the quantizer knows, in its order."""
     from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
 
@@ -51,7 +51,7 @@ def operators(data: bytes) -> list[Operator]:
                 weights = list(_constants(model, graph, op))
                 scope = files.get_op_scope(op, graph.tensors)
                 sizes, largest = (max((f(w) for w in weights), default=0) for f in (len, _magnitude))
-                known.append(Operator(scope, str(kind.value), int(sizes), float(largest)))
+                known.append(QuantizerOperator(scope, str(kind.value), int(sizes), float(largest)))
     return known
 
 
@@ -69,7 +69,7 @@ def _magnitude(weights: np.ndarray) -> float:
     return float(abs(weights).max())
 
 
-def matching(known: Sequence[Operator], patterns: Iterable[str]) -> list[str]:
+def matching(known: Sequence[QuantizerOperator], patterns: Iterable[str]) -> list[str]:
     """The scopes that match one of `patterns`, regular expressions; raises InputError where one matches none."""
     chosen: dict[str, None] = {}
     for pattern in patterns:

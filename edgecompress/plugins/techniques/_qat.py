@@ -102,7 +102,7 @@ def _flat(net: torch.nn.Module, names: Sequence[str]) -> torch.nn.Module:
     """`net` with its inputs in the order of `names`, its outputs in a tuple."""
     import torch
 
-    class Flat(torch.nn.Module):  # type: ignore[misc]
+    class PositionalNet(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.net = net
@@ -112,7 +112,7 @@ def _flat(net: torch.nn.Module, names: Sequence[str]) -> torch.nn.Module:
                 torch_module.flatten(torch_module.call(self.net, dict(zip(names, inputs, strict=True)))).values()
             )
 
-    return Flat()
+    return PositionalNet()
 
 
 def _student(graph: torch.fx.GraphModule, names: Sequence[str]) -> torch.nn.Module:

@@ -9,7 +9,7 @@ from typing import TypedDict
 from edgecompress.core.errors import InputError, did_you_mean
 
 
-class Layer(TypedDict):
+class SensitiveLayer(TypedDict):
     """A layer of a diagnosis that is sensitive to quantization: its names in the artifact, the net and the program."""
 
     operator: str

@@ -86,7 +86,7 @@ def zeroed(
 ) -> Artifact:
     """The net with those elements zero, by parameter, as a "module" in which they stay it.
 
-    facts: {"sparsity": see `Sparsity`}. `left`: the layers that were left alone, and why.
+    facts: {"sparsity": see `PrunedWeights`}. `left`: the layers that were left alone, and why.
     """
     import torch
 
@@ -97,7 +97,7 @@ def zeroed(
     return torch_module.save(net, request, edits, {"sparsity": _sparsity(weights(net), gone, left, kind)})
 
 
-class Row(TypedDict):
+class WeightZeros(TypedDict):
     """The zeros of one weight; `why`: it was left alone."""
 
     name: str
@@ -107,16 +107,18 @@ class Row(TypedDict):
     why: str
 
 
-class Sparsity(TypedDict):
+class PrunedWeights(TypedDict):
     """The zeros of a net, a row for each weight; `kind`: "2:4", "unstructured"; `total`: "elements" and "zeros"."""
 
     kind: str
-    rows: list[Row]
+    rows: list[WeightZeros]
     total: dict[str, int]
 
 
-def _sparsity(known: Sequence[Weight], gone: Mapping[str, np.ndarray], left: Mapping[str, str], kind: str) -> Sparsity:
-    rows: list[Row] = [
+def _sparsity(
+    known: Sequence[Weight], gone: Mapping[str, np.ndarray], left: Mapping[str, str], kind: str
+) -> PrunedWeights:
+    rows: list[WeightZeros] = [
         {
             "name": weight.layer,
             "elements": weight.tensor.numel(),

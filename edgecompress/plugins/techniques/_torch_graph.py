@@ -55,7 +55,7 @@ class Norm:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class WeightedLayer:
     """A convolution or matrix product with weights of its own, [outputs, inputs / groups, ...], and the norm behind."""
 
     name: str
@@ -91,7 +91,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Cut:
+class ActivationCut:
     """An activation that cuts what it reads, whose channels lie along `axis`, at both limits."""
 
     node: torch.fx.Node
@@ -104,9 +104,9 @@ class Cut:
 class Reader:
     """A layer that reads channels; in `repeat` features each, after some cuts."""
 
-    layer: Layer
+    layer: WeightedLayer
     repeat: int
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ActivationCut, ...]
 
 
 # --------------------------------------------------------------------------- operations
@@ -159,7 +159,7 @@ class Flow:
         return name if name and self._uses[id(self._tensors[name])] == 1 else ""
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[WeightedLayer, ...]:
         """In the order of computing; those that share a weight are left out."""
         return tuple(layer for node in self.nodes if (layer := self._layer(node)))
 
@@ -173,14 +173,14 @@ class Flow:
                 reasons[_short(name) if name else node.name] = "others use its weight too" if name else "it is computed"
         return reasons
 
-    def _layer(self, node: torch.fx.Node) -> Layer | None:
+    def _layer(self, node: torch.fx.Node) -> WeightedLayer | None:
         if operator(node) not in (*CONVOLUTIONS, "linear"):
             return None
         args = arguments(node)
         weight, bias = self.own(args["weight"]), args.get("bias")
         if not weight or (bias is not None and not self.own(bias)):
             return None
-        return Layer(_short(weight), node, weight, self.own(bias) if bias is not None else "", self._norm(node))
+        return WeightedLayer(_short(weight), node, weight, self.own(bias) if bias is not None else "", self._norm(node))
 
     def _norm(self, node: torch.fx.Node) -> Norm | None:
         after, axes = [*node.users], len(shape(node))
@@ -191,10 +191,10 @@ class Flow:
         return None if args["training"] or not all(names) else Norm(after[0], float(args["eps"]), *names)
 
     @cached_property
-    def _by_node(self) -> dict[torch.fx.Node, Layer]:
+    def _by_node(self) -> dict[torch.fx.Node, WeightedLayer]:
         return {layer.node: layer for layer in self.layers}
 
-    def gain(self, layer: Layer) -> torch.Tensor:
+    def gain(self, layer: WeightedLayer) -> torch.Tensor:
         """What the norm behind a layer multiplies each of its channels by, in double precision."""
         import torch
 
@@ -211,7 +211,7 @@ class Flow:
             for tensor in map(self.tensor, names):
                 tensor.copy_(tensor.double() / scale.reshape(-1, *[1] * (tensor.ndim - 1)))
 
-    def multiply(self, layer: Layer, scale: torch.Tensor) -> None:
+    def multiply(self, layer: WeightedLayer, scale: torch.Tensor) -> None:
         """Multiplies a layer's weight by a scale of each input channel."""
         import torch
 
@@ -224,13 +224,17 @@ class Flow:
 
     # ------------------------------------------------------------------ what reads a tensor
 
-    def readers(self, node: torch.fx.Node, axis: int, repeat: int = 1, cuts: tuple[Cut, ...] = ()) -> list[Reader]:
+    def readers(
+        self, node: torch.fx.Node, axis: int, repeat: int = 1, cuts: tuple[ActivationCut, ...] = ()
+    ) -> list[Reader]:
         """The layers behind `node`, all reached unchanged by a scale of each channel along `axis`; raises Ends."""
         if not node.users:
             raise Ends("nothing reads it")
         return [reader for user in node.users for reader in self._through(node, user, (axis, repeat, cuts))]
 
-    def _through(self, node: torch.fx.Node, user: torch.fx.Node, at: tuple[int, int, tuple[Cut, ...]]) -> list[Reader]:
+    def _through(
+        self, node: torch.fx.Node, user: torch.fx.Node, at: tuple[int, int, tuple[ActivationCut, ...]]
+    ) -> list[Reader]:
         axis, repeat, cuts = at
         if layer := self._by_node.get(user):
             if user.args[0] is not node or axis != (len(shape(node)) - 1 if layer.dense else 1):
@@ -290,15 +294,15 @@ def _short(name: str) -> str:
     return name.removesuffix(".weight")
 
 
-def _cut(user: torch.fx.Node, node: torch.fx.Node, axis: int) -> Cut:
+def _cut(user: torch.fx.Node, node: torch.fx.Node, axis: int) -> ActivationCut:
     args = arguments(user)
     if operator(user) == "relu6":
-        return Cut(node, axis, 0.0, 6.0)
+        return ActivationCut(node, axis, 0.0, 6.0)
     low, high = (args["min"], args["max"]) if operator(user) == "clamp" else (args["min_val"], args["max_val"])
     low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
     if low > 0 or high <= 0:
         raise Ends(f"'{operator(user)}' cuts it above zero")
-    return Cut(node, axis, low, high)
+    return ActivationCut(node, axis, low, high)
 
 
 def _moved(user: torch.fx.Node, node: torch.fx.Node, axis: int, repeat: int) -> tuple[int, int]:
@@ -333,7 +337,7 @@ def _moved(user: torch.fx.Node, node: torch.fx.Node, axis: int, repeat: int) -> 
 
 
 @dataclass
-class Walk:
+class BatchWalk:
     """Batches through the graph side by side, operation after operation; what nothing will read is let go."""
 
     flow: Flow

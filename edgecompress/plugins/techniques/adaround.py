@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.plugins.techniques import _im2col, _torch_graph
-from edgecompress.plugins.techniques._torch_graph import Flow, Layer
+from edgecompress.plugins.techniques._torch_graph import Flow, WeightedLayer
 from edgecompress.plugins.techniques._training.loop import Pace
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Options:
             raise ValueError("samples is at least 1")
 
 
-class Row(TypedDict):
+class RoundedLayer(TypedDict):
     """What the facts say of a layer; `error` is rounded to nearest, and as learned."""
 
     name: str
@@ -126,12 +126,12 @@ def apply(request: Request) -> Artifact:
     return torch_module.save(net, request, [], {"layers": rows, "left": left})
 
 
-def _rounded(flow: Flow, layers: Sequence[Layer], batches: Batches) -> list[Row]:
+def _rounded(flow: Flow, layers: Sequence[WeightedLayer], batches: Batches) -> list[RoundedLayer]:
     """Rounds the net's layers in the order of computing, each by what the layers before, rounded, give it."""
     import torch
 
-    exact, rounded = _torch_graph.Walk(flow, batches), _torch_graph.Walk(flow, batches)
-    numbers, rows = {layer.node: number for number, layer in enumerate(layers)}, list[Row]()
+    exact, rounded = _torch_graph.BatchWalk(flow, batches), _torch_graph.BatchWalk(flow, batches)
+    numbers, rows = {layer.node: number for number, layer in enumerate(layers)}, list[RoundedLayer]()
     kept, pace = Checkpoints(flow.request), Pace(len(layers) * flow.request.options.iterations)
     for node in flow.nodes:
         if (number := numbers.get(node)) is not None:
@@ -184,7 +184,7 @@ def beta(done: float) -> float:
 # --------------------------------------------------------------------------- one layer
 
 
-def _task(flow: Flow, layer: Layer, inputs: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]) -> Task:
+def _task(flow: Flow, layer: WeightedLayer, inputs: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]) -> Task:
     """The layer as rows of numbers, of both nets at the same places."""
     import torch
 
@@ -197,7 +197,7 @@ def _task(flow: Flow, layer: Layer, inputs: tuple[Sequence[torch.Tensor], Sequen
     return replace(plain, rows=rounded, target=plain.output(weight))
 
 
-def _activation(layer: Layer) -> Activation:
+def _activation(layer: WeightedLayer) -> Activation:
     """The activation that alone reads a layer, or none."""
     users = [*layer.end.users]
     if len(users) != 1 or _torch_graph.operator(users[0]) not in ACTIVATIONS:
@@ -206,7 +206,7 @@ def _activation(layer: Layer) -> Activation:
     return lambda value: user.target(value, *user.args[1:], **user.kwargs)
 
 
-def _learned(flow: Flow, which: tuple[int, Layer, Task], pace: Pace) -> tuple[torch.Tensor, Row]:
+def _learned(flow: Flow, which: tuple[int, WeightedLayer, Task], pace: Pace) -> tuple[torch.Tensor, RoundedLayer]:
     """The rounded weight of a layer, and its row of the facts: never worse, on its rows, than to nearest."""
     import torch
 
@@ -277,7 +277,7 @@ class Checkpoints:
         what = json.dumps([inputs, asdict(request.options), request.context.seed], sort_keys=True)
         self.of = hashlib.sha256(what.encode()).hexdigest()
 
-    def load(self, number: int, layer: Layer) -> tuple[torch.Tensor, Row] | None:
+    def load(self, number: int, layer: WeightedLayer) -> tuple[torch.Tensor, RoundedLayer] | None:
         """The weight and the facts of a layer, if it was done for the same request."""
         from safetensors import SafetensorError, safe_open
 
@@ -291,7 +291,7 @@ class Checkpoints:
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
             return None  # begun anew
 
-    def save(self, number: int, weight: torch.Tensor, facts: Row) -> None:
+    def save(self, number: int, weight: torch.Tensor, facts: RoundedLayer) -> None:
         """Whole or not there, whatever kills the process."""
         from safetensors.torch import save_file
 

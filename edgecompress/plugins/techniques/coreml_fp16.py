@@ -60,7 +60,7 @@ def apply(request: Request) -> Artifact:
     """
     options: Options = request.options
     batches = spread(request, options.samples)
-    trial = _Trial(request, batches)
+    trial = _CoremlTrial(request, batches)
     ranges = trial.ranges()
     unfit = _fp16_ranges.unfit(ranges, options.headroom) | trial.unfit_inside(ranges)
     fixed = trial.chosen() | trial.touching(unfit)
@@ -80,7 +80,7 @@ def apply(request: Request) -> Artifact:
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left in fp32."""
     return _coreml.kept(options, layers)
 
@@ -94,7 +94,7 @@ def _share(file: Path) -> dict[str, str | float | None]:
     return _fp16_ranges.share(macs.get("fp16", 0), sum(macs.values()))
 
 
-class _Trial:
+class _CoremlTrial:
     """The program on the samples, in fp32 and in half precision."""
 
     def __init__(self, request: Request, batches: Sequence[list[int]]) -> None:
@@ -120,7 +120,7 @@ class _Trial:
         """The operators that read or make one of `tensors`."""
         return {_name(op) for op in self.operators if tensors & {v.name for v in (*_variables(op), *op.outputs)}}
 
-    def ranges(self) -> dict[str, _fp16_ranges.Tally]:
+    def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
         """Every tensor of the fp32 program, and what rounding it would lose."""
         return _fp16_ranges.rounded({**_floats(inputs), **self._traced(self.full, inputs)} for inputs in self._items())
 
@@ -139,7 +139,7 @@ class _Trial:
 
         return {_name(op) for op in self.operators if inside(op) > limit}
 
-    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.Tally]:
+    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.PrecisionTally]:
         """What each output loses with only `kept` in fp32, on at most `limit` batches."""
         with tempfile.TemporaryDirectory(dir=self.request.out, prefix="work-") as folder:
             convert.save(self.halved(kept), Path(folder))

@@ -35,7 +35,7 @@ def apply(request: Request) -> Artifact:
     return _coreml.compressed(request, "coreml_int8", lambda model, kept: _quantized(model, kept, request.options))
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left as they are."""
     return _coreml.kept(options, layers)
 

@@ -42,7 +42,7 @@ def apply(request: Request) -> Artifact:
     return _coreml.compressed(request, "coreml_palette", lambda model, kept: _palettized(model, kept, request.options))
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left as they are."""
     return _coreml.kept(options, layers)
 

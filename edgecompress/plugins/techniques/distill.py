@@ -139,7 +139,7 @@ def _check_alone(request: Request) -> None:
         )
 
 
-class Facts(setup.Facts):
+class DistillFacts(setup.TrainingFacts):
     """And who taught."""
 
     scheme: str
@@ -148,7 +148,7 @@ class Facts(setup.Facts):
     generations: list[float | None]
 
 
-def _facts(lessons: Sequence[Lessons]) -> Facts:
+def _facts(lessons: Sequence[Lessons]) -> DistillFacts:
     options: Options = lessons[-1].options
     beside = options.teachers if options.scheme == "online" else (SOURCE, *options.teachers)
     return {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.plugins.techniques import _torch_graph
-from edgecompress.plugins.techniques._torch_graph import Flow, Layer, Reader
+from edgecompress.plugins.techniques._torch_graph import Flow, Reader, WeightedLayer
 
 if TYPE_CHECKING:
     import torch
@@ -51,10 +51,10 @@ class Options:
 
 
 @dataclass
-class Pair:
+class LayerPair:
     """A layer and those that read it: its channels are divided by `scale`, what reads them is multiplied by it."""
 
-    first: Layer
+    first: WeightedLayer
     readers: Sequence[Reader]
     scale: torch.Tensor
     reach: torch.Tensor | None = None  # of each channel towards a cut, 1 is there; None where nothing cuts
@@ -62,7 +62,7 @@ class Pair:
     spread: list[float] = field(default_factory=list)  # largest over median range of the channels, before and after
 
 
-class Row(TypedDict):
+class EqualizedPair(TypedDict):
     """What the facts say of a pair; `cut`: channels left because an activation would cut them."""
 
     first: str
@@ -73,10 +73,10 @@ class Row(TypedDict):
     spread: list[float]
 
 
-class Facts(TypedDict, total=False):
+class EqualizeFacts(TypedDict, total=False):
     """The facts of this technique, as `apply` describes them."""
 
-    pairs: list[Row]
+    pairs: list[EqualizedPair]
     left: dict[str, str]
     rounds: int
     moved: float
@@ -113,7 +113,7 @@ def apply(request: Request) -> Artifact:
 # --------------------------------------------------------------------------- equalization
 
 
-def equalized(flow: Flow, batches: Batches) -> Facts:
+def equalized(flow: Flow, batches: Batches) -> EqualizeFacts:
     """Scales the net's weights until the ranges of all pairs are alike; returns its facts."""
     left = dict(flow.shared)
     pairs = list(_pairs(flow, left))
@@ -131,7 +131,7 @@ def equalized(flow: Flow, batches: Batches) -> Facts:
     return {"pairs": rows, "left": left, "rounds": rounds, "moved": _torch_graph.check_same(flow, batches, before)}
 
 
-def _pairs(flow: Flow, left: dict[str, str]) -> Iterator[Pair]:
+def _pairs(flow: Flow, left: dict[str, str]) -> Iterator[LayerPair]:
     """The layers all readers of which can take a scale; those that have none are added to `left`."""
     import torch
 
@@ -141,15 +141,15 @@ def _pairs(flow: Flow, left: dict[str, str]) -> Iterator[Pair]:
         except _torch_graph.Ends as why:
             left[layer.name] = str(why)
             continue
-        yield Pair(layer, readers, torch.ones(len(flow.tensor(layer.weight)), dtype=torch.float64))
+        yield LayerPair(layer, readers, torch.ones(len(flow.tensor(layer.weight)), dtype=torch.float64))
 
 
-def _look_for_cuts(flow: Flow, pairs: Sequence[Pair], batches: Batches) -> None:
+def _look_for_cuts(flow: Flow, pairs: Sequence[LayerPair], batches: Batches) -> None:
     """Sets how far the channels of each pair go towards a cut, by calibration data."""
     import torch
 
     cuts = {cut.node: (pair, cut) for pair in pairs for reader in pair.readers for cut in reader.cuts}
-    walk = _torch_graph.Walk(flow, batches)
+    walk = _torch_graph.BatchWalk(flow, batches)
     for node in flow.nodes if cuts else ():
         walk.step(node)
         if node in cuts:
@@ -169,7 +169,7 @@ def reach(values: torch.Tensor, low: float, high: float) -> torch.Tensor:
     return up if low == 0 else torch.maximum(up, values.amin(1).clamp(max=0) / low)
 
 
-def _converge(flow: Flow, pairs: Sequence[Pair]) -> int:
+def _converge(flow: Flow, pairs: Sequence[LayerPair]) -> int:
     """Fills in the scales, pair after pair, until a round changes nothing; the number of rounds."""
     names = {layer.name: layer for pair in pairs for layer in (pair.first, *(r.layer for r in pair.readers))}
     folded = {name: _folded(flow, layer) for name, layer in names.items()}
@@ -183,7 +183,7 @@ def _converge(flow: Flow, pairs: Sequence[Pair]) -> int:
     return rounds
 
 
-def _folded(flow: Flow, layer: Layer) -> torch.Tensor:
+def _folded(flow: Flow, layer: WeightedLayer) -> torch.Tensor:
     """The weight with the norm behind it folded in, in double precision."""
     weight = flow.tensor(layer.weight).detach().double()
     return (weight * flow.gain(layer).reshape(-1, *[1] * (weight.ndim - 1))).contiguous()
@@ -195,7 +195,7 @@ def _spread(weight: torch.Tensor) -> float:
     return float(ranges.max() / ranges.median()) if float(ranges.median()) else 0.0
 
 
-def _balance(pair: Pair, folded: Mapping[str, torch.Tensor]) -> float:
+def _balance(pair: LayerPair, folded: Mapping[str, torch.Tensor]) -> float:
     """One step for a pair; how far the largest scale is from 1."""
     import torch
 
@@ -224,14 +224,14 @@ def scales(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return torch.where(some, (first * second).sqrt() / torch.where(some, second, 1.0), torch.ones_like(first))
 
 
-def _outgoing(layer: Layer) -> list[str]:
+def _outgoing(layer: WeightedLayer) -> list[str]:
     """The parameters that give a layer's output its scale."""
     if layer.norm:
         return [layer.norm.weight, layer.norm.bias]
     return [name for name in (layer.weight, layer.bias) if name]
 
 
-def _row(pair: Pair) -> Row:
+def _row(pair: LayerPair) -> EqualizedPair:
     return {
         "first": pair.first.name,
         "readers": [reader.layer.name for reader in pair.readers],
@@ -245,13 +245,13 @@ def _row(pair: Pair) -> Row:
 # --------------------------------------------------------------------------- bias correction
 
 
-def corrected(flow: Flow, batches: Batches, bits: int) -> Facts:
+def corrected(flow: Flow, batches: Batches, bits: int) -> EqualizeFacts:
     """Takes off each layer's bias what rounded weights add to its mean output, layer after layer.
 
     b <- b - E[W~ x~ - W x] (Nagel et al., section 4.2, and appendix D: means over calibration data, of the net whose
     layers so far are rounded and corrected).
     """
-    exact, rounded = _torch_graph.Walk(flow, batches), _torch_graph.Walk(flow, batches)
+    exact, rounded = _torch_graph.BatchWalk(flow, batches), _torch_graph.BatchWalk(flow, batches)
     rounded.instead = {
         each.weight: _torch_graph.rounded(flow.tensor(each.weight).detach(), bits) for each in flow.layers
     }

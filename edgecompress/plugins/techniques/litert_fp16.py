@@ -53,7 +53,7 @@ def apply(request: Request) -> Artifact:
     return _litert.artifact(request, _litert.quantized(data, recipe), {"kept": kept})
 
 
-def _small(known: Sequence[_litert.Operator], share: float) -> list[str]:
+def _small(known: Sequence[_litert.QuantizerOperator], share: float) -> list[str]:
     """The smallest operators with weights, together at most that share of all weights."""
     weighted = sorted((op for op in known if op.weights), key=lambda op: op.weights)
     left = share * sum(op.weights for op in weighted)

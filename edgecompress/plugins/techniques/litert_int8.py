@@ -62,7 +62,7 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     return _activation_ranges.rungs(options.get("calibrator", Options.calibrator), _activation_ranges.CALIBRATORS)
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the operators of those layers of a diagnosis left in float."""
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 

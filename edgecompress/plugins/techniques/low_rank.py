@@ -18,7 +18,7 @@ from edgecompress.formats import torch_edits, torch_module
 from edgecompress.plugins.techniques._calibration import inputs_of, spread
 from edgecompress.plugins.techniques._low_rank import factors, rank
 from edgecompress.plugins.techniques._low_rank import layers as factorizable
-from edgecompress.plugins.techniques._low_rank.layers import Dense, Layer
+from edgecompress.plugins.techniques._low_rank.layers import Dense, FactorizableLayer
 from edgecompress.plugins.techniques._low_rank.rank import Ranks
 from edgecompress.plugins.techniques._pruning import widths as candidates
 
@@ -76,14 +76,14 @@ class Options:
         return [name for name in numbers if getattr(self, name) is not None] + ["evbmf"] * self.evbmf
 
 
-class Cell(TypedDict):
+class RankCell(TypedDict):
     """A class of equal layers at one share of their MACs, to be measured."""
 
     layers: list[str]
     ratio: float
 
 
-class Row(TypedDict):
+class FactorizedLayer(TypedDict):
     """What the facts say of a layer that was replaced; `macs` and `parameters`: before, and after."""
 
     name: str
@@ -95,10 +95,10 @@ class Row(TypedDict):
     error: float
 
 
-class Facts(TypedDict, total=False):
+class LowRankFacts(TypedDict, total=False):
     """The facts of this technique, as `apply` describes them."""
 
-    layers: list[Row]
+    layers: list[FactorizedLayer]
     kept: dict[str, str]
     groups: list[dict[str, str | int]]
     macs: dict[str, int]
@@ -122,7 +122,7 @@ def cells(request: Request) -> Artifact:
     """
     options: Options = request.options
     scan = factorizable.scan(torch_module.rebuild(request.model), request, options.layers, options.method)
-    made: dict[str, Cell] = {}
+    made: dict[str, RankCell] = {}
     for name, layers in factorizable.classes(scan.layers).items():
         before: dict[str, Ranks] = {}
         for share in SHARES:
@@ -148,7 +148,7 @@ def apply(request: Request) -> Artifact:
     net = torch_module.rebuild(request.model)
     scan = factorizable.scan(net, request, options.layers, options.method)
     before = _size(net)
-    facts: Facts = {"layers": [], "kept": scan.kept}
+    facts: LowRankFacts = {"layers": [], "kept": scan.kept}
     shares = None if options.saved is None else _shares(net, scan.layers, request, facts)
     edits = []
     for number, layer in enumerate(scan.layers):
@@ -178,7 +178,7 @@ def _size(net: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())
 
 
-def _ranks(layer: Layer, request: Request, shares: Mapping[str, float] | None) -> Ranks:
+def _ranks(layer: FactorizableLayer, request: Request, shares: Mapping[str, float] | None) -> Ranks:
     """By the rule of the options, or by the share of its MACs that the search's table leaves it; raises Dense."""
     options, align = request.options, request.align
     if shares is not None:
@@ -199,14 +199,16 @@ def _label(name: str, share: int) -> str:
     return f"{name}@{share}%"
 
 
-def _at(layers: Sequence[Layer], ratio: float, align: int) -> Iterator[tuple[Layer, Ranks]]:
+def _at(layers: Sequence[FactorizableLayer], ratio: float, align: int) -> Iterator[tuple[FactorizableLayer, Ranks]]:
     """The ranks of those layers that can be as small as that."""
     for layer in layers:
         with contextlib.suppress(Dense):
             yield layer, factorizable.by_ratio(layer, ratio, align)
 
 
-def _shares(net: torch.nn.Module, layers: Sequence[Layer], request: Request, facts: Facts) -> dict[str, float]:
+def _shares(
+    net: torch.nn.Module, layers: Sequence[FactorizableLayer], request: Request, facts: LowRankFacts
+) -> dict[str, float]:
     """The share of its MACs for each layer that is to be factorized: the least harm for the latency to be saved.
 
     Puts "groups" into the facts, or that what may stay is out of reach, which is "lost".
@@ -229,7 +231,7 @@ def _shares(net: torch.nn.Module, layers: Sequence[Layer], request: Request, fac
     return {name: share / 100 for name, share in chosen.items() if share < 100}
 
 
-def _table(net: torch.nn.Module, layers: Sequence[Layer], request: Request) -> Table:
+def _table(net: torch.nn.Module, layers: Sequence[FactorizableLayer], request: Request) -> Table:
     """For each layer and each percentage of its MACs: the latency saved, where it saves any, and the harm.
 
     A layer saves its part of what its class saves. Harm is the squared distance that the outputs move on calibration
@@ -262,7 +264,7 @@ def _items(request: Request) -> Iterator[dict[str, torch.Tensor]]:
 
 
 @contextlib.contextmanager
-def _approximated(layer: Layer, ranks: Ranks, seed: int) -> Iterator[None]:
+def _approximated(layer: FactorizableLayer, ranks: Ranks, seed: int) -> Iterator[None]:
     """Meanwhile the layer has the weight that what replaces it amounts to; raises Dense."""
     import torch
 
@@ -286,7 +288,9 @@ def _distance(before: Sequence[Mapping[str, torch.Tensor]], after: Sequence[Mapp
 # --------------------------------------------------------------------------- what replaces a layer
 
 
-def _replaced(net: torch.nn.Module, layer: Layer, ranks: Ranks, seed: int) -> tuple[torch_edits.Edit, Row]:
+def _replaced(
+    net: torch.nn.Module, layer: FactorizableLayer, ranks: Ranks, seed: int
+) -> tuple[torch_edits.Edit, FactorizedLayer]:
     """Replaces the layer in the net; returns the edit and its row of the facts. Raises Dense."""
     shape, weights = layer.shape, factorizable.factorized(layer, ranks, seed)
     dense, pieces = rank.dense(shape), rank.chain(shape, layer.method, ranks)
@@ -297,7 +301,7 @@ def _replaced(net: torch.nn.Module, layer: Layer, ranks: Ranks, seed: int) -> tu
     }
     torch_edits.apply(net, [edit])
     factors.fill(net.get_submodule(layer.name), layer.module, weights)
-    row: Row = {
+    row: FactorizedLayer = {
         "name": layer.name,
         "method": layer.method,
         "shape": [*layer.module.weight.shape],

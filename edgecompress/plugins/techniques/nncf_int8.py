@@ -67,7 +67,7 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     return calibrators if corrected else [*calibrators, ("bias correction", {"bias_correction": "full"})]
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the nodes of those layers of a diagnosis left in float."""
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 

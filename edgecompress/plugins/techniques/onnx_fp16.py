@@ -73,7 +73,7 @@ def apply(request: Request) -> Artifact:
     model = _named(onnx.load_model(request.model.file(".onnx")))
     nodes = model.graph.node
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        trial = _Trial(request, model, batches)
+        trial = _OnnxTrial(request, model, batches)
         ranges = trial.ranges()
         unfit = _fp16_ranges.unfit(ranges, options.headroom) | set(_unfit(model.graph))
         fixed = _fixed(model, options, Path(folder)) | {n.name for n in nodes if unfit & {*n.input, *n.output}}
@@ -100,7 +100,7 @@ def _share(request: Request) -> dict[str, str | float | None]:
     return _fp16_ranges.share((counts["macs_of"] or {}).get("float16", 0), counts["macs"] or 0, counts["why"])
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left in fp32."""
     return skipping(options, (glob.escape(layer["operator"]) for layer in layers))
 
@@ -199,14 +199,14 @@ def _join(graph: onnx.GraphProto, ours: set[str]) -> None:
 # --------------------------------------------------------------------------- trials on samples
 
 
-class _Trial:
+class _OnnxTrial:
     """The model on the samples, in fp32 and in half precision."""
 
     def __init__(self, request: Request, model: onnx.ModelProto, batches: Sequence[list[int]]) -> None:
         self.request, self.model, self.batches = request, model, batches
         self.full: list[dict[str, np.ndarray]] = []  # of fp32: the outputs of each batch
 
-    def ranges(self) -> dict[str, _fp16_ranges.Tally]:
+    def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
         """Every tensor of the fp32 model, and what rounding it would lose."""
         import numpy as np
 
@@ -220,7 +220,7 @@ class _Trial:
 
         return _fp16_ranges.rounded(map(tensors, self._items()))
 
-    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.Tally]:
+    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.PrecisionTally]:
         """What each output loses with only `kept` in fp32, on at most `limit` batches."""
         session = self._session(_stored(converted(self.model, kept)))
         halves = (self._run(session, inputs) for inputs in itertools.islice(self._items(), limit))

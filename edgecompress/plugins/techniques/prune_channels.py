@@ -17,7 +17,7 @@ from edgecompress.formats import torch_edits, torch_module
 from edgecompress.plugins.techniques._pruning import criteria, dependency_groups
 from edgecompress.plugins.techniques._pruning import macs as counts
 from edgecompress.plugins.techniques._pruning import widths as candidates
-from edgecompress.plugins.techniques._pruning.channels import Group, mean_kept, narrowed
+from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, mean_kept, narrowed
 from edgecompress.plugins.techniques._pruning.criteria import Criterion, Scores
 from edgecompress.plugins.techniques._pruning.sensitivity import CalibrationBench
 
@@ -88,16 +88,16 @@ class Options:
 
 
 # What the facts say of a group of channels
-Row = TypedDict(
-    "Row",
+PrunedGroup = TypedDict(
+    "PrunedGroup",
     {"name": str, "layers": list[str], "channels": int, "kept": int, "class": str, "whole_block": bool},
 )
 
 
-class Facts(TypedDict):
+class PruningFacts(TypedDict):
     """The facts of this technique, as `apply` describes them."""
 
-    groups: list[Row]
+    groups: list[PrunedGroup]
     refused: dict[str, str]
     macs: dict[str, int]
     parameters: dict[str, int]
@@ -107,7 +107,7 @@ class Facts(TypedDict):
     settled: bool
 
 
-class Choice(TypedDict, total=False):
+class WidthEvidence(TypedDict, total=False):
     """What a choice of widths came from, for the facts."""
 
     sensitivity: dict[str, list[list[float]]]
@@ -208,7 +208,7 @@ class _Work:
         first = self.request.model.inputs[0].shape[0]
         return (first, first) if isinstance(first, int) else (1, EXAMPLES)
 
-    def _left_out(self, group: Group) -> bool:
+    def _left_out(self, group: CoupledChannels) -> bool:
         why = criteria.scored(self.net, group, self.options.criterion)
         if any(fnmatch(layer, pattern) for pattern in self.options.skip for layer in group.layers):
             why = "it is to be skipped"
@@ -216,25 +216,25 @@ class _Work:
             self.refused[group.name] = why
         return bool(why)
 
-    def _choices(self, group: Group) -> tuple[int, ...]:
+    def _choices(self, group: CoupledChannels) -> tuple[int, ...]:
         block = math.lcm(self.request.align, group.per_unit)
         return candidates.choices(group.channels, block, group.leads and self.options.whole_blocks)
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> CoupledChannels:
         """The group of that name."""
         return next(group for group in self.groups if group.name == name)
 
-    def classes(self) -> dict[str, list[Group]]:
+    def classes(self) -> dict[str, list[CoupledChannels]]:
         """Groups that take equally long and lie in equal places, by a name for all of them."""
-        equal: dict[tuple[Hashable, tuple[int, ...]], list[Group]] = {}
+        equal: dict[tuple[Hashable, tuple[int, ...]], list[CoupledChannels]] = {}
         for group in self.groups:
             equal.setdefault((group.kind, self.choices[group.name]), []).append(group)
         return {_label([group.name for group in groups]): groups for groups in equal.values()}
 
-    def facts(self, narrow: torch.nn.Module, widths: Mapping[str, int]) -> Facts:
+    def facts(self, narrow: torch.nn.Module, widths: Mapping[str, int]) -> PruningFacts:
         """What became of the net."""
         labels = {group.name: label for label, groups in self.classes().items() for group in groups}
-        rows: list[Row] = [
+        rows: list[PrunedGroup] = [
             {
                 "name": group.name,
                 "layers": list(group.layers),
@@ -306,7 +306,7 @@ class _Work:
 
     # ------------------------------------------------------------------ how wide
 
-    def widths(self) -> tuple[dict[str, int], Choice]:
+    def widths(self) -> tuple[dict[str, int], WidthEvidence]:
         """The width of each group, those of blocks that go 0, and what the choice came from."""
         if self.options.keep is not None:
             widths, facts = self._by_latency(self.options.keep)
@@ -354,7 +354,7 @@ class _Work:
             self._counts[key] = self.macs(narrowed(self.net, self.groups, kept))
         return self._counts[key]
 
-    def _by_latency(self, keep: float) -> tuple[dict[str, int], Choice]:
+    def _by_latency(self, keep: float) -> tuple[dict[str, int], WidthEvidence]:
         """Widths that leave `keep` of the latency, by what the cells saved."""
         saved = self._saved()
         choices = {n: [w for w in self.choices[n] if w >= min(saved[n])] for n in self.choices}
@@ -379,7 +379,7 @@ class _Work:
 
     def _within(
         self, choices: Mapping[str, Sequence[int]], cost: candidates.Cost, budget: float
-    ) -> tuple[dict[str, int], Choice]:
+    ) -> tuple[dict[str, int], WidthEvidence]:
         """The widths whose cost is within the budget, by the scope."""
         try:
             if self.options.scope == "sensitivity":
@@ -391,7 +391,7 @@ class _Work:
             why = f"{what} is out of reach: the narrowest widths leave {error.least:.3g}, not {budget:.3g}"
             raise (StageFailed if what == "keep" else InputError)(f"prune_channels: {why}") from error
 
-    def _steps(self, name: str, widths: Sequence[int]) -> list[candidates.Step]:
+    def _steps(self, name: str, widths: Sequence[int]) -> list[candidates.Narrowing]:
         if self.options.scope == "local":
             return candidates.by_share(name, widths)
         scores = self.scores if self.options.scope == "global" else self.ranks
@@ -399,13 +399,15 @@ class _Work:
 
     def _least_harm(
         self, choices: Mapping[str, Sequence[int]], cost: candidates.Cost, budget: float
-    ) -> tuple[dict[str, int], Choice]:
+    ) -> tuple[dict[str, int], WidthEvidence]:
         """Those of least harm; "sensitivity" is what each width of a group alone does."""
         full = {name: widths[0] for name, widths in choices.items()}
         whole, harms = cost(full), self.harms(choices)
         points = {n: {w: (whole - cost({**full, n: w}), h) for w, h in harm.items()} for n, harm in harms.items()}
         steps = [step for name in choices for step in candidates.by_harm(name, choices[name], points[name])]
-        facts: Choice = {"sensitivity": {name: [[w, h] for w, h in harm.items()] for name, harm in harms.items()}}
+        facts: WidthEvidence = {
+            "sensitivity": {name: [[w, h] for w, h in harm.items()] for name, harm in harms.items()}
+        }
         return candidates.allocate(choices, steps, cost, budget), facts
 
     @cached_property
@@ -421,7 +423,7 @@ def best(scores: Sequence[float], count: int) -> list[int]:
     return sorted(sorted(range(len(scores)), key=lambda unit: -scores[unit])[:count])
 
 
-def _fitting(group: Group, width: int) -> int:
+def _fitting(group: CoupledChannels, width: int) -> int:
     """A width of the option `widths`; raises InputError where the group cannot be so wide."""
     where = f"widths: {group.name}"
     if width == 0 and not group.leads:

@@ -43,7 +43,7 @@ class Options:
 def apply(request: Request) -> Artifact:
     """The net with the m - n smallest of each m weights zero, of equals the first; they stay it in training.
 
-    input: "model". facts: {"sparsity": see `Sparsity`}. Layers whose inputs are no multiple of m are left as they
+    input: "model". facts: {"sparsity": see `PrunedWeights`}. Layers whose inputs are no multiple of m are left as they
     are; raises InputError where that is all of them, and for layers that there are not.
     """
     options: Options = request.options

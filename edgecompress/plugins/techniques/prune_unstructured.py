@@ -63,7 +63,7 @@ def gradual(sparsity: float, steps: int) -> list[float]:
 def apply(request: Request) -> Artifact:
     """The net with round(sparsity x weights) of the weights zero, of equals the first; they stay it in training.
 
-    input: "model". facts: {"sparsity": see `Sparsity`}. Raises InputError for layers that there are not.
+    input: "model". facts: {"sparsity": see `PrunedWeights`}. Raises InputError for layers that there are not.
     """
     options: Options = request.options
     net = torch_module.rebuild(request.model)

@@ -50,7 +50,7 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     return _activation_ranges.rungs(options.get("calibrator", Options.calibrator), ("minmax", "mse")) + finer
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with those layers of a diagnosis left in float: the module where it is the layer's own, or its node.
 
     What a module that holds others computes between them (the sum of a shortcut) is a node of the graph.
@@ -58,7 +58,7 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str
     return skipping(options, (name for layer in layers if (name := _name(layer))))
 
 
-def _name(layer: _skip.Layer) -> str:
+def _name(layer: _skip.SensitiveLayer) -> str:
     own = layer["type"].startswith(WEIGHTED)
     return glob.escape(layer["module"]) if own and layer["module"] else layer["node"]
 

@@ -70,7 +70,7 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     )
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the nodes of those layers of a diagnosis left in float."""
     return skipping(options, (glob.escape(name) for layer in layers if (name := layer["operator"])))
 
@@ -226,7 +226,7 @@ def _extremes(file: Path, items: Items) -> Ranges:
     augmented = str(file.with_name("augmented.onnx"))
     calibrator = create_calibrator(file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.MinMax)
     for chunk in _chunks(items()):
-        calibrator.collect_data(_Reader(chunk))  # folds the chunk into the ranges so far
+        calibrator.collect_data(_CalibrationReader(chunk))  # folds the chunk into the ranges so far
     data = calibrator.compute_data()
     ranges = {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
     for name, (low, high) in ranges.items():
@@ -251,7 +251,7 @@ def _chunks(items: Iterator[Mapping[str, np.ndarray]]) -> Iterator[list[Mapping[
         yield chunk
 
 
-class _Reader:
+class _CalibrationReader:
     """ONNX Runtime's way to be handed a list of inputs."""
 
     def __init__(self, items: Sequence[Mapping[str, np.ndarray]]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.plugins.techniques import _torch_graph
-from edgecompress.plugins.techniques._torch_graph import Flow, Layer
+from edgecompress.plugins.techniques._torch_graph import Flow, WeightedLayer
 
 if TYPE_CHECKING:
     import torch
@@ -56,11 +56,11 @@ class Spot:
 
     name: str
     parameters: tuple[str, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[WeightedLayer, ...]
     channels: int
 
 
-class Row(TypedDict):
+class SmoothedSpot(TypedDict):
     """What the facts say of a spot; `outlier`: before, and after."""
 
     by: str
@@ -130,7 +130,7 @@ def _spots(flow: Flow, trial: Batches, left: dict[str, str]) -> Iterator[Spot]:
                 left[name] = str(why)
 
 
-def _of_layer(layer: Layer) -> tuple[str, ...]:
+def _of_layer(layer: WeightedLayer) -> tuple[str, ...]:
     return tuple(name for name in (layer.weight, layer.bias) if name)
 
 
@@ -158,7 +158,7 @@ def _spot(flow: Flow, node: torch.fx.Node, parameters: tuple[str, ...]) -> Spot:
     return Spot(parameters[0].removesuffix(".weight"), parameters, layers, _torch_graph.shape(node)[-1])
 
 
-def _through_attention(flow: Flow, layer: Layer) -> Spot | None:
+def _through_attention(flow: Flow, layer: WeightedLayer) -> Spot | None:
     """A product whose output is the values of attention, and the one that reads what attention makes of them."""
     node = layer.node
     readers = {other.node: other for other in flow.layers if other.dense}
@@ -199,7 +199,7 @@ def _largest_inputs(flow: Flow, spots: Sequence[Spot], batches: Batches) -> dict
     import torch
 
     nodes = {layer.node for spot in spots for layer in spot.layers}
-    walk, largest = _torch_graph.Walk(flow, batches), {}
+    walk, largest = _torch_graph.BatchWalk(flow, batches), {}
     for node in flow.nodes:
         if node in nodes:
             largest[node] = (
@@ -216,7 +216,7 @@ def _largest(spot: Spot, inputs: Mapping[torch.fx.Node, torch.Tensor]) -> torch.
     return torch.stack([inputs[layer.node].reshape(spot.channels, -1).amax(1) for layer in spot.layers]).amax(0)
 
 
-def _smoothed(flow: Flow, spot: Spot, largest: torch.Tensor) -> Row:
+def _smoothed(flow: Flow, spot: Spot, largest: torch.Tensor) -> SmoothedSpot:
     """Scales the weights at a spot; returns its row of the facts."""
     import torch
 

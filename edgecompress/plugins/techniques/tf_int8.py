@@ -45,7 +45,7 @@ class Options:
         check_patterns(self.skip)
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the operators of those layers of a diagnosis left in float."""
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 

@@ -61,7 +61,7 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     batches = spread(request, options.samples)
     program = torch.export.load(request.model.file(".pt2"))
-    trial = _Trial(request, program, batches)
+    trial = _ProgramTrial(request, program, batches)
     ranges = trial.ranges()
     fixed = trial.fixed(_fp16_ranges.unfit(ranges, options.headroom))
     request.progress(0.4, "half precision")
@@ -81,7 +81,7 @@ def apply(request: Request) -> Artifact:
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skip.Layer]) -> dict[str, Json]:
+def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left in fp32: by their modules, or else by their nodes."""
     return skipping(options, (glob.escape(layer["module"] or layer["node"]) for layer in layers))
 
@@ -113,7 +113,7 @@ def _dynamic(model: Artifact) -> dict[str, tuple[dict[int, torch.export.Dim], ..
 # --------------------------------------------------------------------------- trials on samples
 
 
-class _Trial:
+class _ProgramTrial:
     """The program on the samples, in fp32 and in half precision."""
 
     def __init__(self, request: Request, program: ExportedProgram, batches: Sequence[list[int]]) -> None:
@@ -124,7 +124,7 @@ class _Trial:
         self.weights = {node.name for node in self.net.graph.nodes if node.op == "get_attr"}
         self.full: list[Sequence[torch.Tensor]] = []  # of fp32: the outputs of each batch
 
-    def ranges(self) -> dict[str, _fp16_ranges.Tally]:
+    def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
         """Every tensor of the fp32 program, and what rounding it would lose."""
         return _fp16_ranges.rounded(self._seen(inputs) for inputs in self._items())
 
@@ -153,7 +153,7 @@ class _Trial:
         _run(half, next(self._items()))
         return set(half.kept)
 
-    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.Tally]:
+    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.PrecisionTally]:
         """What each output loses with only `kept` in fp32, on at most `limit` batches."""
 
         def pair(

@@ -69,7 +69,7 @@ SCRIPT = "\n".join(
 def unavailable(device: Mapping[str, Any]) -> str:
     """Why the device cannot be reached now, or ""."""
     try:
-        _serial(_executable(device), _wanted(device), LOOK_S)
+        _serial(_executable(device), _chosen_serial(device), LOOK_S)
     except EdgeError as error:
         return str(error)
     return ""
@@ -77,11 +77,11 @@ def unavailable(device: Mapping[str, Any]) -> str:
 
 def connect(device: Mapping[str, Any]) -> Adb:
     """The device that the options name, or the only one there is. Raises Unreachable, or InputError for options."""
-    adb, wanted = _executable(device), _wanted(device)
+    adb, serial = _executable(device), _chosen_serial(device)
     folder = _option(device, "folder") or FOLDER
     if not folder.startswith("/"):
         raise InputError(f"device.options.folder is '{folder}': name a whole path on the device, as {FOLDER}")
-    shell = Adb(adb, _serial(adb, wanted, ANSWER_S), folder.rstrip("/"), _option(device, "python"))
+    shell = Adb(adb, _serial(adb, serial, ANSWER_S), folder.rstrip("/"), _option(device, "python"))
     shell.tell(f"mkdir -p {shlex.quote(folder)}", f"make the folder {folder}", place="/")
     return shell
 
@@ -96,7 +96,7 @@ def _option(device: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _wanted(device: Mapping[str, Any]) -> str:
+def _chosen_serial(device: Mapping[str, Any]) -> str:
     return _option(device, "serial") or os.environ.get("ANDROID_SERIAL", "")
 
 
@@ -106,21 +106,21 @@ def _executable(device: Mapping[str, Any]) -> str:
             f"device.options.adb names a program of this machine, which no device may: set {NAMED} instead"
         )
     named = os.environ.get(NAMED, "")
-    found = shutil.which(named or "adb")
-    if not found:
+    program = shutil.which(named or "adb")
+    if not program:
         what = f"no program '{named}' here" if named else "no adb here"
         raise Unreachable(f"{what}; install Android's platform-tools, or set {NAMED} to where adb is")
-    return found
+    return program
 
 
-def _serial(adb: str, wanted: str, seconds: float) -> str:
+def _serial(adb: str, chosen: str, seconds: float) -> str:
     """The serial of the device that is meant, which is ready; raises Unreachable with what to do."""
     end = time.monotonic() + seconds
     listed = _listed(adb, end)
-    if ":" in wanted and wanted not in listed:
-        _join(adb, wanted, end)
+    if ":" in chosen and chosen not in listed:
+        _join(adb, chosen, end)
         listed = _listed(adb, end)
-    serial = wanted or _only(listed)
+    serial = chosen or _only(listed)
     if serial not in listed:
         raise Unreachable(f"no device {serial}; adb sees {', '.join(sorted(listed)) or 'none'}")
     state = listed[serial]
@@ -149,9 +149,9 @@ def _listed(adb: str, end: float) -> dict[str, str]:
 
 def _join(adb: str, address: str, end: float) -> None:
     """Connects to HOST:PORT. adb's code is 0 whatever came of it: its words count."""
-    said = _call([adb, "connect", address], end)
-    if not re.search(r"^(already )?connected to ", said, re.MULTILINE) and "authenticate" not in said:
-        raise Unreachable(f"{address}: {_last(said) or 'adb connect said nothing'}; is Wi-Fi debugging on there?")
+    answer = _call([adb, "connect", address], end)
+    if not re.search(r"^(already )?connected to ", answer, re.MULTILINE) and "authenticate" not in answer:
+        raise Unreachable(f"{address}: {_last(answer) or 'adb connect said nothing'}; is Wi-Fi debugging on there?")
 
 
 def _call(argv: Sequence[str], end: float) -> str:
@@ -166,9 +166,9 @@ def _call(argv: Sequence[str], end: float) -> str:
     return (done.stdout + b"\n" + done.stderr).decode(errors="replace")
 
 
-def _last(said: str) -> str:
+def _last(text: str) -> str:
     """The last line that says something, as far as it can be shown."""
-    lines = [line for each in said.splitlines() if (line := machine.line(each))]
+    lines = [line for each in text.splitlines() if (line := machine.line(each))]
     return lines[-1] if lines else ""
 
 
@@ -212,13 +212,13 @@ class Adb:
         """The name of a new copy of the file or folder in the device's folder, whose content was read again there."""
         part = f"run-{secrets.token_hex(8)}"
         argv = [self.adb, "-s", self.serial, "push", str(path.resolve()), f"{self.folder}/{part}"]
-        said = _call(argv, time.monotonic() + CARRY_S)
+        output = _call(argv, time.monotonic() + CARRY_S)
         lines = f"mkdir -p {part} && cd {part} && find . -type f -exec sha256sum {{}} + | LC_ALL=C sort | sha256sum"
         read = lines if path.is_dir() else f"sha256sum < {part}"
         arrived = self.tell(f"{read} | cut -c1-64", f"read {path.name}", CARRY_S)
         if arrived.strip() != digest:
             self.code(f"rm -rf {part}")
-            raise Unreachable(f"{self.serial}: {path.name} did not arrive whole: {_last(said)}")
+            raise Unreachable(f"{self.serial}: {path.name} did not arrive whole: {_last(output)}")
         return part
 
     def pull(self, there: str, path: Path) -> None:
@@ -245,10 +245,10 @@ class Adb:
         with tempfile.TemporaryDirectory() as scratch:
             log = Path(scratch) / "said"
             code = self._execute(["sh", "-c", script], seconds, log, place)
-            said = log.read_text(encoding="utf-8", errors="replace")
+            output = log.read_text(encoding="utf-8", errors="replace")
         if code:
-            raise Unreachable(f"{self.serial}: cannot {what} there: {_last(said) or f'code {code}'}")
-        return said
+            raise Unreachable(f"{self.serial}: cannot {what} there: {_last(output) or f'code {code}'}")
+        return output
 
     def _execute(self, argv: Sequence[str], deadline_s: float, log: Path, place: str = "") -> int:
         """Runs a program in `place` (the device's folder) with its output in `log`."""
@@ -269,8 +269,8 @@ class Adb:
                 raise Unreachable(self._lost(errors.read().decode(errors="replace")))
         return code
 
-    def _lost(self, said: str) -> str:
-        return f"{self.serial}: the link was lost ({_last(said) or 'adb ended without a word'}); plug it in again"
+    def _lost(self, text: str) -> str:
+        return f"{self.serial}: the link was lost ({_last(text) or 'adb ended without a word'}); plug it in again"
 
     def facts(self) -> Mapping[str, Any]:
         """What the device is, by its own words; "python" is None where there is none."""
@@ -287,13 +287,13 @@ class Adb:
 def _android(texts: machine.Texts) -> dict[str, str]:
     """What Android's properties know better than the files of Linux; nothing where it is another system."""
     model, soc, release, abi = (_word(texts, name) for name in PROPERTIES)
-    found = {
+    facts = {
         "board": model,
         "cpu": soc,
         "os": f"Android {release}" if release else "",
         "platform": f"android-{ABIS.get(abi, abi)}" if abi else "",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in facts.items() if value}
 
 
 def _word(texts: machine.Texts, name: str) -> str:

@@ -118,7 +118,7 @@ def unavailable(device: Mapping[str, Any]) -> str:
     return ""
 
 
-def connect(device: Mapping[str, Any]) -> Board:
+def connect(device: Mapping[str, Any]) -> SshBoard:
     """The board that the device's options name: host, port, user, python, folder.
 
     Raises InputError for options that are wrong, Unreachable when it does not answer or lacks a tool.
@@ -126,7 +126,7 @@ def connect(device: Mapping[str, Any]) -> Board:
     address = _address(device)
     _client()
     place = "/tmp" if os.path.isdir("/tmp") else None  # a socket's path holds 107 bytes
-    board = Board(address, tempfile.mkdtemp(prefix="ec-", dir=place))
+    board = SshBoard(address, tempfile.mkdtemp(prefix="ec-", dir=place))
     try:
         board.open()
     except BaseException:
@@ -141,24 +141,24 @@ def _address(device: Mapping[str, Any]) -> Address:
         raise InputError(
             f"device.options.config names an ssh_config, which can run programs here: set {CONFIG} instead"
         )
-    given = {k: v for k, v in options.items() if k in Address.__dataclass_fields__ and v != ""}
-    port = given.get("port", 22)
+    settings = {k: v for k, v in options.items() if k in Address.__dataclass_fields__ and v != ""}
+    port = settings.get("port", 22)
     if not isinstance(port, int) or not 0 < port < 65536:
         raise InputError(f"device options: port {port!r} is not a number from 1 to 65535")
-    for name, value in given.items():
+    for name, value in settings.items():
         if name != "port" and (not isinstance(value, str) or not value.isprintable()):
             raise InputError(f"device options: {name} {value!r} is not a text of one line")
-    host = given.get("host", "")
+    host = settings.get("host", "")
     if not host:
         raise InputError(f"device options: no host to connect to; {HOW}")
     if host.startswith("-") or SHELL.search(host):
         raise InputError(f"device options: host {host!r} is no host; {HOW}")
-    if SHELL.search(given.get("user", "")):
-        raise InputError(f"device options: user {given['user']!r} is no name of a user; {HOW}")
+    if SHELL.search(settings.get("user", "")):
+        raise InputError(f"device options: user {settings['user']!r} is no name of a user; {HOW}")
     config = os.environ.get(CONFIG, "")
     if config and not Path(config).expanduser().is_file():
         raise InputError(f"{CONFIG}={config}: no such file; name an ssh_config, or unset it")
-    return Address(**given)
+    return Address(**settings)
 
 
 def _client() -> None:
@@ -182,18 +182,18 @@ def _options(connect_s: int) -> list[str]:
     return ["-T", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
 
 
-def _raise_if_ssh_failed(address: Address, code: int, said: str) -> None:
+def _raise_if_ssh_failed(address: Address, code: int, stderr: str) -> None:
     """Raises Unreachable when it was ssh itself that failed: it ends with 255 then, and our scripts never do."""
     if code != 255:
         return
     for pattern, why, what in REASONS:
-        if re.search(pattern, said):
+        if re.search(pattern, stderr):
             raise Unreachable(f"{address.host}: {why}; {what.format(by_hand=address.by_hand())}")
-    raise Unreachable(f"{address.host}: {_last(said)}; try `{address.by_hand()}`")
+    raise Unreachable(f"{address.host}: {_last(stderr)}; try `{address.by_hand()}`")
 
 
-def _last(said: str) -> str:
-    lines = [line for each in said.splitlines() if (line := machine.line(each))]
+def _last(text: str) -> str:
+    lines = [line for each in text.splitlines() if (line := machine.line(each))]
     return lines[-1] if lines else "no reason given"
 
 
@@ -206,7 +206,7 @@ def _home(path: str) -> str:
 
 
 @dataclass
-class Board:
+class SshBoard:
     """A Shell on a board. `control` is the folder of the connection's socket; all else is known once it is open."""
 
     address: Address
@@ -227,7 +227,7 @@ class Board:
     def open(self) -> None:
         """Makes the folders there, drops what nobody used for a week, finds Python. Raises Unreachable."""
         session, home, python = f"s-{secrets.token_hex(6)}", _home(self.address.folder), _home(self.address.python)
-        said = self._script(
+        output = self._script(
             f"""
             umask 077; missing=
             for tool in {" ".join(TOOLS)}; do command -v $tool >/dev/null || missing="$missing $tool"; done
@@ -240,7 +240,7 @@ class Board:
         """,
             tries=1,
         )
-        lines = [machine.line(each) for each in said.decode("utf-8", "replace").splitlines()]
+        lines = [machine.line(each) for each in output.decode("utf-8", "replace").splitlines()]
         if len(lines) != 3 or not lines[0].startswith("/") or lines[2] != "missing:":
             raise Unreachable(f"{self.address.host}: {self._lacks(lines)}")
         self.folder, self.python = lines[:2]
@@ -308,7 +308,7 @@ class Board:
         script = f"umask 077; mkdir -p {part} && tar -xf - -C {part} && rm -rf {place} && mv {part} {place}"
         with tempfile.TemporaryFile() as stream:
             _pack(stream, files, mode)
-            code, reason = self._call(f"sh -c {shlex.quote(script)}", CARRY_S, given=stream)
+            code, reason = self._call(f"sh -c {shlex.quote(script)}", CARRY_S, stdin=stream)
         if code:
             what = "free some room there, or name another folder in options.folder"
             raise Unreachable(f"{self.address.host}: cannot write {there}: {reason}; {what}")
@@ -316,12 +316,12 @@ class Board:
     def _holds(self, entry: str, digests: Mapping[str, str]) -> bool:
         """Whether the files are there, each with its sha256; marks the entry as used."""
         names = " ".join(shlex.quote(f"./{name}") for name in digests)
-        said = self._script(f"""
+        output = self._script(f"""
             cd {shlex.quote(entry)} 2>/dev/null && touch . && echo there || exit 0
             for f in {names}; do [ -f "$f" ] && sha256sum < "$f" || echo none; done
         """)
-        found = [line.partition(" ")[0] for line in said.decode("utf-8", "replace").splitlines()]
-        return found == ["there", *digests.values()]
+        sums = [line.partition(" ")[0] for line in output.decode("utf-8", "replace").splitlines()]
+        return sums == ["there", *digests.values()]
 
     # ------------------------------------------------------------------ programs
 
@@ -334,15 +334,15 @@ class Board:
         job = shlex.quote(f"{self.session}/{secrets.token_hex(4)}")
         try:
             self._until(end, _start(job, argv, deadline_s))
-            code, said = _ended(self._until(end, _await(job)))
+            code, output = _ended(self._until(end, _await(job)))
         except TimeoutError:
-            code, said = _ended(self._late(job, deadline_s))
+            code, output = _ended(self._late(job, deadline_s))
         except BaseException:
             with contextlib.suppress(Unreachable):
                 self._script(_kill(job), 5.0, tries=1)
             raise
         with log.open("ab") as file:
-            file.write(said)
+            file.write(output)
         return code
 
     def _until(self, end: float, script: str) -> bytes:
@@ -368,8 +368,8 @@ class Board:
 
     def facts(self) -> Mapping[str, Any]:
         """What the board is, and the Python that agents are run with."""
-        said = self._script(machine.SCRIPT).decode("utf-8", "replace")
-        return {**machine.facts(machine.parsed(said)), "python": self.python}
+        output = self._script(machine.SCRIPT).decode("utf-8", "replace")
+        return {**machine.facts(machine.parsed(output)), "python": self.python}
 
     def close(self) -> None:
         """Ends the connection and what still runs there; where that takes long, it goes on without us."""
@@ -386,10 +386,10 @@ class Board:
     def _script(self, script: str, timeout_s: float = ANSWER_S, tries: int = 2) -> bytes:
         """What a script for sh says on stdout. It goes by stdin: of any length, and past any login shell's quoting."""
         try:
-            with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
-                given.write(_marked(script).encode("utf-8", "surrogateescape"))
-                given.seek(0)
-                self._call("sh", timeout_s, given, out)
+            with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out:
+                stdin.write(_marked(script).encode("utf-8", "surrogateescape"))
+                stdin.seek(0)
+                self._call("sh", timeout_s, stdin, out)
                 _seek_answer(out)
                 return out.read()
         except Unreachable:
@@ -397,10 +397,10 @@ class Board:
                 raise
         return self._script(script, timeout_s, tries - 1)
 
-    def _call(self, command: str, timeout_s: float, given: Stream = None, out: Stream = None) -> tuple[int, str]:
+    def _call(self, command: str, timeout_s: float, stdin: Stream = None, out: Stream = None) -> tuple[int, str]:
         """Its code, and the last of its words on stderr. Raises Unreachable when ssh fails, or nothing answers."""
         argv = [*self.ssh, "--", self.address.host, command]
-        source, sink = given or subprocess.DEVNULL, out or subprocess.DEVNULL
+        source, sink = stdin or subprocess.DEVNULL, out or subprocess.DEVNULL
         with tempfile.TemporaryFile() as errors:  # no pipe: a proxy that outlives the call would hold it open
             try:
                 code = subprocess.run(argv, stdin=source, stdout=sink, stderr=errors, timeout=timeout_s).returncode
@@ -410,9 +410,9 @@ class Board:
                     f"{self.address.host}: no answer within {timeout_s:.0f} s; {self._check()}"
                 ) from error
             errors.seek(0)
-            said = errors.read(1 << 16).decode("utf-8", "replace")
-        _raise_if_ssh_failed(self.address, code, said)
-        return code, _last(said)
+            stderr = errors.read(1 << 16).decode("utf-8", "replace")
+        _raise_if_ssh_failed(self.address, code, stderr)
+        return code, _last(stderr)
 
     def _check(self) -> str:
         return f"check the link with `{self.address.by_hand()}`"
@@ -478,9 +478,9 @@ def _clear(session: str) -> str:
     """
 
 
-def _ended(said: bytes) -> tuple[int, bytes]:
+def _ended(answer: bytes) -> tuple[int, bytes]:
     """The code and the output from what `_await` says."""
-    first, _, rest = said.partition(b"\n")
+    first, _, rest = answer.partition(b"\n")
     if not re.fullmatch(rb"\d{1,3}", first):
         raise Unreachable(f"the board's answer makes no sense: {machine.line(repr(first))}; try again")
     return int(first), rest
@@ -490,8 +490,8 @@ def _seek_answer(stream: IO[bytes]) -> None:
     """To what a script says: what login shells print before it is passed over."""
     stream.seek(0)
     head = stream.read(1 << 16)
-    found = head.find(SAYS)
-    stream.seek(found + len(SAYS) if found >= 0 else 0, os.SEEK_SET if found >= 0 else os.SEEK_END)
+    place = head.find(SAYS)
+    stream.seek(place + len(SAYS) if place >= 0 else 0, os.SEEK_SET if place >= 0 else os.SEEK_END)
 
 
 # --------------------------------------------------------------------------- files as a stream

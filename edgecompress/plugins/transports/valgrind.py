@@ -59,8 +59,8 @@ def _wrap(argv: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]
 def _facts() -> dict[str, Any]:
     """This machine's, with what a program sees of its processor."""
     here = machine.facts(machine.here())
-    told = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
-    version = told.strip().removeprefix("valgrind-")
+    output = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
+    version = output.strip().removeprefix("valgrind-")
     seen = [feature for feature in here["features"] if feature in FEATURES]
     made = {"virtual": f"Valgrind {version}", "emulator": {"valgrind": version}}
     return {**here, "features": seen, "memory_bytes": None, **made, "python": sys.executable}

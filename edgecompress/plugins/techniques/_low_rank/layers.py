@@ -28,7 +28,7 @@ class Dense(Exception):
 
 
 @dataclass(frozen=True)
-class Layer:
+class FactorizableLayer:
     """A layer that can be factorized: its name, the torch layer, its shape, by which method."""
 
     name: str
@@ -45,7 +45,7 @@ class Layer:
 class Factorizable:
     """What a net has to factorize, why other layers stay as they are, and the MACs of all: one item's."""
 
-    layers: list[Layer]
+    layers: list[FactorizableLayer]
     kept: dict[str, str]
     macs: int
 
@@ -76,7 +76,9 @@ def scan(net: torch.nn.Module, request: Request, patterns: Sequence[str], method
             factorizable.kept[name] = why
             continue
         shape = _shape(named[name], [call for call, _ in calls[name]])
-        factorizable.layers.append(Layer(name, named[name], shape, "svd" if shape.kernel == (1, 1) else method))
+        factorizable.layers.append(
+            FactorizableLayer(name, named[name], shape, "svd" if shape.kernel == (1, 1) else method)
+        )
     return factorizable
 
 
@@ -148,15 +150,15 @@ def _shape(layer: Plain, calls: Sequence[Call]) -> Shape:
     return Shape(inputs, outputs, (height, width), tuple(calls), layer.bias is not None)
 
 
-def classes(layers: Sequence[Layer]) -> dict[str, list[Layer]]:
+def classes(layers: Sequence[FactorizableLayer]) -> dict[str, list[FactorizableLayer]]:
     """Equal layers together, called "NAME +4" for one and four like it: they gain the same."""
-    equal: dict[tuple[type[Plain], Shape], list[Layer]] = {}
+    equal: dict[tuple[type[Plain], Shape], list[FactorizableLayer]] = {}
     for layer in layers:
         equal.setdefault((type(layer.module), layer.shape), []).append(layer)
     return {f"{c[0].name} +{len(c) - 1}" if len(c) > 1 else c[0].name: c for c in equal.values()}
 
 
-def factorized(layer: Layer, ranks: Ranks, seed: int) -> factors.Weights:
+def factorized(layer: FactorizableLayer, ranks: Ranks, seed: int) -> factors.Weights:
     """The weights of what replaces it; raises Dense where there are none."""
     try:
         return factors.factorized(factors.kernel(layer.module), layer.method, ranks, seed)
@@ -167,7 +169,7 @@ def factorized(layer: Layer, ranks: Ranks, seed: int) -> factors.Weights:
 # --------------------------------------------------------------------------- which ranks
 
 
-def by_ratio(layer: Layer, ratio: float, align: int) -> Ranks:
+def by_ratio(layer: FactorizableLayer, ratio: float, align: int) -> Ranks:
     """The ranks that lose least within that share of the layer's MACs; raises Dense."""
     budget = min(ratio * layer.macs(), layer.macs() - 1)
     if layer.method == "cp":
@@ -181,7 +183,7 @@ def by_ratio(layer: Layer, ratio: float, align: int) -> Ranks:
     return rank.clipped(layer.shape, layer.method, chosen)
 
 
-def by_energy(layer: Layer, share: float, align: int, seed: int) -> Ranks:
+def by_energy(layer: FactorizableLayer, share: float, align: int, seed: int) -> Ranks:
     """The least ranks that keep the share: of each unfolding, or with cp of the whole weight. Raises Dense."""
     weight = factors.kernel(layer.module)
     least = [rank.energy(spectrum, share) for spectrum in factors.spectra(weight, layer.method)]
@@ -195,7 +197,7 @@ def by_energy(layer: Layer, share: float, align: int, seed: int) -> Ranks:
     return (least_useful,)
 
 
-def by_evbmf(layer: Layer, align: int) -> Ranks:
+def by_evbmf(layer: FactorizableLayer, align: int) -> Ranks:
     """As many as stand out of the noise of each unfolding; with cp the most of them. Raises Dense."""
     weight = factors.kernel(layer.module)
     spectra, unfolded = factors.spectra(weight, layer.method), factors.matrix(weight, layer.method)
@@ -205,13 +207,13 @@ def by_evbmf(layer: Layer, align: int) -> Ranks:
     return _cheaper(layer, [max(ranks)] if layer.method == "cp" else ranks, align)
 
 
-def _useful(layer: Layer, align: int) -> list[int]:
+def _useful(layer: FactorizableLayer, align: int) -> list[int]:
     """The ranks of cp that take fewer MACs than the layer."""
     (limit,) = rank.full(layer.shape, layer.method)
     return [*range(align, min(limit, (layer.macs() - 1) // layer.macs((1,))) + 1, align)]
 
 
-def _cheaper(layer: Layer, ranks: Sequence[int], align: int) -> Ranks:
+def _cheaper(layer: FactorizableLayer, ranks: Sequence[int], align: int) -> Ranks:
     """The ranks in multiples of `align`, if they take fewer MACs than the layer; raises Dense."""
     limits = rank.full(layer.shape, layer.method)
     aligned = tuple(rank.aligned(r, align, limit) for r, limit in zip(ranks, limits, strict=True))

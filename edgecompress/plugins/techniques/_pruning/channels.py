@@ -37,7 +37,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Group:
+class CoupledChannels:
     """Channels of several layers that go together, in units: a channel, one of each convolution group, a head."""
 
     name: str  # the first layer that makes them
@@ -58,7 +58,7 @@ class Group:
         return self.channels // self.units
 
 
-def narrowed(net: torch.nn.Module, groups: Iterable[Group], kept: Kept) -> torch.nn.Module:
+def narrowed(net: torch.nn.Module, groups: Iterable[CoupledChannels], kept: Kept) -> torch.nn.Module:
     """A copy of the net with only the units `kept`; without any of a leading group its block is the identity."""
     import torch
 
@@ -85,7 +85,7 @@ def narrowed(net: torch.nn.Module, groups: Iterable[Group], kept: Kept) -> torch
 
 
 def mean_kept(
-    net: torch.nn.Module, groups: Iterable[Group], kept: Kept, means: Mapping[str, torch.Tensor]
+    net: torch.nn.Module, groups: Iterable[CoupledChannels], kept: Kept, means: Mapping[str, torch.Tensor]
 ) -> torch.nn.Module:
     """A copy, as wide as it is, whose biases hold what the units that are to go add on average to what reads them.
 
@@ -114,12 +114,12 @@ def owner(slot: Slot) -> str:
     return slot.tensor.rpartition(".")[0]
 
 
-def inputs(group: Group) -> list[Slot]:
+def inputs(group: CoupledChannels) -> list[Slot]:
     """The slots that read what goes into a layer, and not a state inside it."""
     return [s for s in group.slots if s.reads and ("_" not in s.tensor.rpartition(".")[2] or "_l0" in s.tensor)]
 
 
-def without(net: torch.nn.Module, group: Group, units: Iterable[int]) -> torch.nn.Module:
+def without(net: torch.nn.Module, group: CoupledChannels, units: Iterable[int]) -> torch.nn.Module:
     """A copy of the net, as wide as it is, in which nothing takes those units up."""
     import torch
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.plugins.techniques._pruning.channels import Group, Slot, inputs, owner
+from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, Slot, inputs, owner
 from edgecompress.plugins.techniques._pruning.sensitivity import Batch
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ TIE = 1e-6  # of the magnitude, beside the share of activations that are not zer
 PLAIN = ("lamp", "activation", "random")  # not divided by the group's mean: they compare groups as they are
 
 
-def by_weights(net: Module, groups: Sequence[Group], criterion: str) -> Scores:
+def by_weights(net: Module, groups: Sequence[CoupledChannels], criterion: str) -> Scores:
     """Scores that need no data: "l1", "l2", "bn_scale", "fpgm", "lamp".
 
     l1, l2: the sum of |w|^p over what makes, carries and reads the unit, the mean over these layers, as
@@ -33,7 +33,7 @@ def by_weights(net: Module, groups: Sequence[Group], criterion: str) -> Scores:
     Raises StageFailed where a score is not finite. A group without a batch norm has no bn_scale: see `scored`.
     """
     weights = {n: p.detach() for n, p in net.named_parameters()}
-    scores: dict[str, Callable[[Group], Tensor]] = {
+    scores: dict[str, Callable[[CoupledChannels], Tensor]] = {
         "l1": lambda group: _magnitude(weights, _weighty(weights, group), 1),
         "l2": lambda group: _magnitude(weights, _weighty(weights, group), 2),
         "lamp": lambda group: lamp(_magnitude(weights, _weighty(weights, group), 2)),
@@ -43,7 +43,7 @@ def by_weights(net: Module, groups: Sequence[Group], criterion: str) -> Scores:
     return _checked({group.name: scores[criterion](group) for group in groups}, criterion)
 
 
-def scored(net: Module, group: Group, criterion: str) -> str:
+def scored(net: Module, group: CoupledChannels, criterion: str) -> str:
     """Why the criterion says nothing about a group, or nothing."""
     weights = dict(net.named_parameters())
     if criterion == "bn_scale" and not _scales(net, group):
@@ -51,7 +51,7 @@ def scored(net: Module, group: Group, criterion: str) -> str:
     return "" if _weighty(weights, group) else "it has no weights to score it by"
 
 
-def at_random(groups: Sequence[Group], seed: int) -> Scores:
+def at_random(groups: Sequence[CoupledChannels], seed: int) -> Scores:
     """Numbers that know nothing of the weights: the control."""
     import torch
 
@@ -59,7 +59,7 @@ def at_random(groups: Sequence[Group], seed: int) -> Scores:
     return {group.name: torch.rand(group.units, generator=dice).tolist() for group in groups}
 
 
-def by_gradient(net: Module, groups: Sequence[Group], batches: Batches, loss: Loss) -> Scores:
+def by_gradient(net: Module, groups: Sequence[CoupledChannels], batches: Batches, loss: Loss) -> Scores:
     """First-order Taylor: (sum of gradient x weight)^2 of what makes and carries a unit, the mean over the batches.
 
     Molchanov et al. 2019, "Importance Estimation for Neural Network Pruning", arXiv:1906.10771, equation 8.
@@ -79,7 +79,7 @@ def by_gradient(net: Module, groups: Sequence[Group], batches: Batches, loss: Lo
     return _checked(total, "taylor")
 
 
-def by_activation(net: Module, groups: Sequence[Group], batches: Batches, run: Run) -> Scores:
+def by_activation(net: Module, groups: Sequence[CoupledChannels], batches: Batches, run: Run) -> Scores:
     """1 - APoZ: the share of a unit's activations that are not zero, where the next layers read them.
 
     Hu et al. 2016, "Network Trimming", arXiv:1607.03250, equation 1. Where as many are zero (nothing is after a tanh
@@ -92,13 +92,13 @@ def by_activation(net: Module, groups: Sequence[Group], batches: Batches, run: R
     return _checked({group.name: _mean([*_of_units(net, group, seen)]) for group in groups}, "activation")
 
 
-def means(net: Module, groups: Sequence[Group], batches: Batches, run: Run) -> dict[str, Tensor]:
+def means(net: Module, groups: Sequence[CoupledChannels], batches: Batches, run: Run) -> dict[str, Tensor]:
     """{layer: the mean of each channel that goes in} of the layers that read a group."""
     return _read(net, groups, batches, run, lambda x: x.transpose(0, 1).flatten(1).mean(1))
 
 
 def _read(
-    net: Module, groups: Sequence[Group], batches: Batches, run: Run, measure: Callable[[Tensor], Tensor]
+    net: Module, groups: Sequence[CoupledChannels], batches: Batches, run: Run, measure: Callable[[Tensor], Tensor]
 ) -> dict[str, Tensor]:
     """What `measure` says of what goes into the layers that read a group [items, channels, ...]: the batches' mean."""
     import torch
@@ -125,7 +125,7 @@ def _alive(x: Tensor) -> Tensor:
     return 1 - apoz(x) + TIE * size / max(float(size.max()), TIE)
 
 
-def _of_units(net: Module, group: Group, seen: Mapping[str, Tensor]) -> Iterator[Tensor]:
+def _of_units(net: Module, group: CoupledChannels, seen: Mapping[str, Tensor]) -> Iterator[Tensor]:
     """The mean over the channels of each unit, of each layer that reads it."""
     import torch
 
@@ -176,17 +176,17 @@ def _rows(tensors: Mapping[str, Tensor], slot: Slot) -> Tensor:
     return torch.stack([moved[list(places)].flatten() for places in slot.places])
 
 
-def _weighty(weights: Mapping[str, Tensor], group: Group) -> list[Slot]:
+def _weighty(weights: Mapping[str, Tensor], group: CoupledChannels) -> list[Slot]:
     """Weights and scales; biases and statistics say little of what a channel does."""
     return [s for s in group.slots if s.tensor in weights and "bias" not in s.tensor.rpartition(".")[2]]
 
 
-def _filters(weights: Mapping[str, Tensor], group: Group) -> list[Slot]:
+def _filters(weights: Mapping[str, Tensor], group: CoupledChannels) -> list[Slot]:
     made = [s for s in _weighty(weights, group) if not s.reads and weights[s.tensor].ndim > 1]
     return made or _weighty(weights, group)
 
 
-def _scales(net: Module, group: Group) -> list[Slot]:
+def _scales(net: Module, group: CoupledChannels) -> list[Slot]:
     from torch import nn
 
     def normed(slot: Slot) -> bool:

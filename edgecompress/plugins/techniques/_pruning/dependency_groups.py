@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.plugins.techniques._pruning.channels import Group, Size, Slot, narrowed, without
+from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, Size, Slot, narrowed, without
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class Refusal(Exception):
 class Dependencies:
     """The groups of a net, in its order, and why others are none."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[CoupledChannels, ...]
     refused: Mapping[str, str]
 
 
@@ -124,7 +124,7 @@ class _DependencyGraph:
         except Exception as error:  # it raises whatever its index arithmetic comes to
             raise Refusal(f"Torch-Pruning cannot follow its channels: {one_line(error)}") from error
 
-    def group(self, root: Module) -> Group:
+    def group(self, root: Module) -> CoupledChannels:
         """The group of a layer's outputs, not tried yet; raises Refusal."""
         import torch_pruning as tp
 
@@ -224,7 +224,7 @@ def _whole() -> type[torch.autograd.Function]:
     """An operation of autograd that hides what is computed inside; only the graph is read, nothing goes back."""
     import torch
 
-    class Whole(torch.autograd.Function):  # type: ignore[misc]
+    class OpaqueCall(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(
             ctx: FunctionCtx,
@@ -234,7 +234,7 @@ def _whole() -> type[torch.autograd.Function]:
         ) -> Tensor | tuple[Tensor, ...]:
             return run(*tensors)
 
-    return Whole
+    return OpaqueCall
 
 
 @contextmanager
@@ -420,7 +420,7 @@ class _Draft:
         self._size(name, size, _times(places))
         self.makers += [name] * table
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> CoupledChannels:
         """The group, its channels in units; raises Refusal when they do not divide into such."""
         if self.channels % self.parts or (self.head and self.parts > 1):
             raise Refusal(f"its {self.channels} channels do not fall into {self.parts} equal parts")
@@ -430,14 +430,14 @@ class _Draft:
             units = [range(h, h + self.head) for h in range(0, self.channels, self.head)]
         if len(units) < 2:
             raise Refusal("all of its channels can only go together")
-        draft = Group(
+        draft = CoupledChannels(
             *(name, tuple(dict.fromkeys(self.makers)), self.channels, self.channels),
             *(tuple(self.slots), tuple(self.sizes), tuple(self.norms), " ".join(sorted(self.kinds))),
         )
         return _joined(draft, units)
 
 
-def _joined(group: Group, units: Sequence[Sequence[int]]) -> Group:
+def _joined(group: CoupledChannels, units: Sequence[Sequence[int]]) -> CoupledChannels:
     """The group with its channels in those units."""
     slots = tuple(
         replace(slot, places=tuple(tuple(sorted({p for c in unit for p in slot.places[c]})) for unit in units))
@@ -459,7 +459,7 @@ def _check(name: str, places: Places, channels: int) -> None:
 # --------------------------------------------------------------------------- trials
 
 
-def _tried(net: Module, group: Group, run: Run) -> Group:
+def _tried(net: Module, group: CoupledChannels, run: Run) -> CoupledChannels:
     """The group, or the same in whole attention heads, if the net can do without half of it; raises Refusal."""
     try:
         return _proved(net, group, run)
@@ -470,7 +470,7 @@ def _tried(net: Module, group: Group, run: Run) -> Group:
         raise
 
 
-def _in_heads(net: Module, group: Group) -> Iterator[Group]:
+def _in_heads(net: Module, group: CoupledChannels) -> Iterator[CoupledChannels]:
     """The group in whole heads, by a number of heads that a module around its first layer has."""
     path = group.name.split(".")[:-1]
     around = [".".join(path[:i]) for i in range(len(path), -1, -1)]
@@ -487,7 +487,7 @@ def _in_heads(net: Module, group: Group) -> Iterator[Group]:
         yield replace(whole, sizes=(*whole.sizes, number, *(Size(name, n, Fraction(1)) for n in widths)))
 
 
-def _proved(net: Module, group: Group, run: Run) -> Group:
+def _proved(net: Module, group: CoupledChannels, run: Run) -> CoupledChannels:
     """The group, if the net without every second unit computes what it computes when nothing reads these."""
     import torch
 
@@ -591,7 +591,7 @@ def _is_residual(net: Module, name: str, call: tuple[Tensor, str]) -> bool:
 
 def _can_go(net: Module, name: str, run: Run) -> bool:
     """Whether the net runs with the identity in its place."""
-    block = Group(name, (), 0, 0, (), (), block=name, leads=True)
+    block = CoupledChannels(name, (), 0, 0, (), (), block=name, leads=True)
     shapes = [out.shape for out in run(net)]
     try:
         return [out.shape for out in run(narrowed(net, [block], {name: ()}))] == shapes
@@ -599,7 +599,7 @@ def _can_go(net: Module, name: str, run: Run) -> bool:
         return False
 
 
-def _in_blocks(groups: Sequence[Group], blocks: Sequence[str]) -> Iterator[Group]:
+def _in_blocks(groups: Sequence[CoupledChannels], blocks: Sequence[str]) -> Iterator[CoupledChannels]:
     """The groups, those that lie in a residual block with its name; the first of each leads."""
     led: set[str] = set()
     for group in groups:

@@ -16,7 +16,7 @@ Points = Mapping[int, tuple[float, float]]  # width -> what it saves, what it ha
 
 
 @dataclass(frozen=True)
-class Step:
+class Narrowing:
     """One group made narrower, from its width before in the order to `width`; the cheapest are taken first."""
 
     price: float
@@ -83,7 +83,7 @@ def _slope(points: Points, a: int, b: int) -> float:
     return (points[b][1] - points[a][1]) / (points[b][0] - points[a][0])
 
 
-def by_harm(group: str, widths: Sequence[int], points: Points) -> list[Step]:
+def by_harm(group: str, widths: Sequence[int], points: Points) -> list[Narrowing]:
     """The steps of a group along its hull, each at its harm per unit saved; `points` has the full width, saving 0.
 
     Between two neighbouring points of the hull every width is a step; what saves nothing is none.
@@ -94,23 +94,23 @@ def by_harm(group: str, widths: Sequence[int], points: Points) -> list[Step]:
     for a, b in pairwise(corners):
         gap = b == 0 or any(b < w < a for w in points)
         between = [b] if gap else [w for w in widths if b <= w < a]
-        steps += [Step(_slope(saving, a, b), group, w) for w in between]
+        steps += [Narrowing(_slope(saving, a, b), group, w) for w in between]
     return steps
 
 
-def by_score(group: str, widths: Sequence[int], scores: Sequence[float]) -> list[Step]:
+def by_score(group: str, widths: Sequence[int], scores: Sequence[float]) -> list[Narrowing]:
     """The steps of a group, each at the mean score of what goes with it; one score for each unit of channels."""
     per_unit = widths[0] // len(scores)
     order, steps = sorted(scores), []
     for a, b in pairwise(widths):
         gone = order[len(scores) - a // per_unit : len(scores) - b // per_unit]
-        steps.append(Step(sum(gone) / len(gone), group, b))
+        steps.append(Narrowing(sum(gone) / len(gone), group, b))
     return steps
 
 
-def by_share(group: str, widths: Sequence[int]) -> list[Step]:
+def by_share(group: str, widths: Sequence[int]) -> list[Narrowing]:
     """The steps of a group, each at the share of its channels that are gone then."""
-    return [Step(1 - w / widths[0], group, w) for w in widths[1:]]
+    return [Narrowing(1 - w / widths[0], group, w) for w in widths[1:]]
 
 
 def ranks(pools: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -125,7 +125,9 @@ def ranks(pools: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 # --------------------------------------------------------------------------- which are taken
 
 
-def allocate(widths: Mapping[str, Sequence[int]], steps: Iterable[Step], cost: Cost, budget: float) -> dict[str, int]:
+def allocate(
+    widths: Mapping[str, Sequence[int]], steps: Iterable[Narrowing], cost: Cost, budget: float
+) -> dict[str, int]:
     """The width of each group: the fewest of the cheapest steps that meet the budget, then what fits back into it.
 
     Raises OutOfReach when all steps together do not meet it.
@@ -141,7 +143,7 @@ def allocate(widths: Mapping[str, Sequence[int]], steps: Iterable[Step], cost: C
     return chosen
 
 
-def after(widths: Mapping[str, Sequence[int]], steps: Iterable[Step]) -> dict[str, int]:
+def after(widths: Mapping[str, Sequence[int]], steps: Iterable[Narrowing]) -> dict[str, int]:
     """The widths once those steps are taken, from the full ones on."""
     chosen = {group: each[0] for group, each in widths.items()}
     for step in steps:
@@ -149,7 +151,7 @@ def after(widths: Mapping[str, Sequence[int]], steps: Iterable[Step]) -> dict[st
     return chosen
 
 
-def _fewest(widths: Mapping[str, Sequence[int]], order: Sequence[Step], cost: Cost, budget: float) -> int:
+def _fewest(widths: Mapping[str, Sequence[int]], order: Sequence[Narrowing], cost: Cost, budget: float) -> int:
     """How many of the steps meet the budget: each costs less than the one before."""
     least = cost(after(widths, order))
     if not least <= budget:

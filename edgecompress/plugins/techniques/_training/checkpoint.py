@@ -46,7 +46,7 @@ class Numbers(TypedDict):
     others: list[Mapping[str, Json]]
 
 
-class Epoch(TypedDict):
+class EpochRecord(TypedDict):
     """What came of one epoch: its number from 1, the learning rate, the mean loss, the score on the split "select"."""
 
     epoch: int
@@ -59,7 +59,7 @@ class Card(TypedDict, total=False):
     """What lies beside the tensors: which training it is of, its epochs so far, and what `save` adds."""
 
     of: str
-    history: list[Epoch]
+    history: list[EpochRecord]
     numbers: Numbers
     shapes: Shapes
 

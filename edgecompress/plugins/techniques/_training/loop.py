@@ -99,7 +99,7 @@ class Training:
     dense: torch.nn.Module | None  # the unpruned net, in eval mode on the device; None where nothing is distilled
     objective: Objective
     size: int  # of a batch
-    history: list[checkpoint.Epoch] = field(default_factory=list)
+    history: list[checkpoint.EpochRecord] = field(default_factory=list)
     last: torch.Tensor | None = None  # the loss of the last step
     part: int = 0  # which one it is of `parts` trainings, one after the other: generations
     parts: int = 1

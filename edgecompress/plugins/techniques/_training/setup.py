@@ -29,10 +29,10 @@ NO_LOG = "none: tensorboard is not installed; run: pip install 'edgecompress[tra
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
 
-class Facts(TypedDict):
+class TrainingFacts(TypedDict):
     """What was trained on, how, and what came of each epoch."""
 
-    epochs: list[checkpoint.Epoch]
+    epochs: list[checkpoint.EpochRecord]
     samples: int
     split: str
     batch_size: int
@@ -62,7 +62,7 @@ def settled(request: Request) -> Request:
     return request if options.augment is not None else replace(request, options=replace(options, augment=augment))
 
 
-def facts(training: Training) -> Facts:
+def facts(training: Training) -> TrainingFacts:
     """What was trained on, how, and what came of each epoch."""
     return {
         "epochs": training.history,
