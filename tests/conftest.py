@@ -109,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that several processes end together; new files come before them all."""
-    seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8"))
+    seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
     items.sort(key=lambda item: -seconds.get(item.path.name, float("inf")))
 
 

@@ -18,6 +18,7 @@ from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event
+from edgecompress.pipeline.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +163,7 @@ class Progress:
         if event.kind == "ended" and event.outcome:
             return self._ended(event.outcome)
         what = f"{clean(event.stage.name)}: {_cut(clean(event.what or event.why))}"
-        left = Countdown(event.left_s)
+        left = Countdown(event.left)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
         if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
             line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
@@ -182,14 +183,13 @@ class Progress:
 
 
 class Countdown:
-    """Seconds left, as of when it is printed: a stage that measures says nothing for minutes."""
+    """The time left, as of when it is printed: a stage that measures says nothing for minutes."""
 
-    def __init__(self, left_s: float) -> None:
-        self.until = time.monotonic() + left_s
+    def __init__(self, left: TimeLeft) -> None:
+        self.left = left
 
     def __str__(self) -> str:
-        left_s = self.until - time.monotonic()
-        return f"about {duration(left_s)} left" if left_s >= 1 else ""
+        return f"about {duration(max(1.0, self.left.seconds()))} left"
 
 
 # --------------------------------------------------------------------------- results

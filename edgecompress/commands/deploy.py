@@ -45,18 +45,21 @@ def deploy(model: str | None = None, target: str = "x86", *, options: Options | 
     return run(resolved, plan.deploy(resolved), options or Options())
 
 
-def run(job: Job, steps: Plan, options: Options) -> Result:
-    """Walks a plan made by `plan.deploy`, and ships what its search chose."""
+def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result:
+    """Walks a plan made by `plan.deploy`, and ships what its search chose.
+
+    `later_s` is how many seconds the plans after it may take: they belong to the time left.
+    """
     _check(job, steps, options)
     walk = begin(job, options, f"{job.source.path}>{job.target.path}")
     out = out_folder(job, options)
     if not options.until:
         with walk.store.locked(external_results.lock(out)):  # nobody waits for minutes to be refused
             shipping.check(out, walk.store.root)
-    walk.ahead_s = 0.0 if options.until else steps.race.estimate_s()
+    walk.ahead_s = later_s + (0.0 if options.until else steps.race.estimate_s())
     if walk.stages(steps.stages, options.until):
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
-    walk.ahead_s = 0.0
+    walk.ahead_s = later_s
     choice = walk.search(steps.race)
     raise_if_all_broke(walk, choice)
     report = walk.stage(report_request.stage(job, walk, steps.race, choice, options))
@@ -75,11 +78,13 @@ def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Re
     Each ships into its own folder of `options.out`.
     """
     results = {}
+    later_s = sum(steps.estimate_s() for _, steps in plans)
     for each, steps in plans:
+        later_s -= steps.estimate_s()
         name = each.target.name
         own = dataclasses.replace(options, out=options.out / name) if options.out else options
         try:
-            results[name] = run(each, steps, own)
+            results[name] = run(each, steps, own, later_s)
         except EdgeError as error:
             results[name] = Result(error.exit_code, str(error))
     return results

@@ -23,6 +23,7 @@ from edgecompress.core.errors import EdgeError, StageFailed, kind_of
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds, sha256_of
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
+from edgecompress.pipeline.time_left import LEAST, Forecast, TimeLeft
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
 
 STAGE_ABI = 2  # raised when the core changes what a stage's result means
@@ -46,7 +47,7 @@ class Event:
     fraction: float = 0.0  # progress: of this stage, 0..1
     what: str = ""  # progress: in words
     outcome: Outcome | None = None  # ended
-    left_s: float = 0.0  # seconds until everything is done, as far as is known
+    left: TimeLeft = field(default_factory=TimeLeft)  # until everything is done, as far as is known
 
 
 Listener = Callable[[Event], None]
@@ -68,6 +69,7 @@ class PlanRun:
     waiting: list[Stage | Substitute] = field(default_factory=list)  # steps known to come, for the time left
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
+    forecast: Forecast = field(default_factory=Forecast)
 
     def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
         """Runs the steps in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
@@ -81,9 +83,10 @@ class PlanRun:
 
     def search(self, search: Search) -> Choice:
         """Asks a search for stages until it chooses."""
-        after_s, end = self.ahead_s, time.monotonic() + search.estimate_s()
+        whole_s, after_s, begin = search.estimate_s(), self.ahead_s, time.monotonic()
         while not isinstance(step := search.step(self.outcomes), Choice):
-            self.ahead_s = after_s + max(0.0, end - time.monotonic() - sum(s.estimate_s for s in step))
+            left_s = max(whole_s - (time.monotonic() - begin), LEAST * whole_s)
+            self.ahead_s = after_s + max(0.0, left_s - sum(s.estimate_s for s in step))
             self.stages(step)
         self.ahead_s = after_s
         return step
@@ -98,7 +101,7 @@ class PlanRun:
         why = "hit" if chosen.why_run == "hit" else choice.reason
         outcome = dataclasses.replace(chosen, stage=search.name, why_run=why)
         self.outcomes[search.name] = outcome
-        self.listener(Event("ended", search.stage, outcome=outcome, left_s=self._left_s()))
+        self.listener(Event("ended", search.stage, outcome=outcome, left=self._left()))
         return outcome
 
     def stage(self, stage: Stage) -> Outcome:
@@ -110,14 +113,14 @@ class PlanRun:
         try:
             outcome = self._ended(stage)
         except EdgeError as error:
-            self.listener(Event("ended", stage, outcome=_failed(stage, error, begin), left_s=self._left_s()))
+            self.listener(Event("ended", stage, outcome=_failed(stage, error, begin), left=self._left()))
             if not stage.variants:
                 raise
             outcome = _failed(stage, error, begin)
             self.outcomes[stage.name] = outcome
             return outcome
         self.outcomes[stage.name] = outcome
-        self.listener(Event("ended", stage, outcome=outcome, left_s=self._left_s()))
+        self.listener(Event("ended", stage, outcome=outcome, left=self._left()))
         return outcome
 
     # ------------------------------------------------------------------ one stage
@@ -132,8 +135,10 @@ class PlanRun:
             if not why and entry:
                 self.store.remember(self._name(stage), parts, entry.receipt)
                 return _outcome(stage, entry, "hit")
-            self.listener(Event("started", stage, why=why, left_s=stage.estimate_s + self._left_s()))
+            expected_s, begin = self._expected_s(stage), time.monotonic()
+            self.listener(Event("started", stage, why=why, left=self._left(expected_s)))
             entry = self._work(stage, inputs, parts)
+            self.forecast.ran(expected_s, time.monotonic() - begin)
         self.store.remember(self._name(stage), parts, entry.receipt)
         return _outcome(stage, entry, why)
 
@@ -171,8 +176,9 @@ class PlanRun:
     def _name(self, stage: Stage | Substitute) -> str:
         return f"{self.scope}:{stage.name}"
 
-    def _left_s(self) -> float:
-        return self.ahead_s + sum(self._expected_s(step) for step in self.waiting)
+    def _left(self, stage_s: float = 0.0, elapsed_s: float = 0.0, fraction: float = 0.0) -> TimeLeft:
+        rest_s = self.ahead_s + sum(self._expected_s(step) for step in self.waiting)
+        return self.forecast.left(rest_s, stage_s, elapsed_s, fraction)
 
     def _expected_s(self, step: Stage | Substitute) -> float:
         return self.store.expected_s(self._name(step)) or seconds(step)
@@ -234,12 +240,14 @@ class PlanRun:
         )
 
     def _listen(self, stage: Stage, process: subprocess.Popen[bytes], log: Path) -> Done:
-        deadline = time.monotonic() + stage.timeout_s
+        begin = time.monotonic()
+        deadline, expected_s = begin + stage.timeout_s, self._expected_s(stage)
         for line in _lines(process, deadline):
             message = json.loads(line)
             if "progress" in message:
-                left_s = (1 - message["progress"]) * stage.estimate_s + self._left_s()
-                self.listener(Event("progress", stage, "", message["progress"], message["what"], left_s=left_s))
+                fraction, what = message["progress"], message["what"]
+                left = self._left(expected_s, time.monotonic() - begin, fraction)
+                self.listener(Event("progress", stage, "", fraction, what, left=left))
             elif "error" in message:
                 raise kind_of(message["error"])(f"{message['message']} (log: {log})")
             else:
