@@ -93,6 +93,7 @@ def test_a_run_of_stages_never_shows_0_before_its_end_and_never_jumps(seed: int,
             clock.now += takes_s / 10
             if number % 2:
                 left = forecast.left(rest_s, expected_s, takes_s * (step + 1) / 10, (step + 1) / 10)
+                shown.append(left.seconds())
         forecast.ran(expected_s, takes_s)
     assert min(shown) > 0
     assert all(after <= 1.2 * max(before, 5.0) + 1e-9 for before, after in itertools.pairwise(shown))
