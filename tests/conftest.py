@@ -19,6 +19,11 @@ import turns
 import vectors
 
 ROOT = Path(__file__).resolve().parent.parent
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process has its share of the cores: threads that wait for one are slower
+    SHARE = max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP"):
+        os.environ.setdefault(f"{library}_THREADS", str(SHARE))
+
 SECONDS = Path(__file__).parent / "golden" / "seconds.json"
 SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / "data")
 
@@ -155,6 +160,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def shared_data() -> Path:
     """The folder of real datasets and weights; for tests marked `shared`."""
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that the deploys of the demo share, over all files and processes of a run: what is made once is found."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "results"
 
 
 @pytest.fixture(scope="module")

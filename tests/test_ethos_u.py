@@ -229,13 +229,13 @@ compress = [{ use = "prune_channels", macs = 0.5, align = 16 }, { use = "int8", 
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[result.Result]:
+def deployed(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> Iterator[result.Result]:
     """The demo: its blocks of 64 channels narrowed, untrained, for the estimates alone."""
     pytest.importorskip("torch_pruning")
     folder = tmp_path_factory.mktemp("deployed")
     (folder / "mcu.toml").write_text(TARGET)
     wanted = job.job(None, str(folder / "mcu.toml"), profile="quick")
-    options = edgecompress.Options(store=folder / "store", out=folder / "dist")
+    options = edgecompress.Options(store=shared_store, out=folder / "dist")
     yield deploy.run_all([(wanted, plan.deploy(wanted))], options)["mcu"]
 
 
@@ -259,7 +259,7 @@ def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: re
     assert "2 operators fell back (QUANTIZE:0, DEQUANTIZE:" in lost.reason
 
 
-def test_what_shipped_can_be_verified_again(deployed: result.Result) -> None:
+def test_what_shipped_can_be_verified_again(deployed: result.Result, shared_store: Path) -> None:
     assert deployed.out is not None
-    options = edgecompress.Options(store=deployed.out.parent / "store", out=deployed.out.parent / "again")
+    options = edgecompress.Options(store=shared_store, out=deployed.out.parent / "again")
     assert verify.verify(deployed.out, options=options).exit_code == 0

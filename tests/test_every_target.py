@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import prove
 import pytest
 
 import edgecompress
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "vector-avx512", "web", "x86")
 EMULATED = {"vector-neon", "vector-sve"}  # in test_vector_targets.py
 BRIEF = {target: {"variant.pruned-int8.finetune.epochs": 2} for target in ("ethos-u55", "vector-avx512")}
+SEARCH, STRENGTH = "latency_ratio = 0.6", "macs = 0.5"  # what a search by measuring ends with is not the question here
 SHARED = ("data", "source", "golden", "excerpt", "trace", "export-onnx")
 # Libraries that take seconds and hundreds of megabytes, and the calls that need them.
 HEAVY = {
@@ -40,14 +42,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> dict[str, Result]:
-    return deployed(folder)
+def results(folder: Path, shared_store: Path) -> dict[str, Result]:
+    return deployed(folder, shared_store)
 
 
-def deployed(folder: Path) -> dict[str, Result]:
-    jobs = [job.job(None, target, profile="quick", settings=BRIEF.get(target)) for target in TARGETS]
-    options = edgecompress.Options(store=folder / "store", out=folder / "dist")
-    return deploy.run_all([(wanted, plan.deploy(wanted)) for wanted in jobs], options)
+def deployed(folder: Path, store: Path) -> dict[str, Result]:
+    jobs = [job.job(None, named(target, folder), profile="quick", settings=BRIEF.get(target)) for target in TARGETS]
+    options = edgecompress.Options(store=store, out=folder / "dist")
+    return deploy.run_all([(each, plan.deploy(each)) for each in jobs], options)
+
+
+def named(target: str, folder: Path) -> str:
+    """The target as it ships; its search for a strength goes with `make prove` alone."""
+    text = (catalog.shipped("targets") / f"{target}.toml").read_text(encoding="utf-8")
+    if prove.WHOLE or SEARCH not in text:
+        return target
+    (folder / f"{target}.toml").write_text(text.replace(SEARCH, STRENGTH), encoding="utf-8")
+    return str(folder / f"{target}.toml")
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -69,12 +80,12 @@ def test_no_target_is_left_out() -> None:
 
 
 def test_what_targets_share_is_made_once_and_a_second_run_makes_nothing(
-    results: dict[str, Result], folder: Path
+    results: dict[str, Result], folder: Path, shared_store: Path
 ) -> None:
     for name in SHARED:
         ran = [t for t in TARGETS if name in results[t].outcomes and results[t].outcomes[name].why_run != "hit"]
-        assert len(ran) == 1, f"{name} ran for {ran}"
-    again = deployed(folder)
+        assert len(ran) <= 1, f"{name} ran for {ran}"
+    again = deployed(folder, shared_store)
     broken = {(t, s) for t in TARGETS for s, o in again[t].outcomes.items() if o.status == "failed"}
     ran_again = {(t, s) for t in TARGETS for s, o in again[t].outcomes.items() if o.why_run not in ("hit", "")}
     assert ran_again <= broken
@@ -87,8 +98,10 @@ def calls(store: Store) -> Iterator[tuple[str, set[str]]]:
         yield stage["parts"]["call"], loaded[stage["key"]]
 
 
-def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(results: dict[str, Result], folder: Path) -> None:
-    seen = list(calls(Store(folder / "store")))
+def test_a_worker_loads_the_heavy_libraries_of_its_own_call_only(
+    results: dict[str, Result], shared_store: Path
+) -> None:
+    seen = list(calls(Store(shared_store)))
     assert {"runtimes.coreml:export", "runtimes.executorch:export", "runtimes.litert:export"} <= {c for c, _ in seen}
     for call, loaded in seen:
         vain = {library for library, users in HEAVY.items() if library in loaded and not call.startswith(users)}

@@ -386,14 +386,14 @@ compress = [{steps}]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_demo_ships_packs_and_verifies_as_core_ml(tmp_path: Path, name: str) -> None:
+def test_the_demo_ships_packs_and_verifies_as_core_ml(tmp_path: Path, shared_store: Path, name: str) -> None:
     pytest.importorskip("coremltools")
     from edgecompress.commands import deploy, package, result
     from edgecompress.packaging.verify import verify
 
     steps = ", ".join(f'{{ use = "{step["use"]}" }}' for step in SHIPPED[name])
     (tmp_path / "ship.toml").write_text(TARGET.format(name=name, steps=steps))
-    options = result.Options(store=tmp_path / "store", out=tmp_path / "dist")
+    options = result.Options(store=shared_store, out=tmp_path / "dist")
     done = deploy.deploy(target=str(tmp_path / "ship.toml"), profile="quick", options=options)
     assert done.exit_code == 0, done.message
     packed = package.package(tmp_path / "dist", out=tmp_path / "a.zip")

@@ -35,12 +35,12 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def shipped(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> dict[str, Path]:
     """The embedded demo as the target `web` ships it, int8 and fp32."""
     place = tmp_path_factory.mktemp("shipped")
     outs = {}
     for variant in VARIANTS:
-        options = result.Options(store=place / "store", out=place / variant)
+        options = result.Options(store=shared_store, out=place / variant)
         assert deploy.deploy(target="web", only=(variant,), profile="quick", options=options).exit_code == 0
         outs[variant] = place / variant
     return outs

@@ -27,8 +27,10 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
 
 
-def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path: Path, shared_store: Path) -> None:
     assert len(commands()) >= 8
+    shared_store.mkdir(exist_ok=True)
+    (tmp_path / ".edgecompress").symlink_to(shared_store)
     for words in commands():
         measures = words[0] in ("plan", "deploy", "guard", "verify", "profile")
         done = subprocess.run(

@@ -238,11 +238,13 @@ def test_the_wheels_are_the_versions_that_run_here() -> None:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shipped(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> Iterator[Path]:
     """The embedded demo, deployed to an emulated Cortex-A76."""
     folder = tmp_path_factory.mktemp("emulated")
     words = "deploy --target arm64 --device qemu-cortex-a76 --profile quick --only int8,onnx-int8,fp32 --quiet"
     settings = ["--set", "profile.count_runs=3"]
+    (folder / "store").symlink_to(shared_store)
+    shared_store.mkdir(exist_ok=True)
     done = ran([*words.split(), *settings, "--store", "store", "--out", "a76"], folder)
     assert done.returncode == 0, done.stderr
     yield folder
@@ -280,10 +282,10 @@ def test_a_deploy_ships_the_variant_with_the_fewest_instructions(shipped: Path) 
 @pytest.mark.skipif(vectors.adds_in_16_bits(), reason=vectors.WHY)
 def test_it_answers_there_as_here(shipped: Path) -> None:
     cards = [json.loads(card.read_text()) for card in shipped.glob("store/store/*/artifact/artifact.json")]
-    agreements = [card["facts"] for card in cards if card["kind"] == "agreement"]
+    every = [card["facts"] for card in cards if card["kind"] == "agreement"]
+    agreements = [facts for facts in every if facts["environment"]["machine"] == "aarch64"]
     assert {facts["environment"]["runtime"] for facts in agreements} == {"litert", "onnx"}
     for facts in agreements:
-        assert facts["environment"]["machine"] == "aarch64"
         assert [output["moved"] <= 0.02 for output in facts["outputs"]] == [True]
 
 

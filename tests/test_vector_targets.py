@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import prove
 import pytest
 
 import edgecompress
@@ -18,11 +19,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("vector")
 
 
-@pytest.mark.parametrize(("target", "device"), [("vector-neon", "qemu-cortex-a76"), ("vector-sve", "qemu-neoverse-v1")])
+CASES = [("vector-neon", "qemu-cortex-a76"), ("vector-sve", "qemu-neoverse-v1")]
+
+
+@pytest.mark.parametrize(("target", "device"), prove.some(CASES, 1))
 def test_the_demo_pruned_to_the_block_of_an_emulated_core_takes_fewer_instructions(
-    folder: Path, target: str, device: str
+    folder: Path, shared_store: Path, target: str, device: str
 ) -> None:
-    options = edgecompress.Options(store=folder / "store", out=folder / target)
+    options = edgecompress.Options(store=shared_store, out=folder / target)
     only = ("pruned-int8", "int8")
     result = edgecompress.deploy(None, target, options=options, profile="quick", only=only, settings=BRIEF)
     assert result.exit_code == 0, result.message
