@@ -104,10 +104,11 @@ def require(module: ModuleType, who: str) -> None:
 
 
 def versions(module: ModuleType) -> dict[str, str]:
-    """The installed version of each library that a plug-in or a core stage says it REQUIRES."""
+    """The installed version of each library that a plug-in or a core stage REQUIRES, always or (OPTIONAL) for some sources."""
     if environment(module):
         return dict(pin.split("==") for pin in module.ENVIRONMENT)
-    required = [_parsed(r) for r in _described(module).requires]
+    known = _described(module)
+    required = [_parsed(r) for r in (*known.requires, *known.optional)]
     return {each.name: version(each.name) or "" for each in required if _applies(each)}
 
 

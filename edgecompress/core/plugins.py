@@ -30,6 +30,7 @@ class Plugin:
     name: str
     module: ModuleType
     requires: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     extra: str = ""
     environment: tuple[str, ...] = ()
     options: type[DataclassInstance] | None = field(default=None, metadata={"key": "Options"})

@@ -86,8 +86,9 @@ class Traced(Session, Protocol):
 class Runtime(Protocol):
     """`plugins/runtimes/NAME.py`: one inference engine and its FORMAT (a kind).
 
-    It may have `OPENS_WITH`: the distributions that `open` needs, the engine first, numpy left out; they have wheels
-    for boards. Without it no board package carries the runtime.
+    It may have `OPTIONAL`: the distributions that `export` needs for some sources only; where one is missing, `export`
+    raises MissingDependency. `OPENS_WITH`: the distributions that `open` needs, the engine first, numpy left out; they
+    have wheels for boards. Without it no board package carries the runtime.
 
     It may have `NOT_OPENED`: why the check of a package opens no such model of a stranger's; for a
     format that formats/ does not read, `count(artifact, batch)`: the operators of one run, an op_counts.Graph, and

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-REQUIRES = ("onnx", "onnxruntime", "onnxscript")
+REQUIRES = ("onnx", "onnxruntime")
+OPTIONAL = ("onnxscript", "tf2onnx")  # what `export` needs, for a torch net and for a SavedModel
 OPENS_WITH = ("onnxruntime",)
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "onnx"
@@ -45,8 +46,13 @@ def export(request: Request) -> Artifact:
 
 
 def _from_program(model: Artifact) -> onnx.ModelProto:
-    import torch
-
+    try:
+        import onnxscript  # noqa: F401 - torch's exporter asks for it after a minute
+        import torch
+    except ImportError as error:
+        raise MissingDependency(
+            f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
+        ) from error
     program = torch.export.load(model.file(".pt2"))
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
     try:
