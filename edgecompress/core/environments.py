@@ -104,7 +104,7 @@ def require(module: ModuleType, who: str) -> None:
 
 
 def versions(module: ModuleType) -> dict[str, str]:
-    """The installed version of each library that a plug-in or a core stage REQUIRES, always or (OPTIONAL) for some sources."""
+    """The installed version of each library that a plug-in or core stage needs, always or for some sources alone."""
     if environment(module):
         return dict(pin.split("==") for pin in module.ENVIRONMENT)
     known = _described(module)
