@@ -66,3 +66,42 @@ def test_asking_imports_no_runtime() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def distribution(site: Path, name: str, version: str, requires: str = "") -> None:
+    """An installed distribution: its metadata and one file of a megabyte."""
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+    (site / f"{info.stem}.so").write_bytes(b"\0" * 10**6)
+    (info / "RECORD").write_text(f"{info.stem}.so,,\n{info.name}/METADATA,,\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "requires", "driver", "advised"),
+    [
+        ("2.13.0+cpu", "", False, False),
+        ("2.13.0", "", False, False),
+        ("2.13.0+cu130", "", False, True),
+        ("2.13.0", "nvidia-cublas-cu13; platform_system == 'Linux'", False, True),
+        ("2.13.0", "nvidia-cublas-cu13; platform_system == 'Linux'", True, False),
+    ],
+)
+def test_a_cuda_build_of_torch_is_told_where_there_is_no_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, requires: str, driver: bool, advised: bool
+) -> None:
+    distribution(tmp_path / "site", "torch", version, requires)
+    distribution(tmp_path / "site", "nvidia-cublas-cu13", "13.0")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    environments.version.cache_clear()
+    if driver:
+        (tmp_path / "proc" / "driver" / "nvidia").mkdir(parents=True)
+    try:
+        advice = doctor.report(root=tmp_path)["advice"]
+    finally:
+        environments.version.cache_clear()
+    assert len(advice) == int(advised)
+    if advised:
+        assert "CUDA build" in advice[0] and "--torch-backend=cpu" in advice[0]
+        assert ("0.0 GB" in advice[0]) is bool(requires)

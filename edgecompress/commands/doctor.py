@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
@@ -16,6 +17,7 @@ from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 
 ALSO = ("numpy", "torch", "safetensors", "rich", "vl-convert-python")  # worth knowing beside what the plug-ins require
+NVIDIA = ("proc/driver/nvidia", "dev/nvidiactl", "dev/nvhost-gpu")  # one of them is where a driver is; the last: Jetson
 KINDS = ("runtimes", "techniques", "transports", "packagers")
 
 
@@ -36,6 +38,7 @@ def report(device: str = "host", root: Path = Path("/")) -> dict[str, Any]:
         **{kind: [_plugin(*each) for each in registry.every(kind)] for kind in KINDS},
         "sensors": [sensor(name, module, known, root) for name, module in registry.every("sensors")],
         "libraries": _libraries(),
+        "advice": list(_advice(root)),
     }
 
 
@@ -98,6 +101,25 @@ def _libraries() -> dict[str, str]:
     return {name: version for name in sorted(names) if (version := environments.version(name))}
 
 
+def _advice(root: Path) -> Iterable[str]:
+    """What is installed and of no use here."""
+    version = environments.version("torch") or ""
+    brought = [environments.package(r) for r in metadata.requires("torch") or ()] if version else []
+    cuda = [name for name in brought if name.startswith(("nvidia-", "cuda-")) and environments.version(name)]
+    if (cuda or "+cu" in version) and not any((root / path).exists() for path in NVIDIA):
+        size = sum(file.stat().st_size for name in cuda for file in _files(name))
+        yield (
+            f"torch {version} is a CUDA build{f', with {size / 1e9:.1f} GB of CUDA libraries' if size else ''}; this "
+            "machine has no NVIDIA driver, and no target of a CPU needs it; run: pip install uv && "
+            f"uv pip install --reinstall torch=={version.partition('+')[0]} --torch-backend=cpu"
+        )
+
+
+def _files(name: str) -> Iterable[Path]:
+    every = (Path(str(path.locate())) for path in metadata.files(name) or ())
+    return (path for path in every if path.is_file())
+
+
 def text(report: Mapping[str, Any]) -> str:
     """A report as lines to read, and to paste into a bug report."""
     return "\n".join(_lines(report))
@@ -118,6 +140,9 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
         yield _row(sensor["available"], sensor["name"], says + used)
     yield "\nlibraries"
     yield "  " + ", ".join(f"{name} {version}" for name, version in report["libraries"].items())
+    if report["advice"]:
+        yield "\nadvice"
+        yield from (f"  {line}" for line in report["advice"])
 
 
 def _words(key: str, value: Json) -> str:
