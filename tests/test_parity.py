@@ -7,18 +7,26 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import prove
 import pytest
 import test_examples
 import vectors
 
 ROOT = Path(__file__).parents[1]
-SKIP = {  # what takes minutes is left to the benchmark: interpreted and lowered nets, those without accuracy
+# What takes minutes is left to the benchmark: interpreted and lowered nets, those without accuracy.
+SKIP: dict[str, tuple[str, ...]] = {
     "resnet20": (),
     "mobilenetv2": ("coreml", "executorch-int8", "torchinductor", "tflite"),
     "squeezenet": ("coreml", "executorch-int8", "torchinductor", "tflite", "onnx-fp16"),
     "textgenrnn": ("executorch", "coreml", "torchinductor", "tflite"),
     "bert": ("tflite",),
 }
+if not prove.WHOLE:  # formats of a net that another test holds to the same promises, or that another net goes through
+    SKIP |= {
+        "resnet20": ("coreml", "executorch", "litert-fp", "onnx-fp16", "openvino-fp32"),
+        "mobilenetv2": (*SKIP["mobilenetv2"], "openvino", "litert-fp", "onnx-fp16"),
+        "squeezenet": (*SKIP["squeezenet"], "executorch", "litert"),
+    }
 # Promises that are known not to be kept, and the SQNR in dB that these formats have at least. Strict: one that is kept
 # after all fails. Static int8 of these two trained nets is short of 28 dB in every runtime that was tried, by rounding
 # that is spread over all activations; no more images are lost than is promised.
@@ -54,7 +62,7 @@ def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> Non
     assert broken.keys() == short.keys(), broken
     assert all(len(said) == 1 and "dB" in said[0] for said in broken.values())  # the SQNR alone, not the images
     assert all(row.sqnr_db >= short[row.variant] for row in exact if row.variant in short)
-    assert len(found) >= 4
+    assert len(found) >= 3
 
 
 @pytest.mark.parametrize(
