@@ -376,7 +376,7 @@ def straight(road: Road) -> Any:
     request = Request({"model": road.full, "samples": road.samples}, road.folder, fp16.Options())
     out = road.folder / "straight"
     out.mkdir()
-    convert.save(fp16._Trial(request, [[0]]).halved([]), out)
+    convert.save(fp16._CoremlTrial(request, [[0]]).halved([]), out)
     return road.answers(dataclasses.replace(road.full, path=out))
 
 

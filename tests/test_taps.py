@@ -57,7 +57,7 @@ class Case:
 
     runtime: str
     precision: str
-    source: conformance.Source
+    source: conformance.ZooSource
     road: list[Artifact] = field(default_factory=list)
 
     @property
@@ -104,12 +104,12 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> conformance.Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> conformance.ZooSource:
     return conformance.zoo_source(NET, (), tmp_path_factory.mktemp("taps"))
 
 
 @pytest.fixture(scope="module")
-def computed(source: conformance.Source) -> list[tuple[str, Any]]:
+def computed(source: conformance.ZooSource) -> list[tuple[str, Any]]:
     """(operator, its answers) of each node of the traced net, in the order of computing."""
     import torch
 
@@ -133,13 +133,13 @@ def computed(source: conformance.Source) -> list[tuple[str, Any]]:
     return [(seen[i][0], np.concatenate([value for _, value in seen[i::count]])) for i in range(count)]
 
 
-def _made(source: conformance.Source, calls: list[Any]) -> list[Artifact]:
+def _made(source: conformance.ZooSource, calls: list[Any]) -> list[Artifact]:
     """The artifacts on a road."""
     return [conformance.zoo_cells.travelled(source, calls[: n + 1], 1) for n in range(len(calls))]
 
 
 @pytest.fixture(scope="module", params=list(cells()), ids="-".join)
-def case(request: pytest.FixtureRequest, source: conformance.Source) -> Case:
+def case(request: pytest.FixtureRequest, source: conformance.ZooSource) -> Case:
     runtime, precision = request.param
     if missing := environments.missing(registry.load("runtimes", runtime)):
         pytest.skip(f"{runtime} needs {', '.join(missing)}")
@@ -192,7 +192,7 @@ def test_every_layer_is_tapped_near_what_the_source_computes_there(case: Case, c
     assert places == sorted(places), "taps come in the order of computing"
 
 
-def test_an_operator_is_called_what_skip_calls_it(source: conformance.Source, tmp_path: Path) -> None:
+def test_an_operator_is_called_what_skip_calls_it(source: conformance.ZooSource, tmp_path: Path) -> None:
     """Left in float by the name that its tap has, a layer is no longer held as integers."""
     technique = registry.load("techniques", "ptq_int8")
     plain = _made(source, conformance.zoo_road("onnx", "fp32"))[-1]

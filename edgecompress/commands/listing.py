@@ -115,6 +115,7 @@ def _plugin(kind: str, name: str, module: ModuleType) -> Row:
         "techniques": ("PROVIDES", "READS", "WRITES"),
         "runtimes": ("FORMAT", "READS", "SUFFIX"),
         "sensors": ("STATUS", "SCOPE"),
+        "packagers": ("SUFFIX", "FORMATS"),
     }
     row: Row = {"name": name, **{word.lower(): getattr(module, word) for word in words.get(kind, ())}}
     missing = environments.missing(module)

@@ -17,6 +17,7 @@ LISTS = {
     "sensors": "ways to read energy",
     "profilers": "more ways to look at what is measured",
     "transports": "ways to reach a device",
+    "packagers": "ways to wrap what shipped for an app",
 }
 SHOWN = {"targets": "x86", "devices": "host", "profiles": "quick"}
 
