@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prove
 import pytest
 from mutators import FAULTS, plant
 
@@ -46,7 +47,8 @@ FORMATS = {
     "executorch": '{ use = "int8" }',
     "coreml": '{ use = "coreml_fp16" }, { use = "int8-weights" }',
 }
-SEEDS = 4  # of each fault
+SEEDS = 4 if prove.WHOLE else 2  # of each fault
+SOUND = 20 if prove.WHOLE else 5  # verdicts on what is sound
 MATTERS = 0.01  # relative RMS of the output's change
 ITEMS = 64
 
@@ -150,7 +152,7 @@ def test_planted_faults_that_move_the_output_are_found_and_named(deployed: Deplo
 
 @pytest.mark.usefixtures("here")
 def test_a_sound_artifact_passes_every_time(deployed: Deployed, tmp_path: Path) -> None:
-    for attempt in range(20):
+    for attempt in range(SOUND):
         artifact = deployed.artifact(tmp_path / f"{attempt}").write()
         facts = judged(deployed, artifact, tmp_path / f"{attempt}-verdict")
         assert "lost" not in facts
