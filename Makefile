@@ -1,6 +1,6 @@
 # `make` lists what there is. Each job does its own set-up; a second one sets nothing up again.
 .DEFAULT_GOAL := help
-.PHONY: help setup deploy profile package test test-fast check bench prove docs clean
+.PHONY: help setup deploy profile package test test-fast check bench prove docs site clean
 
 PYTHON ?= python3
 TORCH ?=
@@ -62,6 +62,11 @@ prove: ## The full matrix: everything in test, check and bench without shortcuts
 docs: ## Write the generated pages of docs/reference
 	@$(DEV)
 	@$(BIN)/python scripts/docs.py
+
+site: ## Build the docs as a site: build/site/index.html, which needs no network
+	@$(DEV)
+	@rm -rf build/site
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
 
 clean: ## Remove results and caches; .venv stays
 	rm -rf .edgecompress dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

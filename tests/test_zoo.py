@@ -79,7 +79,7 @@ CELLS = [(r, f"{n} {p}") for r in RUNTIMES for p in PRECISIONS if not ROADS[r, p
 SLOW, FEW = (
     "torchinductor",
     ("residual_cnn", "lstm", "transformer"),
-)  # ten seconds a cell: these alone in the short form
+)  # ten seconds a cell
 RUN = prove.pairwise(
     [case for case in CELLS if prove.WHOLE or case[0] != SLOW or case[1].split()[0] in FEW],
     lambda case: (case[0], *case[1].split()),
