@@ -66,7 +66,7 @@ docs: ## Write the generated pages of docs/reference
 site: ## Build the docs as a site: build/site/index.html, which needs no network
 	@$(DEV)
 	@rm -rf build/site
-	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --conf-dir docs --doctree-dir build/doctrees . build/site
 
 clean: ## Remove results and caches; .venv stays
 	rm -rf .edgecompress dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
