@@ -14,7 +14,7 @@ from pathlib import Path
 import nulls
 import numpy as np
 import pytest
-from test_bad_input import FAST, conv_net, images
+from test_bad_input import QUICK, conv_net, images
 
 import edgecompress
 from edgecompress.commands import device_add
@@ -48,7 +48,7 @@ def ran(folder: Path) -> str:
 
 def deploy(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "NO_COLOR": "1"}
-    argv = [sys.executable, "-P", "-m", "edgecompress.cli.main", "deploy", *words, "--profile", "quick", *FAST]
+    argv = [sys.executable, "-P", "-m", "edgecompress.cli.main", "deploy", *words, *QUICK]
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
