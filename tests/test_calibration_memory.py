@@ -1,4 +1,4 @@
-"""Calibration's memory does not grow with the samples: ten times as many cost at most 16 MiB more, for each calibrator."""
+"""Calibration does not hold its samples: ten times as many cost at most 16 MiB more, for each calibrator."""
 
 from __future__ import annotations
 
