@@ -41,7 +41,7 @@ def estimated(total: int | None, left: int = 0, **changes: Any) -> dict[str, Any
 
 
 def in_order(found: dict[str, dict[str, Any] | None]) -> Choice:
-    """The choice of a race in which nothing is measured, every variant having kept its promises."""
+    """The choice of a race in which nothing is measured, every variant within its limits."""
     entrants = tuple(Candidate(Variant(n), "ethos_u", f"{n}/made", f"{n}/verify", estimated="Vela") for n in found)
     race = Race(entrants, PROFILE, unmeasured="no device is at hand")
     outcomes = {f"{n}/verify": Outcome(f"{n}/verify", "ok") for n in found}

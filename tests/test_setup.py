@@ -83,7 +83,7 @@ def test_an_unknown_target_ends_the_setup_with_a_suggestion(capfd: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("extras", "torch"), [(("onnx",), True), (("openvino", "images"), False), ((), False), (("prune",), True)]
+    ("extras", "torch"), [(("onnx", "openvino"), False), (("images",), False), ((), False), (("prune",), True)]
 )
 def test_torch_is_installed_only_where_an_extra_needs_it(extras: tuple[str, ...], torch: bool) -> None:
     assert setup.needs_torch(extras) is torch

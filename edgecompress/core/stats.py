@@ -13,7 +13,7 @@ SPREAD = 0.03  # sessions further apart than this are said to be: another run ma
 BLOCKS = 60  # of a long series, whose medians are looked at for a trend
 FEW = 10  # values, up to which the chance of an order is counted out
 CHANCE = 0.02  # of calling a trend where the order of a few is chance
-SURE = 4.2  # sigmas that a trend of many needs: far out, because neighbours in time are alike
+SURE = 4.2  # sigmas that a trend of many needs: far out, because neighbours in time are correlated
 CORRELATED = 0.35  # of neighbouring energy windows, at most: what the interval of their mean allows for
 ENOUGH = {90: 29, 95: 59, 99: 299}  # percentile -> values that hold it with 95 % confidence: ceil(ln 0.05 / ln p)
 

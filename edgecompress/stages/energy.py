@@ -142,7 +142,7 @@ def _spread(each: Sequence[float]) -> tuple[float, float]:
 
 
 def _ends(windows: Sequence[EnergyWindow], each: Sequence[float], figure: Figure) -> tuple[float | None, float | None]:
-    """The interval of a figure: windows that are alike do not take away what each of them may be off by."""
+    """The interval of a figure: the spread of the windows, and the sensor's error, which no mean reduces."""
     off = [sorted(figure(joules_of(w) + side * _half(w), w) for side in (-1, 1)) for w in windows]
     below, above = (statistics.fmean(abs(e - o[end]) for e, o in zip(each, off, strict=True)) for end in (0, 1))
     if len(each) < 2:

@@ -11,14 +11,20 @@ from edgecompress.cli.grammar.shared import JOB, MODEL, REQUIRE_MEASURED, RUNNIN
 PLANNED = (
     MODEL,
     *JOB,
-    argument("--target", default="x86", help="a target's name or TOML file, or several with commas (default: x86)"),
-    argument("--only", action="append", default=[], metavar="VARIANT", help="only these variants"),
+    argument("--target", default="x86", help="targets: names or TOML files, comma-separated (default: x86)"),
+    argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="VARIANT",
+        help="variants to build, comma-separated (default: all)",
+    ),
 )
 DEPLOYED = (
     *PLANNED,
-    argument("--out", type=Path, help="where it ships (default: dist/TARGET; of several targets: OUT/TARGET each)"),
-    argument("--until", default="", metavar="STAGE", help="stop after this stage; plan lists them"),
-    argument("--untrusted", action="store_true", help="refuse a model or data that runs its author's code"),
+    argument("--out", type=Path, help="output folder (default: dist/TARGET; with several targets: OUT/TARGET)"),
+    argument("--until", default="", metavar="STAGE", help="stop after this stage; `plan` lists the stages"),
+    argument("--untrusted", action="store_true", help="refuse models and data that execute their author's code"),
     *RUNNING,
     REQUIRE_MEASURED,
 )
@@ -37,7 +43,7 @@ COMMANDS = (
     ),
     Command(
         "guard",
-        "deploy, and mend each variant that loses more than the budget, rung by rung",
+        "deploy, and repair each variant that loses more accuracy than the budget allows",
         handlers.guard,
         "guard my_pkg.nets:build --data my_pkg.nets:data --budget items_lost=1\n"
         "guard source.toml --target x86 --only int8,fp32 --budget metric_ratio=1.01\n"
@@ -48,14 +54,14 @@ COMMANDS = (
                 action="append",
                 default=[],
                 metavar="LIMIT=VALUE",
-                help="as --set limits.LIMIT=VALUE; may repeat",
+                help="accuracy budget, the same as --set limits.LIMIT=VALUE; may repeat",
             ),
             *DEPLOYED,
         ),
     ),
     Command(
         "plan",
-        "print what deploy would do, and how long it would take, without doing it",
+        "print the stages of a deploy and their expected time, and run none of them",
         handlers.plan,
         "plan --target x86\nplan net.onnx --data images/ --json",
         PLANNED,

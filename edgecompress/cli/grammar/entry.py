@@ -66,8 +66,8 @@ class CommandGroup:
 
 COMMON = (
     argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr"),
-    argument("-v", "--verbose", action="count", default=0, help="say more: every setting and its origin"),
-    argument("-q", "--quiet", action="store_true", help="say only how it ended"),
+    argument("-v", "--verbose", action="count", default=0, help="print more: every setting and its origin"),
+    argument("-q", "--quiet", action="store_true", help="print the last line only"),
 )
 
 

@@ -20,22 +20,36 @@ from edgecompress.cli.grammar.shared import (
 )
 
 SENSITIVITY = (
-    argument("--sensitivity", choices=("ratio", "bits"), help="prune, or quantize, one layer after the other and look"),
+    argument(
+        "--sensitivity",
+        choices=("ratio", "bits"),
+        help="prune (ratio) or quantize (bits) one layer at a time and measure the loss",
+    ),
     argument(
         "--structure",
         choices=("element", "filter", "channel"),
         default="element",
-        help="what a ratio prunes the smallest of (default: element)",
+        help="unit of pruning for --sensitivity ratio (default: element)",
     ),
-    argument("--layers", default="", metavar="NAMES", help="only these, as patterns with commas (default: all)"),
-    argument("--levels", default="", metavar="LEVELS", help="with commas (default: 0.25,0.5,0.75, or 8,4,3,2 bits)"),
-    argument("--items", type=int, default=64, metavar="N", help="of the split `select` (default: 64)"),
+    argument(
+        "--layers",
+        default="",
+        metavar="NAMES",
+        help="only the layers that match these comma-separated patterns (default: all)",
+    ),
+    argument(
+        "--levels",
+        default="",
+        metavar="LEVELS",
+        help="comma-separated ratios or bits (default: 0.25,0.5,0.75 or 8,4,3,2)",
+    ),
+    argument("--items", type=int, default=64, metavar="N", help="number of items of the split `select` (default: 64)"),
 )
 
 COMMANDS = (
     Command(
         "analyze",
-        "count what each layer of a model costs, which weights are zero, and which layers mind compression",
+        "count the cost and the zeros of each layer, and measure its sensitivity to compression",
         handlers.analyze,
         "analyze\n"
         "analyze net.onnx --device rpi5,h200 --json\n"
@@ -44,32 +58,32 @@ COMMANDS = (
         "analyze dist/x86/model.onnx --storage",
         (
             MODEL,
-            argument("--data", help="as for deploy; an .onnx or a .tflite needs it for --sensitivity only"),
+            argument("--data", help="samples, as for deploy; .onnx and .tflite files need them only for --sensitivity"),
             METRIC,
             SAMPLES,
             argument(
                 "--device",
                 default="host",
-                help="whose memory-bound layers: a name or TOML file, or several with commas",
+                help="devices whose memory-bound layers are marked: names or TOML files, comma-separated",
             ),
             BATCH,
-            argument("--threads", type=int, metavar="N", help="threads of the sensitivity (default: 1)"),
-            argument("--seed", type=int, metavar="N", help="of how the data is split (default: 0)"),
-            settings("lay a value over the source's"),
+            argument("--threads", type=int, metavar="N", help="threads of the sensitivity measurement (default: 1)"),
+            argument("--seed", type=int, metavar="N", help="random seed of the data split (default: 0)"),
+            settings("override a value of the source; may repeat"),
             argument(
                 "--storage",
                 action="store_true",
-                help="what each weight takes: as it is, as a bitmask, in CSR, through zstd",
+                help="bytes of each weight: dense, as a bitmask, in CSR, compressed by zstd",
             ),
             *SENSITIVITY,
-            argument("--html", type=Path, metavar="FILE", help="write it as a page, too, with the picture"),
+            argument("--html", type=Path, metavar="FILE", help="also write an HTML page with the figure"),
             OFFLINE,
             STORE,
         ),
     ),
     Command(
         "diagnose",
-        "find the layer at which an artifact leaves its source, and say what to do about it",
+        "name the layer at which an artifact departs from its source, and the remedy",
         handlers.diagnose,
         "diagnose --target x86 --variant int8\n"
         "diagnose my_pkg.nets:build --data my_pkg.nets:data --target ios --variant fp16 --out why\n"
@@ -77,23 +91,30 @@ COMMANDS = (
         "diagnose my_pkg.nets:build --data my_pkg.nets:data --artifact theirs.tflite --json",
         (
             MODEL,
-            argument("--target", help="whose variant: a target's name or TOML file (default: x86)"),
-            argument("--variant", default="", help="which of its variants (default: the first that compresses)"),
+            argument("--target", help="name or TOML file of the target (default: x86)"),
+            argument("--variant", default="", help="variant of the target (default: the first that compresses)"),
             argument(
                 "--artifact",
                 type=Path,
                 metavar="PATH",
-                help="what a deploy wrote, or a model file, instead of a variant",
+                help="folder that deploy wrote, or a model file, in place of a variant",
             ),
-            argument("--data", help="as for deploy"),
+            argument("--data", help="samples, as for deploy"),
             SAMPLES,
-            argument("--items", type=int, default=16, metavar="N", help="run the first N items (default: 16)"),
-            argument("--split", choices=("calibrate", "select", "test"), default="calibrate", help="of this split"),
+            argument("--items", type=int, default=16, metavar="N", help="number of items to run (default: 16)"),
+            argument(
+                "--split",
+                choices=("calibrate", "select", "test"),
+                default="calibrate",
+                help="split the items come from (default: calibrate)",
+            ),
             THREADS,
             BATCH,
             SEED,
             SET_OF_FILE,
-            argument("--out", type=Path, metavar="DIR", help="write diagnosis.json and its page there, too"),
+            argument(
+                "--out", type=Path, metavar="DIR", help="also write diagnosis.json and its HTML page into this folder"
+            ),
             OFFLINE,
             STORE,
         ),

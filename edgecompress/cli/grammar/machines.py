@@ -14,12 +14,14 @@ ENERGY = Command(
     handlers.energy_calibrate,
     "energy calibrate --device rpi5\nenergy calibrate --device rpi5 --profile energy --out calibrations/rpi5.toml",
     (
-        argument("--device", required=True, help="a device's name or TOML file"),
+        argument("--device", required=True, help="name or TOML file of a device"),
         argument(
-            "--profile", default="quick", help="how to measure each of the 30 nets (default: quick, 12 minutes in all)"
+            "--profile",
+            default="quick",
+            help="how to measure each of the 30 nets (default: quick; 12 minutes in total)",
         ),
-        argument("--threads", type=int, default=1, metavar="N", help="threads of an inference (default: 1)"),
-        argument("--out", type=Path, help="the file it writes (default: DEVICE-energy.toml)"),
+        argument("--threads", type=int, default=1, metavar="N", help="threads per inference (default: 1)"),
+        argument("--out", type=Path, help="output file (default: DEVICE-energy.toml)"),
     ),
 )
 DEVICE = (
@@ -30,10 +32,10 @@ DEVICE = (
         "device add --ssh user@board\ndevice add --ssh user@10.0.0.7 --name lab-board --set port=2222",
         (
             argument(
-                "--ssh", required=True, metavar="USER@BOARD", help="where it is; an alias of ~/.ssh/config will do"
+                "--ssh", required=True, metavar="USER@BOARD", help="address of the board, or an alias of ~/.ssh/config"
             ),
-            argument("--name", default="", help="what it is called (default: by the name of its host)"),
-            argument("--output", type=Path, help="the file (default: devices/NAME.toml)"),
+            argument("--name", default="", help="name of the device (default: its host name)"),
+            argument("--output", type=Path, help="output file (default: devices/NAME.toml)"),
             settings("an option of the transport: port, user, python"),
         ),
     ),
@@ -42,18 +44,18 @@ DEVICE = (
         "make an emulated device from the distribution's packages, without root",
         handlers.device_build,
         "device build qemu-arm64",
-        (argument("name", choices=("qemu-arm64",), help="what is built; its devices are qemu-cortex-..."),),
+        (argument("name", choices=("qemu-arm64",), help="machine to build; its devices are qemu-cortex-..."),),
     ),
     Command(
         "blocks",
-        "find how many channels a device's kernels compute at once, and write it into its file",
+        "measure how many channels a device's kernels compute at once, and write that into its file",
         handlers.device_blocks,
         "device blocks\ndevice blocks rpi5 --runtime onnx --precision fp32 --json",
         (
-            argument("device", nargs="?", default="host", metavar="DEVICE", help="its name or TOML file"),
-            argument("--runtime", default="litert", help="whose kernels (default: litert)"),
-            argument("--precision", default="int8", help="in which precision, or fp32 (default: int8)"),
-            settings("lay a value over the device's: options.port"),
+            argument("device", nargs="?", default="host", metavar="DEVICE", help="name or TOML file of the device"),
+            argument("--runtime", default="litert", help="runtime whose kernels are measured (default: litert)"),
+            argument("--precision", default="int8", help="int8 or fp32 (default: int8)"),
+            settings("override a value of the device, as options.port=2222; may repeat"),
             *RUNNING,
         ),
     ),
@@ -62,14 +64,14 @@ DEVICE = (
 COMMANDS: tuple[Command | CommandGroup, ...] = (
     CommandGroup(
         "energy",
-        "energy where no sensor is: calibrate",
-        "Learns energy on a device that has a sensor, for the devices of its class that have none.",
+        "calibrate a model of energy for devices without a sensor",
+        "Fit a model of energy on a device with a sensor, for devices of its class without one.",
         (ENERGY,),
     ),
     CommandGroup(
         "device",
-        "get a device: add a board, build an emulated one; learn how wide its kernels are",
-        "Gets a device to measure on, and learns what its kernels are like.",
+        "add a board, build an emulated device, measure the channel block of its kernels",
+        "Add a board, build an emulated device, or measure the channel block of a device's kernels.",
         DEVICE,
     ),
     Command(
@@ -77,7 +79,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
         "say what this machine can do; paste it into a bug report",
         handlers.doctor,
         "doctor\ndoctor --json",
-        (argument("--device", default="host", help="ask this device (default: host)"),),
+        (argument("--device", default="host", help="device to inspect (default: host)"),),
     ),
     Command(
         "init",
@@ -87,12 +89,17 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
         "init my-net --kind source --model my_pkg.nets:build --data my_pkg.nets:data\n"
         "init my-board --kind device --output devices/my-board.toml",
         (
-            argument("name", metavar="NAME", help="its name"),
-            argument("--kind", choices=("target", "source", "device", "profile"), default="target", help="of what"),
-            argument("--runtime", action="append", default=[], help="of a target's variants; may be repeated"),
-            argument("--model", default="my_package.nets:build", help="of a source"),
-            argument("--data", default="my_package.nets:data", help="of a source"),
-            argument("--output", type=Path, help="the file (default: KINDs/NAME.toml)"),
+            argument("name", metavar="NAME", help="name of the new file"),
+            argument(
+                "--kind",
+                choices=("target", "source", "device", "profile"),
+                default="target",
+                help="kind of file (default: target)",
+            ),
+            argument("--runtime", action="append", default=[], help="runtime of a new target's variants; may repeat"),
+            argument("--model", default="my_package.nets:build", help="model of a new source"),
+            argument("--data", default="my_package.nets:data", help="samples of a new source"),
+            argument("--output", type=Path, help="output file (default: KINDs/NAME.toml)"),
         ),
     ),
 )

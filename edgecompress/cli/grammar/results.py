@@ -9,29 +9,29 @@ from edgecompress.cli.grammar.entry import Command, CommandGroup, argument
 from edgecompress.cli.grammar.shared import MEASURING, STORE
 
 LISTS = {
-    "targets": "what can be shipped",
-    "devices": "where it can be measured",
-    "profiles": "how it can be measured",
+    "targets": "what a deploy can make",
+    "devices": "where a deploy can measure",
+    "profiles": "how long and how often a deploy measures",
     "techniques": "ways to compress",
     "runtimes": "inference engines",
-    "sensors": "ways to read energy",
-    "profilers": "more ways to look at what is measured",
+    "sensors": "sources of energy readings",
+    "profilers": "further measurements of the fastest variants",
     "transports": "ways to reach a device",
-    "packagers": "ways to wrap what shipped for an app",
+    "packagers": "formats of packages for apps",
 }
 SHOWN = {"targets": "x86", "devices": "host", "profiles": "quick"}
 
 
 def _list(kind: str, what: str) -> Command:
     examples = f"{kind}\n{kind} --json" + (f"\n{kind} {SHOWN[kind]}" if kind in SHOWN else "")
-    name = argument("name", nargs="?", metavar="NAME", help="show this one whole")
+    name = argument("name", nargs="?", metavar="NAME", help="show all of this one")
     return Command(kind, f"list {kind}: {what}", handlers.list_all, examples, (name,), kind=kind)
 
 
 COMMANDS: tuple[Command | CommandGroup, ...] = (
     Command(
         "compare",
-        "hold reports against the first one: ratios with their intervals, gates for CI",
+        "compare reports with the first one: ratios with intervals, gates for CI",
         handlers.compare,
         "compare before/report.json dist/x86\n"
         "compare dist/x86@fp32 dist/x86 --json\n"
@@ -43,42 +43,46 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 "reports",
                 nargs="+",
                 metavar="REPORT",
-                help="a report.json or its folder, of a variant as REPORT@VARIANT",
+                help="report.json or its folder; REPORT@VARIANT selects a variant",
             ),
             argument(
                 "--fail-if",
                 action="append",
                 default=[],
                 metavar="GATE",
-                help='exit 1 when an interval shows it: "latency_ms > 1.05x" of the first, or "size_bytes > 500000"',
+                help='exit 1 if its whole interval says "latency_ms > 1.05x" (of the first) or "size_bytes > 500000"',
             ),
             *MEASURING,
-            argument("--remeasure", action="store_true", help="measure the artifacts of the folders again, in turns"),
+            argument(
+                "--remeasure", action="store_true", help="measure the artifacts of all folders again, interleaved"
+            ),
             argument(
                 "--html",
                 type=Path,
                 metavar="FILE",
-                help="write it as a page, too, with the fronts of all their variants",
+                help="also write an HTML page with the Pareto fronts of all variants",
             ),
             STORE,
         ),
     ),
     Command(
         "history",
-        "list every result, with its change from the one before of its kind",
+        "list all results, each with its change from the previous one of its kind",
         handlers.history,
         "history\nhistory --source net.onnx --target x86 --limit 5\nhistory --json",
         (
-            argument("--source", default="", help="only of this model (a part of its name will do)"),
-            argument("--target", default="", help="only of this target"),
-            argument("--limit", type=int, default=20, metavar="N", help="the newest N (default: 20)"),
+            argument("--source", default="", help="only results of this model (part of its name is enough)"),
+            argument("--target", default="", help="only results of this target"),
+            argument(
+                "--limit", type=int, default=20, metavar="N", help="number of results, newest first (default: 20)"
+            ),
             STORE,
         ),
     ),
     *(_list(kind, what) for kind, what in LISTS.items()),
     CommandGroup(
         "cache",
-        "look into the store of results: ls, why, gc, verify",
+        "inspect the store of results: ls, why, gc, verify",
         "Looks into the store of results.",
         (
             Command(
@@ -89,7 +93,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 "say what the result of a stage depends on",
                 handlers.cache_why,
                 "cache why int8/verify",
-                (argument("stage", metavar="STAGE", help="a stage's name, as plan lists it"), STORE),
+                (argument("stage", metavar="STAGE", help="name of a stage, as `plan` lists it"), STORE),
             ),
             Command(
                 "gc",
@@ -98,7 +102,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 "cache gc --older-than 30\ncache gc --older-than 0",
                 (
                     argument(
-                        "--older-than", type=float, default=30.0, metavar="DAYS", help="older than this (default: 30)"
+                        "--older-than", type=float, default=30.0, metavar="DAYS", help="age in days (default: 30)"
                     ),
                     STORE,
                 ),

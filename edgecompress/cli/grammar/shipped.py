@@ -11,13 +11,13 @@ from edgecompress.cli.grammar.shared import JOB, MEASURING, REQUIRE_MEASURED, RU
 COMMANDS = (
     Command(
         "verify",
-        "check a shipped artifact against its source again",
+        "compare a shipped artifact with its source again",
         handlers.verify,
         "verify dist/x86\nverify dist/x86 my_pkg.nets:build --data my_pkg.nets:data",
         (
             SHIPPED,
-            argument("model", nargs="?", metavar="MODEL", help="the source (default: the one in its report)"),
-            argument("--target", help="whose limits count (default: the one it was deployed for)"),
+            argument("model", nargs="?", metavar="MODEL", help="source model (default: the one in the report)"),
+            argument("--target", help="target whose limits apply (default: the one it was deployed for)"),
             *JOB,
             *RUNNING,
         ),
@@ -31,7 +31,7 @@ COMMANDS = (
     ),
     Command(
         "report",
-        "show the report of a deploy, and add what packages measured on other devices",
+        "show the report of a deploy, or add measurements of its package from other devices",
         handlers.report,
         "report dist/x86\nreport dist/x86 --json\nreport dist/android --add pixel8.json pixel8-again.json",
         (
@@ -42,7 +42,7 @@ COMMANDS = (
                 type=Path,
                 default=[],
                 metavar="FILE",
-                help="the JSON of a package's benchmark: kept in FOLDER/measured, and shown from then on",
+                help="JSON of a package's benchmark; copied into FOLDER/measured and shown in the report",
             ),
             STORE,
         ),
@@ -56,25 +56,25 @@ COMMANDS = (
         "package dist/arm64 --as tar --out digits.tar.gz",
         (
             SHIPPED,
-            argument("--as", dest="packager", metavar="PACKAGER", default="", help="default: the target's"),
-            argument("--out", type=Path, help="the file it writes (default: beside FOLDER)"),
+            argument("--as", dest="packager", metavar="PACKAGER", default="", help="packager (default: the target's)"),
+            argument("--out", type=Path, help="output file (default: beside FOLDER)"),
             settings("name, version, or an option of the packager; may repeat"),
             argument(
                 "--sign",
                 type=Path,
                 metavar="SECRET_KEY_FILE",
-                help="of minisign: writes the signature beside the package",
+                help="minisign secret key; writes the signature beside the package",
             ),
         ),
     ),
     Command(
         "package verify",
-        "check a package: its structure, hashes and signature, and its model against its golden item",
+        "check the structure, hashes, signature and golden outputs of a package",
         handlers.package_verify,
         "package verify digits-tar.tar.gz\npackage verify digits-android.zip --key minisign.pub --json",
         (
-            argument("package", type=Path, metavar="FILE", help="what package wrote, or was sent to you"),
-            argument("--key", metavar="PUBLIC_KEY", help="of minisign: a file, or the key itself"),
+            argument("package", type=Path, metavar="FILE", help="package file"),
+            argument("--key", metavar="PUBLIC_KEY", help="minisign public key: a file, or the key itself"),
         ),
     ),
 )

@@ -27,7 +27,7 @@ class InstructionCount(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Count:
-    """A search: one stage counts every variant that kept its promises -> the one with the fewest instructions."""
+    """A search: one stage counts every variant within its limits -> the one with the fewest instructions."""
 
     entrants: tuple[Candidate, ...]
     profile: Profile

@@ -20,7 +20,7 @@ START_S = 2.0  # of a fresh process: imports and load
 HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
 CROWD = 6  # of more variants than this the slower half goes after the first round already
 TIE = 1.02  # within 2 % the target's own order decides
-FIRST = "the first in the target's order that kept its promises"
+FIRST = "the first in the target's order that is within its limits"
 ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
 LOSERS = 6  # slow variants whose operators are timed, so that the report can say why they are slow
 
@@ -127,7 +127,7 @@ class Race:
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
 
     def _in_order(self, outcomes: Outcomes) -> Choice:
-        """Without a device of the target: of those that kept their promises the best that its compiler estimates.
+        """Without a device of the target: of those within their limits the best that its compiler estimates.
 
         Without estimates: the first of the target's order.
         """
@@ -136,7 +136,7 @@ class Race:
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
 
     def _estimates(self, outcomes: Outcomes) -> dict[str, compiler_estimates.Estimate | None]:
-        """Of each variant that kept its promises what a compiler estimates, in the target's order."""
+        """Of each variant within its limits what a compiler estimates, in the target's order."""
         return {e.name: compiler_estimates.of(outcomes.get(e.artifact)) for e in self.entrants if e.passed(outcomes)}
 
     # ------------------------------------------------------------------ who runs
@@ -298,7 +298,7 @@ class Race:
         return "slower", self._slower(times, name, chosen)
 
     def _unranked(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> Verdict:
-        """The verdict on a variant that kept its promises and was not measured."""
+        """The verdict on a variant within its limits and was not measured."""
         if not self.unmeasured:
             return "passed", f"not measured: {candidate.simulated} stands in for its runtime here"
         estimates = self._estimates(outcomes)

@@ -114,7 +114,7 @@ def apply(request: Request) -> Artifact:
 
 
 def equalized(flow: Flow, batches: Batches) -> EqualizeFacts:
-    """Scales the net's weights until the ranges of all pairs are alike; returns its facts."""
+    """Scales the net's weights until the two ranges of each pair are equal; returns its facts."""
     left = dict(flow.shared)
     pairs = list(_pairs(flow, left))
     if not pairs:
