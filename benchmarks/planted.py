@@ -1,0 +1,119 @@
+"""Faults planted in the code whose tests have a short form: what the short form finds, beside the long one.
+
+    python benchmarks/planted.py [--only TEXT] [--jobs 2] [--json FILE]
+
+planted.toml lists the faults. Each is made in a copy of the repository, where its tests run until the first failure:
+in the short form (`make test`), then in the long one (`make prove`) if the short one found nothing; every case of the
+short form is one of the long one. Exit 1 where the long form finds a fault that the short one misses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+LONG = {"EDGECOMPRESS_PROVE": "1", "EDGECOMPRESS_KILLS": "6", "EDGECOMPRESS_FLIPS": "100"}
+THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+FAILED = 1  # pytest's exit code where a test failed; others mean that none could run
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One edit: in `file` the text `old` becomes `new`; `tests` are the words of pytest that are to find it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Which test of each form failed first; "" where none did. `long` is None where the short form found the fault."""
+
+    fault: str
+    short: str
+    long: str | None
+    seconds: float
+
+    @property
+    def missed(self) -> bool:
+        """Whether the long form alone found it."""
+        return not self.short and bool(self.long)
+
+
+def tried(fault: Fault) -> Outcome:
+    """The fault in a copy of the repository, and what its tests say."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        copy = Path(folder) / "repository"
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
+        path = copy / fault.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(fault.old) != 1:
+            raise SystemExit(f"planted.toml: {fault.name}: its text is {text.count(fault.old)} times in {fault.file}")
+        path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+        short = first_failure(copy, fault, {})
+        long = None if short else first_failure(copy, fault, LONG)
+    return Outcome(fault.name, short, long, time.monotonic() - begin)
+
+
+def first_failure(copy: Path, fault: Fault, more: Mapping[str, str]) -> str:
+    """The name of the first test that failed, or "". Raises SystemExit where pytest did not run any."""
+    shared = os.environ.get("EDGECOMPRESS_SHARED") or str(ROOT.parent / "shared" / "data")
+    env = {**os.environ, **THREADS, "PYTHONPATH": str(copy), "EDGECOMPRESS_SHARED": shared, **more}
+    words = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", *shlex.split(fault.tests)]
+    argv = [sys.executable, "-m", "pytest", *words]
+    done = subprocess.run(argv, cwd=copy, env=env, capture_output=True, text=True)
+    if done.returncode not in (0, FAILED):
+        raise SystemExit(f"planted.toml: {fault.name}: pytest ended with {done.returncode}: {done.stdout[-2000:]}")
+    lines = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return lines[0] if done.returncode else ""
+
+
+def main() -> int:
+    """Tries them all and prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="faults whose names hold this text")
+    parser.add_argument("--jobs", type=int, default=2, help="faults tried at once (default: 2)")
+    parser.add_argument("--json", type=Path, help="also write the table as JSON")
+    args = parser.parse_args()
+    listed = tomllib.loads((ROOT / "benchmarks" / "planted.toml").read_text(encoding="utf-8"))["fault"]
+    faults = [Fault(**each) for each in listed if args.only in each["name"]]
+    outcomes = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for outcome in pool.map(tried, faults):
+            outcomes.append(outcome)
+            print(
+                f"{outcome.fault}: {outcome.short or outcome.long or 'found by neither'}", file=sys.stderr, flush=True
+            )
+    table = Table("fault", "short form: first failure", "long form", "seconds")
+    for each in outcomes:
+        long = "(holds the short one)" if each.long is None else each.long or "nothing"
+        table.add_row(each.fault, each.short or "nothing", long, f"{each.seconds:.0f}")
+    Console(width=160).print(table)
+    found = sum(bool(each.short) for each in outcomes), sum(bool(each.short or each.long) for each in outcomes)
+    print(f"{len(outcomes)} faults: the short form finds {found[0]}, the long one {found[1]}")
+    if args.json:
+        args.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n", encoding="utf-8")
+    return 1 if any(each.missed for each in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
