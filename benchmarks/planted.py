@@ -18,11 +18,13 @@ import sys
 import tempfile
 import time
 import tomllib
+import venv
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy
 from rich.console import Console
 from rich.table import Table
 
@@ -69,17 +71,27 @@ def tried(fault: Fault) -> Outcome:
         if text.count(fault.old) != 1:
             raise SystemExit(f"planted.toml: {fault.name}: its text is {text.count(fault.old)} times in {fault.file}")
         path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+        environment(copy)
         short = first_failure(copy, fault, {})
         long = None if short else first_failure(copy, fault, LONG)
     return Outcome(fault.name, short, long, time.monotonic() - begin)
 
 
+def environment(copy: Path) -> None:
+    """A Python that finds the copy first, then the libraries of this one: whatever a test starts is planted, too."""
+    venv.create(copy / ".venv", symlinks=True)
+    (packages,) = (copy / ".venv").glob("lib/python*/site-packages")
+    libraries = Path(numpy.__file__).parents[1]
+    text = f"{copy}\nimport site; site.addsitedir({str(libraries)!r})\n"
+    (packages / "planted.pth").write_text(text, encoding="utf-8")
+
+
 def first_failure(copy: Path, fault: Fault, more: Mapping[str, str]) -> str:
     """The name of the first test that failed, or "". Raises SystemExit where pytest did not run any."""
     shared = os.environ.get("EDGECOMPRESS_SHARED") or str(ROOT.parent / "shared" / "data")
-    env = {**os.environ, **THREADS, "PYTHONPATH": str(copy), "EDGECOMPRESS_SHARED": shared, **more}
+    env = {**os.environ, **THREADS, "EDGECOMPRESS_SHARED": shared, **more}
     words = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", *shlex.split(fault.tests)]
-    argv = [sys.executable, "-m", "pytest", *words]
+    argv = [str(copy / ".venv" / "bin" / "python"), "-m", "pytest", *words]
     done = subprocess.run(argv, cwd=copy, env=env, capture_output=True, text=True)
     if done.returncode not in (0, FAILED):
         raise SystemExit(f"planted.toml: {fault.name}: pytest ended with {done.returncode}: {done.stdout[-2000:]}")
@@ -100,9 +112,8 @@ def main() -> int:
     with ThreadPoolExecutor(args.jobs) as pool:
         for outcome in pool.map(tried, faults):
             outcomes.append(outcome)
-            print(
-                f"{outcome.fault}: {outcome.short or outcome.long or 'found by neither'}", file=sys.stderr, flush=True
-            )
+            says = outcome.short or outcome.long or "found by neither"
+            print(f"{outcome.fault}: {says}", file=sys.stderr, flush=True)
     table = Table("fault", "short form: first failure", "long form", "seconds")
     for each in outcomes:
         long = "(holds the short one)" if each.long is None else each.long or "nothing"
