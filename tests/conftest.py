@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import adbd
+import prove
 import pytest
 import sshd
 import swiftlang
@@ -112,8 +113,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that several processes end together; new files come before them all."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first, so that several processes end together; new files come before them all. Without the proof."""
+    proof = [] if prove.WHOLE else [item for item in items if item.get_closest_marker("prove")]
+    if proof:
+        config.hook.pytest_deselected(items=proof)
+        items[:] = [item for item in items if item not in proof]
     seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
     items.sort(key=lambda item: -seconds.get(item.path.name, float("inf")))
 
@@ -121,7 +126,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """EDGECOMPRESS_GOLDEN=seconds renews the seconds that each file takes, of a run of all tests."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("EDGECOMPRESS_GOLDEN") == "seconds" and reporter:
+    if os.environ.get("EDGECOMPRESS_GOLDEN") == "seconds" and reporter and SECONDS.is_file():
         taken: Counter[str] = Counter()
         for report in (report for reports in reporter.stats.values() for report in reports):
             if isinstance(report, pytest.TestReport):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prove
 import pytest
 import swiftlang
 from ios_contents import INT8, PICTURE, built
@@ -108,7 +109,7 @@ def benchmark(root: Path) -> Any:
     )
 
 
-@pytest.mark.parametrize("kind", ios.FORMATS)
+@pytest.mark.parametrize("kind", prove.some(ios.FORMATS, 2))
 def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: Path, kind: str) -> None:
     root, given = laid(tmp_path, system, kind, quantized=kind == "tflite")
     done = package(root, "test")

@@ -12,6 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "sensitivity.py"
 
 
+@pytest.mark.prove
 @pytest.mark.shared
 @pytest.mark.slow
 def test_the_order_of_layers_agrees_with_brute_force(tmp_path: Path) -> None:
