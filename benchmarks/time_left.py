@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import itertools
 import json
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from edgecompress.pipeline.time_left import TimeLeft
 
 RESNET20 = str(Path(__file__).resolve().parents[1] / "examples" / "resnet20" / "source.toml")
 QUARTERS = (0.0, 0.25, 0.5, 0.75)
+LEAST_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,13 @@ class Recorded:
     name: str
     took_s: float
     shown: tuple[tuple[float, float], ...]
+    grew: float  # the largest factor by which an event raised what was shown, of more than LEAST_S seconds
 
     def at(self, part: float) -> float:
         """Seconds left that were shown when `part` of the run had passed."""
         moment = part * self.took_s
         number = max(0, bisect.bisect_right([t for t, _ in self.shown], moment) - 1)
         return max(0.0, self.shown[number][1] - max(0.0, moment - self.shown[number][0]))
-
-    def grew(self) -> float:
-        """The largest factor by which an event raised what was shown."""
-        pairs = itertools.pairwise(self.shown)
-        factors = [after / max(before - (t1 - t0), 1.0) for (t0, before), (t1, after) in pairs]
-        return max([1.0, *factors])
 
     def least(self) -> float:
         """The least that was shown."""
@@ -60,14 +55,19 @@ def recorded(name: str, run: Callable[[Callable[[Event], None]], None]) -> Recor
     """One run, heard."""
     begin = time.monotonic()
     shown: list[tuple[float, float]] = []
+    grew, last = 1.0, TimeLeft()
 
     def hear(event: Event) -> None:
+        nonlocal grew, last
+        before, now = last.seconds(), event.left.seconds()
+        if before and now > LEAST_S:
+            grew = max(grew, now / before)
+        last = event.left
         if event.kind != "ended":
-            left: TimeLeft = event.left
-            shown.append((time.monotonic() - begin, left.seconds()))
+            shown.append((time.monotonic() - begin, now))
 
     run(hear)
-    return Recorded(name, time.monotonic() - begin, tuple(shown))
+    return Recorded(name, time.monotonic() - begin, tuple(shown), grew)
 
 
 def deployed(
@@ -102,7 +102,7 @@ def main() -> int:
     table = Table("deploy", "took", *(f"left at {part:.0%}: shown, true" for part in QUARTERS), "grew", "least")
     for each in found:
         quarters = [f"{each.at(part):.0f}, {(1 - part) * each.took_s:.0f} s" for part in QUARTERS]
-        table.add_row(each.name, f"{each.took_s:.0f} s", *quarters, f"{each.grew():.2f}x", f"{each.least():.1f} s")
+        table.add_row(each.name, f"{each.took_s:.0f} s", *quarters, f"{each.grew:.2f}x", f"{each.least():.1f} s")
     Console(width=120).print(table)
     here = machine.facts(machine.here())
     about = {key: here.get(key) for key in ("cpu", "cores", "os")}
