@@ -1,0 +1,31 @@
+"""An .onnx file goes through the whole pipeline with no torch: nothing on its way imports it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_bad_input import QUICK, conv_net, images
+
+NO_TORCH = 'raise ImportError("no torch here", name="torch")\n'
+
+
+@pytest.mark.slow
+def test_an_onnx_file_ships_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "absent").mkdir()
+    (tmp_path / "absent" / "torch.py").write_text(NO_TORCH, encoding="utf-8")
+    conv_net(tmp_path / "net.onnx", weight=0.5)
+    images(tmp_path / "images.npz")
+    words = ["net.onnx", "--data", "images.npz", "--target", "x86", "--set=limits.items_lost=16", *QUICK]
+    argv = [sys.executable, "-P", "-m", "edgecompress", "deploy", *words]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "absent")}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "dist" / "x86" / "report.json").read_text(encoding="utf-8"))
+    verdicts = {variant["name"]: variant["verdict"] for variant in report["variants"]}
+    assert {"int8", "openvino-int8", "fp32", "openvino-fp32"} <= set(verdicts)
+    assert "failed" not in verdicts.values(), verdicts
