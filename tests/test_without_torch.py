@@ -11,13 +11,25 @@ from pathlib import Path
 import pytest
 from test_bad_input import QUICK, conv_net, images
 
-NO_TORCH = 'raise ImportError("no torch here", name="torch")\n'
+# What Python runs at its start, here and in every process that it starts: torch is not to be found.
+NO_TORCH = """
+from importlib.machinery import PathFinder
+
+found = PathFinder.find_spec
+
+
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] == "torch" else found(name, path, target)
+
+
+PathFinder.find_spec = staticmethod(find_spec)
+"""
 
 
 @pytest.mark.slow
 def test_an_onnx_file_ships_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "absent").mkdir()
-    (tmp_path / "absent" / "torch.py").write_text(NO_TORCH, encoding="utf-8")
+    (tmp_path / "absent" / "sitecustomize.py").write_text(NO_TORCH, encoding="utf-8")
     conv_net(tmp_path / "net.onnx", weight=0.5)
     images(tmp_path / "images.npz")
     words = ["net.onnx", "--data", "images.npz", "--target", "x86", "--set=limits.items_lost=16", *QUICK]
