@@ -203,11 +203,18 @@ def test_the_same_artifact_on_two_devices_compares_the_devices(tmp_path: Path, b
 
 def test_batches_and_test_data_do_not_mix(tmp_path: Path, before: Report, after: Report) -> None:
     after["run"]["batch"] = 8
-    after["data"]["splits"]["test"] = 10
+    after["data"]["sha256"] = "of other files"
     found = held(tmp_path, before, after)
     assert changed(found, "latency_ms").why == "not compared: batch 1 beside batch 8"
     assert changed(found, "accuracy").why == "not compared: judged on other test data"
     assert changed(found, "size_bytes").called == "same"
+
+
+def test_test_data_is_known_by_its_content_wherever_it_lies(tmp_path: Path, before: Report, after: Report) -> None:
+    after["data"]["data"] = "/elsewhere/images"
+    assert changed(held(tmp_path, before, after), "accuracy").why == ""
+    del before["data"]["sha256"]  # a report of an older version: what it tells of the data has to be the same
+    assert changed(held(tmp_path, before, after), "accuracy").why == "not compared: judged on other test data"
 
 
 def test_what_is_different_around_it_is_warned_of(tmp_path: Path, before: Report, after: Report) -> None:
@@ -415,7 +422,7 @@ def test_energies_of_two_scopes_beat_nothing_across_devices(tmp_path: Path, befo
 
 
 def test_batches_and_test_data_have_fronts_of_their_own(tmp_path: Path, before: Report, after: Report) -> None:
-    third = {**copy.deepcopy(after), "data": {**after["data"], "splits": {"test": 10}}}
+    third = {**copy.deepcopy(after), "data": {**after["data"], "sha256": "of other files"}}
     after["run"]["batch"] = 8
     found = on_fronts(tmp_path, before, elsewhere(after, "a", 5), elsewhere(third, "b", 5))
     assert [{device for _, device, _ in front} for front in found] == [{"host"}, {"a"}, {"b"}]

@@ -136,8 +136,8 @@ def fronts(entries: Sequence[ComparedVariant]) -> list[dict[str, Any]]:
 
 
 def _alike(entry: ComparedVariant) -> Alike:
-    metric = (_number(entry, "accuracy") or {})["metric"]
-    return entry.report["run"]["batch"], metric, json.dumps(entry.report["data"], sort_keys=True)
+    metric, data = (_number(entry, "accuracy") or {})["metric"], entry.report["data"] or {}
+    return entry.report["run"]["batch"], metric, data.get("sha256") or json.dumps(data, sort_keys=True)
 
 
 def _title(entries: Sequence[ComparedVariant]) -> str:

@@ -42,7 +42,7 @@ def report(request: Request) -> Report:
         "target": job.target,
         "device": job.device,
         "profile": job.profile,
-        "data": dict(inputs["samples"].facts) if "samples" in inputs else None,
+        "data": {**inputs["samples"].facts, "sha256": inputs["samples"].sha256} if "samples" in inputs else None,
         "energy": _energy(inputs.get("energy")),
         "simulated": environment.simulated(job.device),
         "not_measured": job.not_measured,
