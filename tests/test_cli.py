@@ -105,7 +105,7 @@ def test_completion_knows_the_commands(shell: str, capsys: Told) -> None:
         (["plan", "--profile", "quik"], "no profile 'quik', did you mean 'quick'?"),
         (["plan", "--set", "limits.items_lost"], "--set limits.items_lost: write --set KEY=VALUE"),
         (["plan", "--only", "int9"], "has no such variant, did you mean 'int8'?"),
-        (["plan", "none.onnx"], "none.onnx: no such model file; give a file, or a factory as pkg.mod:fn"),
+        (["plan", "none.onnx"], "none.onnx: no such model file; give a file, a folder, or a factory as pkg.mod:fn"),
         (["plan", "my.mod:fn"], "my.mod:fn: no data to calibrate and verify with; give --data"),
         (["plan", "net.xyz", "--data", "random"], "a model is a factory pkg.mod:fn, a SavedModel, or a file ending in"),
         (["report", "dist/none"], "dist/none: no report.json here; give the folder that a deploy wrote"),

@@ -60,11 +60,11 @@ def test_a_changed_file_of_the_user_is_a_miss_and_the_old_content_a_hit_again(st
         put(store, PARTS, content, {str(net): store_module.observed_digest(net)})
     for content in ("a", "b"):
         net.write_text(content)
-        found = store.find(PARTS, user_code=True)
+        found = store.find(PARTS, observes=True)
         assert found is not None
         assert found.artifact.file(".txt").read_text() == content
     net.write_text("c")
-    assert store.find(PARTS, user_code=True) is None
+    assert store.find(PARTS, observes=True) is None
     assert store.why("s", PARTS, True) == "changed: file net.py"
 
 

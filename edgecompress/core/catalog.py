@@ -217,4 +217,4 @@ def _flat(prefix: str, value: Any) -> dict[str, Any]:
 def check_file(path: Path, what: str) -> None:
     """Raises InputError when a file that the user named is not there."""
     if not path.exists():
-        raise InputError(f"{path}: no such {what}; give a file, or a factory as pkg.mod:fn")
+        raise InputError(f"{path}: no such {what}; give a file, a folder, or a factory as pkg.mod:fn")

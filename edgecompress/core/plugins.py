@@ -70,7 +70,6 @@ class RuntimePlugin(Step):
     suffix: str = ""
     folder: str = ""
     imports: tuple[str, ...] = ()
-    needs_samples: bool = False
     simulated: str = ""
     estimates: str = ""
     opens_with: tuple[str, ...] | None = None

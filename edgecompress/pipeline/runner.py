@@ -111,7 +111,7 @@ class PlanRun:
             self.outcomes[stage.name] = dataclasses.replace(fallen, stage=stage.name, artifact=None)
             return self.outcomes[stage.name]
         try:
-            outcome = self._ended(stage)
+            outcome = self._found_or_run(stage)
         except EdgeError as error:
             self.listener(Event("ended", stage, outcome=_failed(stage, error, begin), left=self._left()))
             if not stage.variants:
@@ -125,7 +125,7 @@ class PlanRun:
 
     # ------------------------------------------------------------------ one stage
 
-    def _ended(self, stage: Stage) -> Outcome:
+    def _found_or_run(self, stage: Stage) -> Outcome:
         made = {role: self.outcomes[name].artifact for role, name in stage.inputs.items()}
         inputs = {role: artifact for role, artifact in made.items() if artifact}
         parts = self._parts(stage, inputs)

@@ -105,14 +105,14 @@ class Store:
 
     # ------------------------------------------------------------------ look up
 
-    def find(self, parts: Parts, user_code: bool = False) -> StoredResult | None:
+    def find(self, parts: Parts, observes: bool = False) -> StoredResult | None:
         """The stored result for these parts, if its user files (where it has any) are as they were.
 
         Its bytes are those that were stored: one that was damaged is removed, and `why` says so.
         """
         primary = key_of(parts)
         key: str | None = primary
-        if user_code:
+        if observes:
             observed = reversed(self._seen(primary))
             key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), None)
         entry = self._entry(key) if key else None
@@ -133,7 +133,7 @@ class Store:
         except (InputError, OSError):
             return None
 
-    def why(self, name: str, parts: Parts, user_code: bool) -> str:
+    def why(self, name: str, parts: Parts, observes: bool) -> str:
         """Why the stage `name` has to run: what changed since the last time, in words."""
         last = _last_run(self._last(name))
         if key_of(parts) in self._dropped:
@@ -145,9 +145,7 @@ class Store:
             shown = ", ".join(_change(k, last["parts"].get(k), parts.get(k)) for k in changed[:3])
             return f"changed: {shown}" + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         files = [
-            path
-            for path, digest in last.get("files", {}).items()
-            if user_code and observed_digest(Path(path)) != digest
+            path for path, digest in last.get("files", {}).items() if observes and observed_digest(Path(path)) != digest
         ]
         if files:
             return f"changed: file {Path(files[0]).name}"

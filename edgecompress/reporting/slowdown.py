@@ -42,11 +42,11 @@ def _left(variant: Variant, table: Mapping[str, Any]) -> Iterator[str]:
     names = list(table.get("fallback") or [op["name"] for op in fallback])
     if not names:
         return
-    of = f"{len(names)} of {len(table['ops'])}" if len(table["ops"]) >= len(names) else f"{len(names)}"
+    count = f"{len(names)} of {len(table['ops'])}" if len(table["ops"]) >= len(names) else f"{len(names)}"
     total = sum(op["ms"] for op in table["ops"])
     share = sum(op["ms"] for op in table["ops"] if op["name"] in names) / total if total else 0.0
-    taken = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])})"
-    yield f"{of} operators left the accelerator{taken}"
+    details = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])})"
+    yield f"{count} operators left the accelerator{details}"
 
 
 def _largest(ops: Sequence[Op]) -> Iterator[str]:

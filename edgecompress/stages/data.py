@@ -107,7 +107,7 @@ def _specs(writers: Mapping[str, tensors.Appender], declared: Preprocess | None)
             raise InputError(
                 f"split '{split}' has {_words(each)}, split '{last}' {_words(shapes[last])}; make them equal"
             )
-    layouts = {_target(declared, list(inputs)): declared.layout} if declared else {}
+    layouts = {_preprocessed(declared, list(inputs)): declared.layout} if declared else {}
     batch = Dim("batch", 1, max(w.count for w in writers.values()))
     return tuple(TensorSpec(n, (batch, *c.shape), str(c.dtype), layouts.get(n, "")) for n, c in inputs.items())
 
@@ -185,7 +185,7 @@ def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]]
     limit = request.options.get("samples")
     items = loaders.feed(source, request).sets[group[0]](None if limit is None else limit * len(group[1]))
     for inputs, _ in islice(items, index, index + 1):
-        target = _target(declared, list(inputs))
+        target = _preprocessed(declared, list(inputs))
         again = _chunk([(inputs, None)], declared, ("test", index))[target]
         kept = np.load(request.out / "test" / f"{target}.npy", mmap_mode="r", allow_pickle=False)[:1]
         if again.dtype == kept.dtype and np.array_equal(again, kept):
@@ -232,7 +232,7 @@ def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str,
             )
     arrays = {name: _stacked(name, [row[name] for row in rows], where) for name in names}
     if declared:
-        target = _target(declared, [n for n in names if n != tensors.LABELS])
+        target = _preprocessed(declared, [n for n in names if n != tensors.LABELS])
         arrays[target] = preprocess.numbers(arrays[target], declared)
     for name, array in arrays.items():
         _check_finite(name, array, where)
@@ -246,7 +246,7 @@ def _row(item: Item, declared: Preprocess | None, where: str) -> dict[str, np.nd
         if not NAME.fullmatch(name) or name == tensors.LABELS:
             raise InputError(f"{where}: an input cannot be called '{name}'; use letters, digits, _ . : and -")
     if declared:
-        target = _target(declared, list(row))
+        target = _preprocessed(declared, list(row))
         try:
             row[target] = preprocess.geometry(row[target], declared)
         except InputError as error:
@@ -254,7 +254,7 @@ def _row(item: Item, declared: Preprocess | None, where: str) -> dict[str, np.nd
     return row if label is None else {**row, tensors.LABELS: _label(label, where)}
 
 
-def _target(declared: Preprocess, names: Sequence[str]) -> str:
+def _preprocessed(declared: Preprocess, names: Sequence[str]) -> str:
     """The input that the preprocessing applies to."""
     if declared.input:
         if declared.input not in names:

@@ -64,7 +64,7 @@ COMMANDS = (
             argument(
                 "--device",
                 default="host",
-                help="devices whose memory-bound layers are marked: names or TOML files, comma-separated",
+                help="mark the layers that are memory-bound on these devices: names or TOML files",
             ),
             BATCH,
             argument("--threads", type=int, metavar="N", help="threads of the sensitivity measurement (default: 1)"),

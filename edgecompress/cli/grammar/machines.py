@@ -44,7 +44,13 @@ DEVICE = (
         "make an emulated device from the distribution's packages, without root",
         handlers.device_build,
         "device build qemu-arm64",
-        (argument("name", choices=("qemu-arm64",), help="machine to build; its devices are qemu-cortex-..."),),
+        (
+            argument(
+                "name",
+                choices=("qemu-arm64",),
+                help="machine to build, of the devices qemu-cortex-* and qemu-neoverse-*",
+            ),
+        ),
     ),
     Command(
         "blocks",

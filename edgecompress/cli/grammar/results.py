@@ -24,7 +24,7 @@ SHOWN = {"targets": "x86", "devices": "host", "profiles": "quick"}
 
 def _list(kind: str, what: str) -> Command:
     examples = f"{kind}\n{kind} --json" + (f"\n{kind} {SHOWN[kind]}" if kind in SHOWN else "")
-    name = argument("name", nargs="?", metavar="NAME", help="show all of this one")
+    name = argument("name", nargs="?", metavar="NAME", help="show the details of this one")
     return Command(kind, f"list {kind}: {what}", handlers.list_all, examples, (name,), kind=kind)
 
 
@@ -50,7 +50,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 action="append",
                 default=[],
                 metavar="GATE",
-                help='exit 1 if its whole interval says "latency_ms > 1.05x" (of the first) or "size_bytes > 500000"',
+                help='exit 1 if the interval confirms "latency_ms > 1.05x" (of the first) or "size_bytes > 500000"',
             ),
             *MEASURING,
             argument(
