@@ -80,10 +80,10 @@ SLOW, FEW = (
     "torchinductor",
     ("residual_cnn", "lstm", "transformer"),
 )  # ten seconds a cell
-RUN = prove.pairwise(
-    [case for case in CELLS if prove.WHOLE or case[0] != SLOW or case[1].split()[0] in FEW],
-    lambda case: (case[0], *case[1].split()),
-)
+SHORT = [case for case in CELLS if prove.WHOLE or case[0] != SLOW or case[1].split()[0] in FEW]
+PAIRS = prove.pairwise(SHORT, lambda case: (case[0], *case[1].split()))
+# A net that one quantizer spoils needs that net, that runtime and int8: no pair of the three finds it for sure.
+RUN = [case for case in SHORT if case in PAIRS or case[1].endswith(" int8")]
 
 
 def words(cell: ZooOutcome) -> str:
