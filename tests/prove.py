@@ -11,8 +11,15 @@ WHOLE = bool(os.environ.get("EDGECOMPRESS_PROVE")) or os.environ.get("EDGECOMPRE
 Case = TypeVar("Case")
 
 
-def pairwise(cases: Sequence[Case], axes: Callable[[Case], Sequence[Hashable]], whole: bool = WHOLE) -> list[Case]:
+def pairwise(
+    cases: Sequence[Case],
+    axes: Callable[[Case], Sequence[Hashable]],
+    always: Callable[[Case], bool] = lambda case: False,
+    whole: bool = WHOLE,
+) -> list[Case]:
     """As few of the cases, in their order, as hold every pair of values of two axes that occurs among them.
+
+    Those that are `always` in count for the pairs that they hold.
 
     Faults that need one value, or two together, are found by pairs: Kuhn et al., "Software fault interactions", 2004.
     The choice is greedy: the case with the most new pairs first, the earlier of equals.
@@ -20,7 +27,8 @@ def pairwise(cases: Sequence[Case], axes: Callable[[Case], Sequence[Hashable]], 
     if whole:
         return list(cases)
     pairs = [set(combinations(enumerate(axes(case)), 2)) for case in cases]
-    missing, chosen = set().union(*pairs), set[int]()
+    chosen = {number for number, case in enumerate(cases) if always(case)}
+    missing = set().union(*pairs).difference(*(pairs[number] for number in chosen))
     while missing:
         best = max(range(len(cases)), key=lambda number: (len(pairs[number] & missing), -number))
         chosen.add(best)

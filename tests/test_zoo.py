@@ -76,14 +76,14 @@ def unreachable(runtime: str, precision: str) -> str:
 
 ROADS = {(runtime, precision): unreachable(runtime, precision) for runtime in RUNTIMES for precision in PRECISIONS}
 CELLS = [(r, f"{n} {p}") for r in RUNTIMES for p in PRECISIONS if not ROADS[r, p] for n in zoo.NETS]
-SLOW, FEW = (
-    "torchinductor",
-    ("residual_cnn", "lstm", "transformer"),
-)  # ten seconds a cell
-SHORT = [case for case in CELLS if prove.WHOLE or case[0] != SLOW or case[1].split()[0] in FEW]
-PAIRS = prove.pairwise(SHORT, lambda case: (case[0], *case[1].split()))
+SLOW = "torchinductor"  # ten seconds a cell
+FEW = ("residual_cnn", "lstm", "transformer")  # of its nets in the short form
 # A net that one quantizer spoils needs that net, that runtime and int8: no pair of the three finds it for sure.
-RUN = [case for case in SHORT if case in PAIRS or case[1].endswith(" int8")]
+RUN = prove.pairwise(
+    [case for case in CELLS if prove.WHOLE or case[0] != SLOW or case[1].split()[0] in FEW],
+    lambda case: (case[0], *case[1].split()),
+    always=lambda case: case[1].endswith(" int8"),
+)
 
 
 def words(cell: ZooOutcome) -> str:
