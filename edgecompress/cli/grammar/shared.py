@@ -15,7 +15,7 @@ def settings(help: str) -> Argument:
 OFFLINE = argument(
     "--offline",
     action="store_true",
-    help="refuse every network connection, except to the device that is measured",
+    help="refuse connections that Python code of a stage opens, and fetch nothing",
 )
 MODEL = argument(
     "model",
