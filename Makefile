@@ -1,6 +1,6 @@
 # `make` lists what there is. Each job does its own set-up; a second one sets nothing up again.
 .DEFAULT_GOAL := help
-.PHONY: help setup deploy profile package test test-fast check bench prove docs site clean
+.PHONY: help setup deploy profile package test test-fast check bench prove docs site pins clean
 
 PYTHON ?= python3
 TORCH ?=
@@ -67,6 +67,10 @@ site: ## Build the docs as a site: build/site/index.html, which needs no network
 	@$(DEV)
 	@rm -rf build/site
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --conf-dir docs --doctree-dir build/doctrees . build/site
+
+pins: ## Renew the hashes in constraints.txt, after a version in it changed
+	@$(DEV)
+	@$(BIN)/python scripts/pins.py
 
 clean: ## Remove results and caches; .venv stays
 	rm -rf .edgecompress dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

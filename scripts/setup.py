@@ -1,6 +1,7 @@
 """Sets up .venv with what a target needs and nothing else: torch first, as a CPU build unless a GPU build is asked for.
 
-Standard library only: it runs before anything is installed. A second call with nothing new to install does nothing.
+Standard library only: it runs before anything is installed. pip brings uv, uv the rest, from where pip is configured to
+look. A second call with nothing new to install does nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-CUDA = re.compile(r"(nvidia|cuda|triton|pytorch-triton)\b", re.IGNORECASE)
+# What `uv pip install --dry-run` prints of a torch that is not a CPU build, or of what such a build brings.
+CUDA = re.compile(
+    r"^ \+ (nvidia-[-\w]+|cuda-[-\w]+|(?:pytorch-)?triton(?:-[-\w]+)?(?===)|torch==[^+\s]+\+(?!cpu\b)\S+)", re.MULTILINE
+)
+# pip's settings, by the variable that tells uv the same. Variables, since an address may hold a password.
+SETTINGS = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+}
 
 
 @dataclass(frozen=True)
@@ -105,30 +117,24 @@ def needs_torch(extras: tuple[str, ...]) -> bool:
     return any(re.match(r"torch\b(?!-)", r) for r in requirements(project, extras))
 
 
-def torch_pin(constraints: str) -> str:
-    """The line `torch==VERSION` of constraints.txt."""
-    found = re.search(r"^torch==\S+$", constraints, re.MULTILINE)
-    if not found:
-        sys.exit("constraints.txt: no line 'torch==VERSION'; setup pins torch by it")
-    return found[0]
+def pin(name: str, constraints: str) -> str:
+    """The words NAME==VERSION of constraints.txt."""
+    line = re.search(rf"^{name}==\S+", constraints, re.MULTILINE)
+    if not line:
+        sys.exit(f"constraints.txt: no line '{name}==VERSION'; setup pins {name} by it")
+    return line[0]
 
 
-def cuda_in(report: Mapping[str, Any]) -> str:
-    """Why the torch that pip would install is not a CPU build, or "".
-
-    `report` is pip's own (`pip install --dry-run --no-deps --report -`). A local version says the build ("+cpu",
-    "+cu130"); without one the requirements tell. Only on Linux does a plain torch require CUDA.
-    """
-    for item in report["install"]:
-        name, version = item["metadata"]["name"], item["metadata"]["version"]
-        build = version.partition("+")[2]
-        if name == "torch" and build not in ("", "cpu"):
-            return f"torch {version} is not a CPU build"
-        brought = [name, *(item["metadata"].get("requires_dist") or ())]
-        cuda = next((b for b in brought if CUDA.match(b)), "")
-        if cuda and report["environment"]["platform_system"] == "Linux":
-            return f"torch {version} brings {re.split('[^a-zA-Z0-9-]', cuda)[0]}"
-    return ""
+def uv_settings(pip_config: str) -> dict[str, str]:
+    """The environment that makes uv look where pip looks. `pip_config` is what `pip config list` prints."""
+    settings = {}
+    lines = [re.fullmatch(r"(:env:|\w+)\.([-\w]+)='(.*)'", line) for line in pip_config.splitlines()]
+    for section in ("global", "install", ":env:"):  # a later one goes first, as in pip
+        for line in lines:
+            if line and line[1] == section and line[2] in SETTINGS:
+                words = line[3].replace("\\n", " ").split()
+                settings[SETTINGS[line[2]]] = ("," if line[2] == "find-links" else " ").join(words)
+    return {name: value for name, value in settings.items() if value and name not in os.environ}
 
 
 class Venv:
@@ -139,23 +145,23 @@ class Venv:
         self.python = str(path / "bin" / "python")
         self.stamp = path / "edgecompress-setup.json"
 
-    def create(self) -> None:
-        """Makes it where it is not, with a pip that knows `--report`."""
+    def create(self, uv: str) -> None:
+        """Makes it where it is not, with the pinned uv in it."""
         if not Path(self.python).exists():
             _run(module(sys.executable, "venv", str(self.path)))
-        self.pip("install", "--quiet", "--upgrade", "pip>=24")
+        _run(
+            module(self.python, "pip", "--disable-pip-version-check", "install", "--quiet", "--upgrade", "pip>=24", uv)
+        )
 
-    def pip(self, *arguments: str) -> None:
-        """Runs pip; ends the set-up with pip's code when it fails."""
-        _run(module(self.python, "pip", "--disable-pip-version-check", *arguments))
+    def uv(self, *arguments: str, capture: bool = False) -> str:
+        """Runs `uv pip install` with the pins of constraints.txt. Ends the set-up with uv's code when it fails.
 
-    def report(self, requirement: str) -> dict[str, Any]:
-        """What pip would install for `requirement` alone."""
-        what = ["install", "--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", requirement]
-        told = subprocess.run(module(self.python, "pip", *what), stdout=subprocess.PIPE, text=True)
-        if told.returncode:
-            sys.exit(told.returncode)
-        return dict(json.loads(told.stdout))
+        What pip takes from several indexes uv takes too, by the same rule: the version decides, not the index.
+        """
+        options = ["--index-strategy=unsafe-best-match", "-c", "constraints.txt"]
+        config = subprocess.run(module(self.python, "pip", "config", "list"), stdout=subprocess.PIPE, text=True).stdout
+        command = module(self.python, "uv", "pip", "install", "--python", self.python, *options, *arguments)
+        return _run(command, env=uv_settings(config), capture=capture)
 
     def has_torch(self, pin: str, build: str) -> bool:
         """Whether this version and build of torch is there; read off the folders, torch is not imported."""
@@ -168,42 +174,47 @@ class Venv:
         """torch, alone and first: later commands only repeat the pin."""
         if self.has_torch(pin, build):
             return
-        why = cuda_in(self.report(pin)) if build == "cpu" else ""
-        if not why:
-            return self.pip("install", pin, "-c", "constraints.txt")
-        print(f"setup: {why}, which a CPU does not need; uv brings the CPU build", flush=True)
-        self.pip("install", "--quiet", "uv")
-        uv = module(self.python, "uv", "pip", "install", "--python", self.python, "--torch-backend=cpu", pin)
-        _run([*uv, "-c", "constraints.txt"])
+        asked = ["--reinstall-package=torch", pin]
+        cuda = CUDA.search(self.uv("--dry-run", *asked, capture=True)) if build == "cpu" else None
+        if cuda:
+            print(f"setup: {pin} comes with {cuda[1]}, which a CPU does not need: the CPU build is fetched", flush=True)
+            asked.append("--torch-backend=cpu")
+        self.uv(*asked)
 
     def size_gb(self) -> float:
         """Gigabytes on disk."""
         return sum(p.lstat().st_size for p in self.path.rglob("*") if p.is_file()) / 1e9
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], env: Mapping[str, str] | None = None, capture: bool = False) -> str:
     shown = " ".join(command).replace(f"{ROOT}{os.sep}", "")
     print(f"setup: {shown}", flush=True)
-    code = subprocess.run(command, cwd=ROOT).returncode
-    if code:
-        print(f"setup: failed with code {code}; the message above is of: {shown}", file=sys.stderr)
-        sys.exit(code)
+    out = subprocess.PIPE if capture else None
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, stderr=out, text=True)
+    if done.returncode:
+        print(
+            f"{done.stderr or ''}setup: failed with code {done.returncode}; the message above is of: {shown}",
+            file=sys.stderr,
+        )
+        sys.exit(done.returncode)
+    return done.stderr or ""
 
 
 def install(venv: Venv, state: State) -> None:
     """Brings `venv` to `state`; the stamp is written last, so an interrupted set-up is taken up again."""
     begin = time.monotonic()
-    venv.create()
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    venv.create(pin("uv", constraints))
     venv.stamp.unlink(missing_ok=True)
     pins = []
     if needs_torch(state.extras):
-        pins = [torch_pin((ROOT / "constraints.txt").read_text(encoding="utf-8"))]
+        pins = [pin("torch", constraints)]
         venv.install_torch(pins[0], state.torch)
-    own = f".[{','.join(state.extras)}]" if state.extras else "."
-    venv.pip("install", *pins, "-c", "constraints.txt", "--editable", own)
+    # Where Python may not keep what it compiled, it would compile every module again at every start.
+    compiled = ["--compile-bytecode"] if os.environ.get("PYTHONDONTWRITEBYTECODE") else []
+    venv.uv(*compiled, *pins, "--editable", f".[{','.join(state.extras)}]" if state.extras else ".")
     venv.stamp.write_text(json.dumps(asdict(state)), encoding="utf-8")
-    minutes = (time.monotonic() - begin) / 60
-    print(f"setup: ready in {minutes:.1f} min; {venv.path.name} has {venv.size_gb():.1f} GB", flush=True)
+    print(f"setup: ready in {time.monotonic() - begin:.0f} s; {venv.path.name} has {venv.size_gb():.1f} GB", flush=True)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
 
+import pins
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -30,9 +31,7 @@ INDEX_ADDRESSES = ("--index" + "-url", "--extra-index" + "-url", "pypi.org/" + "
 
 def constraints() -> dict[str, str]:
     """The pinned version of each package."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
-    return {canonicalize_name(name): version for name, version in pins}
+    return {canonicalize_name(name): version for name, version in pins.PINS.items()}
 
 
 def requirements() -> list[Requirement]:
@@ -58,8 +57,12 @@ def test_a_requirement_has_a_pin_that_satisfies_it(requirement: Requirement) -> 
         assert constraints()[canonicalize_name(requirement.name)] in requirement.specifier
 
 
-def test_constraints_name_versions_and_nothing_else() -> None:
-    assert all(re.fullmatch(r"[\w.]+", version) for version in constraints().values())
+def test_constraints_name_versions_with_their_hashes_and_nothing_else() -> None:
+    hashed = re.compile(r"[\w.-]+==[\w.]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+")
+    lines = re.sub(r"(?<!\\)\n(?! )", "\0", pins.TEXT).split("\0")
+    pinned = [line for line in lines if line and not line.startswith("#")]
+    assert len(pinned) == len(constraints())
+    assert [line for line in pinned if not hashed.fullmatch(line)] == [f"torch=={constraints()['torch']}"]
 
 
 @pytest.mark.parametrize("kind", registry.KINDS)

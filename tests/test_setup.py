@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from importlib import metadata
@@ -28,37 +27,54 @@ def _load() -> ModuleType:
 setup = _load()
 
 
-def recorded(name: str) -> dict[str, Any]:
-    """What `pip install --dry-run --no-deps --report -` said of torch on Linux, cut to what is read."""
-    return dict(json.loads((ROOT / "tests" / "data" / f"pip-report-{name}.json").read_text()))
+def recorded(name: str) -> str:
+    """What `uv pip install --dry-run torch==2.13.0` printed on Linux."""
+    return (ROOT / "tests" / "data" / f"uv-dry-run-{name}.txt").read_text()
 
 
-def test_a_cpu_wheel_that_pip_finds_is_taken() -> None:
-    assert setup.cuda_in(recorded("cpu")) == ""
+def test_a_cpu_wheel_is_taken() -> None:
+    assert setup.CUDA.search(recorded("cpu")) is None
 
 
 def test_the_torch_of_the_public_index_is_refused_on_linux() -> None:
-    assert setup.cuda_in(recorded("cuda")) == "torch 2.13.0 brings cuda-toolkit"
-
-
-def test_the_same_requirements_mean_nothing_on_a_mac() -> None:
-    report = recorded("cuda")
-    report["environment"]["platform_system"] = "Darwin"
-    assert setup.cuda_in(report) == ""
+    assert setup.CUDA.search(recorded("cuda"))[1] == "cuda-bindings"
 
 
 @pytest.mark.parametrize("build", ["cu130", "rocm6.4", "xpu"])
 def test_a_build_for_another_accelerator_is_refused(build: str) -> None:
-    report = recorded("cpu")
-    report["install"][0]["metadata"]["version"] = f"2.13.0+{build}"
-    assert setup.cuda_in(report) == f"torch 2.13.0+{build} is not a CPU build"
+    assert setup.CUDA.search(recorded("cpu").replace("+cpu", f"+{build}"))[1] == f"torch==2.13.0+{build}"
 
 
-@pytest.mark.parametrize("package", ["nvidia-cublas-cu12==12.8", "triton==3.7.1", "pytorch-triton-rocm>=3"])
-def test_each_way_to_bring_an_accelerator_is_seen(package: str) -> None:
-    report = recorded("cpu")
-    report["install"][0]["metadata"]["requires_dist"].append(package)
-    assert "brings" in setup.cuda_in(report)
+@pytest.mark.parametrize("package", ["nvidia-cublas-cu12==12.8", "triton==3.7.1", "pytorch-triton-rocm==3.1"])
+def test_each_package_of_an_accelerator_is_seen(package: str) -> None:
+    assert setup.CUDA.search(f"{recorded('cpu')} + {package}\n")[1] == package.partition("==")[0]
+
+
+@pytest.mark.parametrize("package", ["tritonclient==2.5", "torch-pruning==1.6.1+cu1", "pycuda==2025.1"])
+def test_a_name_that_only_resembles_one_is_not_taken_for_it(package: str) -> None:
+    assert setup.CUDA.search(f"{recorded('cpu')} + {package}\n") is None
+
+
+def test_uv_looks_where_pip_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in setup.SETTINGS.values():
+        monkeypatch.delenv(name, raising=False)
+    config = (
+        ":env:.find-links='/wheels'\n"
+        "global.extra-index-url='https://one.example/simple\\nhttps://user:secret@two.example/simple'\n"
+        "global.find-links='/other'\n"
+        "global.timeout='60'\n"
+        "install.trusted-host='two.example'\n"
+    )
+    assert setup.uv_settings(config) == {
+        "UV_FIND_LINKS": "/wheels",
+        "UV_INDEX": "https://one.example/simple https://user:secret@two.example/simple",
+        "UV_INSECURE_HOST": "two.example",
+    }
+
+
+def test_a_variable_of_uv_goes_before_what_pip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/simple")
+    assert setup.uv_settings("global.index-url='https://pip.example/simple'") == {}
 
 
 def test_extras_of_the_x86_target_are_its_runtimes_torch_and_what_packs_it() -> None:
@@ -89,8 +105,14 @@ def test_torch_is_installed_only_where_an_extra_needs_it(extras: tuple[str, ...]
     assert setup.needs_torch(extras) is torch
 
 
-def test_torch_pin_is_the_constraint() -> None:
-    assert setup.torch_pin("torch-pruning==1.6.1\ntorch==2.13.0\ntorchao==0.18.0\n") == "torch==2.13.0"
+def test_a_pin_is_the_constraint_without_its_hashes() -> None:
+    text = "torch-pruning==1.6.1\ntorch==2.13.0\ntorchao==0.18.0\nuv==0.13.9 \\\n    --hash=sha256:00\n"
+    assert (setup.pin("torch", text), setup.pin("uv", text)) == ("torch==2.13.0", "uv==0.13.9")
+
+
+def test_a_pin_that_is_missing_ends_the_setup() -> None:
+    with pytest.raises(SystemExit, match="no line 'torch==VERSION'"):
+        setup.pin("torch", "torch-pruning==1.6.1\n")
 
 
 def state(files: str = "a", torch: str = "cpu", extras: tuple[str, ...] = ("onnx",)) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pins
 import psutil
 import pytest
 import vectors
@@ -230,8 +231,7 @@ def test_a_mirror_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: 
 
 
 def test_the_wheels_are_the_versions_that_run_here() -> None:
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    assert {name: pins[name] for name in build.WHEELS} == build.WHEELS
+    assert {name: pins.PINS[name] for name in build.WHEELS} == build.WHEELS
 
 
 # --------------------------------------------------------------------------- end to end
