@@ -74,17 +74,21 @@ def module(python: str, name: str, *words: str) -> list[str]:
     return [python, "-P", "-m", name, *words]
 
 
-def target_extras(target: str, python: str) -> tuple[str, ...]:
-    """The extras of pyproject.toml that a target needs, asked of the source tree: nothing must be installed for it."""
+def target_extras(target: str, python: str) -> tuple[tuple[str, ...], bool]:
+    """The extras of pyproject.toml that a target needs, and whether environments of its plug-ins are to be made.
+
+    Asked of the source tree: nothing must be installed for it.
+    """
     command = module(python, "edgecompress.pipeline.requirements", target)
     told = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
     if told.returncode:
         sys.exit(told.returncode)
-    return tuple(extra for extra in told.stdout.strip().split(",") if extra)
+    extras, *make = told.stdout.strip("\n").split("\n")
+    return tuple(extra for extra in extras.split(",") if extra), make == ["make"]
 
 
 def make_environments(target: str, python: str) -> None:
-    """Makes the environments that plug-ins of a target have of their own; those that are there stay.
+    """Makes the environments that plug-ins of a target have of their own.
 
     Where one cannot be made the set-up goes on: a deploy that cannot do without it says so.
     """
@@ -237,12 +241,13 @@ def main() -> int:
     found = read_state(venv.stamp)
     python = venv.python if found.files else sys.executable
     targets = [target for target in args.target.split(",") if target]
-    extras = {extra for target in targets for extra in target_extras(target, python)}
-    extras |= {"dev"} if args.dev else set()
+    needs = {target: target_extras(target, python) for target in targets}
+    extras = {extra for some, _ in needs.values() for extra in some} | ({"dev"} if args.dev else set())
     wanted = State(files_digest(), args.torch or found.torch or "cpu", tuple(sorted(extras)))
-    if not found.covers(wanted):
+    fresh = not found.covers(wanted)
+    if fresh:
         install(venv, found.joined(wanted))
-    for target in targets:
+    for target in (name for name, (_, make) in needs.items() if make or fresh):  # another Python may have been asked
         make_environments(target, venv.python)
     return 0
 

@@ -18,6 +18,7 @@ from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest, PluginModule
+from edgecompress.pipeline import requirements
 from edgecompress.plugins.runtimes import null
 from edgecompress.plugins.transports import host
 
@@ -237,3 +238,17 @@ def test_a_requirement_that_is_none_is_told() -> None:
     asking = SimpleNamespace(__name__="edgecompress.plugins.runtimes.elder", REQUIRES=("tiny >> 2",))
     with pytest.raises(InputError, match="'tiny >> 2' is no requirement"):
         environments.missing(asking)  # type: ignore[arg-type]
+
+
+def test_setup_makes_the_environments_of_a_target_until_they_are_whole(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["requirements", "arm64"])
+    requirements.main()
+    assert capsys.readouterr().out.splitlines()[1:] == ["make"]
+    runtimes = [registry.load("runtimes", name) for name in registry.names("runtimes")]
+    for place in filter(None, map(environments.environment, runtimes)):
+        place.mkdir(parents=True)
+        (place / environments.COMPLETE).touch()
+    requirements.main()
+    assert capsys.readouterr().out.splitlines()[1:] == []

@@ -156,17 +156,23 @@ def python(module: ModuleType) -> str:
     return str(own / "bin" / "python")
 
 
+def made(module: ModuleType) -> bool:
+    """Whether the environment of a plug-in is whole, or it has none of its own."""
+    place = environment(module)
+    return place is None or (place / COMPLETE).exists()
+
+
 def make(module: ModuleType) -> Path | None:
     """Makes the environment of a plug-in where it is not whole yet; what is there in parts is made anew.
 
     Raises StageFailed with pip's last line.
     """
     place = environment(module)
-    if place is None or (place / COMPLETE).exists():
+    if place is None or made(module):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
     with _locked(place.with_suffix(".lock")):
-        if not (place / COMPLETE).exists():
+        if not made(module):
             shutil.rmtree(place, ignore_errors=True)
             print(f"envs: {place.name}: {', '.join(module.ENVIRONMENT)}", flush=True)
             _run(child_process.python("venv", str(place)))

@@ -13,6 +13,7 @@ from edgecompress.pipeline import conversion
 def main() -> int:
     """`python -m edgecompress.pipeline.requirements TARGET`: the extras that a target needs, separated by commas.
 
+    A second line, `make`, follows where a plug-in of the target has an environment of its own that is not made yet.
     `... make NAME`: makes the environment of a runtime, or those that a target needs.
     """
     try:
@@ -20,7 +21,10 @@ def main() -> int:
             for module in _named(sys.argv[2]):
                 environments.make(module)
         else:
-            print(",".join(environments.extras(_plugins(sys.argv[1]))))
+            modules = _plugins(sys.argv[1])
+            print(",".join(environments.extras(modules)))
+            if not all(map(environments.made, modules)):
+                print("make")
     except EdgeError as error:
         print(f"edgecompress: error: {error}", file=sys.stderr)
         return error.exit_code
