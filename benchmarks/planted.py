@@ -1,10 +1,11 @@
 """Faults planted in the code whose tests have a short form: what the short form finds, beside the long one.
 
-    python benchmarks/planted.py [--only TEXT] [--jobs 2] [--json FILE]
+    python benchmarks/planted.py [--only TEXT] [--jobs 2] [--keep FILE]
 
 planted.toml lists the faults. Each is made in a copy of the repository, where its tests run until the first failure:
 in the short form (`make test`), then in the long one (`make prove`) if the short one found nothing; every case of the
-short form is one of the long one. Exit 1 where the long form finds a fault that the short one misses.
+short form is one of the long one. Exit 1 where the long form finds a fault that the short one misses. With --keep a run
+that was interrupted goes on: each outcome is a line of JSON in that file, and none of this commit is tried again.
 """
 
 from __future__ import annotations
@@ -99,30 +100,40 @@ def first_failure(copy: Path, fault: Fault, more: Mapping[str, str]) -> str:
     return lines[0] if done.returncode else ""
 
 
+def kept(file: Path | None, commit: str) -> dict[str, Outcome]:
+    """What the file holds of this commit."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file and file.exists() else []
+    found = [line for line in map(json.loads, lines) if line.pop("commit") == commit]
+    return {line["fault"]: Outcome(**line) for line in found}
+
+
 def main() -> int:
     """Tries them all and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="faults whose names hold this text")
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once (default: 2)")
-    parser.add_argument("--json", type=Path, help="also write the table as JSON")
+    parser.add_argument("--keep", type=Path, help="the outcomes go there; what is there of this commit counts")
     args = parser.parse_args()
     listed = tomllib.loads((ROOT / "benchmarks" / "planted.toml").read_text(encoding="utf-8"))["fault"]
     faults = [Fault(**each) for each in listed if args.only in each["name"]]
-    outcomes = []
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+    done = kept(args.keep, commit)
     with ThreadPoolExecutor(args.jobs) as pool:
-        for outcome in pool.map(tried, faults):
-            outcomes.append(outcome)
+        for outcome in pool.map(tried, [fault for fault in faults if fault.name not in done]):
+            done[outcome.fault] = outcome
             says = outcome.short or outcome.long or "found by neither"
             print(f"{outcome.fault}: {says}", file=sys.stderr, flush=True)
+            if args.keep:
+                with args.keep.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"commit": commit, **asdict(outcome)}) + "\n")
+    outcomes = [done[fault.name] for fault in faults]
     table = Table("fault", "short form: first failure", "long form", "seconds")
     for each in outcomes:
         long = "(holds the short one)" if each.long is None else each.long or "nothing"
         table.add_row(each.fault, each.short or "nothing", long, f"{each.seconds:.0f}")
-    Console(width=160).print(table)
+    Console(width=200, markup=False).print(table)
     found = sum(bool(each.short) for each in outcomes), sum(bool(each.short or each.long) for each in outcomes)
-    print(f"{len(outcomes)} faults: the short form finds {found[0]}, the long one {found[1]}")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n", encoding="utf-8")
+    print(f"{commit[:7]}: {len(outcomes)} faults: the short form finds {found[0]}, the long one {found[1]}")
     return 1 if any(each.missed for each in outcomes) else 0
 
 

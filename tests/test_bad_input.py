@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nulls
 import numpy as np
@@ -217,6 +218,35 @@ def onnx_with_images_of_another_size(place: Place) -> list[str]:
     return _onnx(place, size=9)
 
 
+def onnx_that_contradicts_itself(place: Place) -> list[str]:
+    """Its output is declared with 7 scores and computed with 10: ONNX Runtime would go by what is computed."""
+
+    def declare(model: Any) -> None:
+        model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 7
+
+    return _changed_onnx(place, declare)
+
+
+def onnx_with_an_operator_of_its_own(place: Place) -> list[str]:
+    """A valid file, as ONNX lets anybody have operators; ONNX Runtime has no code for this one."""
+
+    def rename(model: Any) -> None:
+        model.graph.node[1].domain, model.graph.node[1].op_type = "mine", "Swirl"
+        model.opset_import.add(domain="mine", version=1)
+
+    return _changed_onnx(place, rename)
+
+
+def _changed_onnx(place: Place, change: Callable[[Any], None]) -> list[str]:
+    import onnx
+
+    conv_net(place.folder / "net.onnx")
+    model = onnx.load(place.folder / "net.onnx")
+    change(model)
+    (place.folder / "net.onnx").write_bytes(model.SerializeToString())
+    return _onnx(place)
+
+
 def onnx_data_outside_its_folder(place: Place) -> list[str]:
     import onnx
 
@@ -245,7 +275,8 @@ CASES: list[Callable[[Place], list[str]]] = [
     no_data, missing_data, unknown_stage, corrupt_null_net, wrong_input_shape, labels_out_of_range, nan_in_the_data,
     pickled_data, factory_that_raises, factory_that_is_not_there, untrusted_factory, out_is_somebody_elses,
     store_cannot_be_made, zero_threads, onnx_without_a_way, truncated_onnx, nan_weights_in_onnx,
-    onnx_with_images_of_another_size, onnx_data_outside_its_folder,
+    onnx_with_images_of_another_size, onnx_that_contradicts_itself, onnx_with_an_operator_of_its_own,
+    onnx_data_outside_its_folder,
 ]  # fmt: skip
 
 

@@ -154,12 +154,17 @@ def _wait_for(process: subprocess.Popen[str], stage: str) -> None:
     raise AssertionError(f"{stage} never started: {process.stderr.read() if process.stderr else ''}")
 
 
+def _left(place: Place) -> list[psutil.Process]:
+    """What still lives after two seconds."""
+    until = time.monotonic() + 2
+    while (left := place.living()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
 def _goes_on(place: Place, whole: Place, before: dict[str, str]) -> None:
     """Two seconds after the kill nothing lives; the next run keeps what was stored and ends as the whole run did."""
-    until = time.monotonic() + 2
-    while place.living() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not place.living()
+    assert not _left(place)
     place.finish()
     after = place.entries()
     assert before.items() <= after.items()
@@ -172,6 +177,24 @@ def _moments() -> list[tuple[str, str, float]]:
     seeded = random.Random(20)
     kills = [(stage, victims) for stage in STAGES for victims in ("worker", "parent", "both")]
     return [(*kill, round(seeded.random(), 3)) for kill in kills for _ in range(MOMENTS)]
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_killed_parent_in_a_stage_of_a_minute(asked: dict[str, object], tmp_path: Path) -> None:
+    """The stages of the other tests end by themselves within two seconds."""
+    place = Place(tmp_path / "place", {**asked, **nulls.make(tmp_path / "net", sleep_ms=60_000.0)})
+    process = place.start("golden")
+    _wait_for(process, "golden")
+    until = time.monotonic() + 30
+    while len(place.living()) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(place.living()) > 1, "no worker"
+    process.kill()
+    process.communicate(timeout=60)
+    left = _left(place)
+    for each in left:
+        each.kill()
+    assert left == []
 
 
 @pytest.mark.slow
