@@ -13,7 +13,7 @@ import nulls
 import pytest
 
 import edgecompress
-from edgecompress.core import work_folder
+from edgecompress.core import durable, work_folder
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.store import Store
@@ -112,15 +112,18 @@ def test_a_link_stays_and_the_folder_that_it_names_is_replaced(asked, results, o
     assert link.is_symlink()
 
 
-def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, out, monkeypatch):
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, out, monkeypatch, exchanges):
     before = (out / "deploy.json").read_bytes()
     rename = Path.rename
 
-    def breaks(self: Path, target: Path) -> Path:
-        if Path(target) == out and self.name == "new":
-            raise OSError(28, "No space left on device")
-        return rename(self, target)
+    def full(*paths: Path) -> bool:
+        raise OSError(28, "No space left on device")
 
+    def breaks(self: Path, target: Path) -> Path:
+        return full() if Path(target) == out and self.name == "new" else rename(self, target)
+
+    monkeypatch.setattr(durable, "exchange", full if exchanges else lambda *paths: False)
     monkeypatch.setattr(Path, "rename", breaks)
     with pytest.raises(StageFailed, match="No space left"):
         deploy(asked, results, out)
@@ -128,10 +131,22 @@ def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, ou
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
+def test_there_is_no_moment_without_what_shipped(asked, results, out, monkeypatch):
+    renamed: list[Path] = []
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda self, target: renamed.append(self) or rename(self, target))
+    assert deploy(asked, results, out).exit_code == 0
+    assert renamed and not [path for path in renamed if path == out or path.name == "new"]
+
+
+# Where the file system cannot exchange two folders there are two renames.
 KILLED = """
 import os, sys
 from pathlib import Path
+from edgecompress.core import durable
 from edgecompress.pipeline import shipping
+
+durable.exchange = lambda *paths: False
 
 def fill(part):
     (part / "report.json").write_text("{}")
@@ -186,7 +201,7 @@ def test_bytes_that_change_after_they_were_verified_do_not_ship(asked, results, 
         return copied
 
     monkeypatch.setattr(shutil, "copytree", corrupts)
-    with pytest.raises(StageFailed, match="are not those that were verified; deploy again"):
+    with pytest.raises(StageFailed, match="changed after it was verified; deploy again"):
         deploy(asked, results, tmp_path / "out")
     assert not os.listdir(tmp_path)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from edgecompress.core import durable
 from edgecompress.core.errors import DiskFull
 from edgecompress.core.model import Artifact
 from edgecompress.pipeline import store as store_module
@@ -132,13 +136,16 @@ def _flip(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["artifact/data.txt", "artifact/artifact.json", "receipt.json"])
 @pytest.mark.parametrize("damage", [_flip, lambda f: f.write_text(""), lambda f: f.write_text("[]"), Path.unlink])
-def test_a_damaged_result_is_a_miss_that_is_removed_and_says_so(store: Store, name: str, damage) -> None:
+def test_a_damaged_result_is_a_miss_that_goes_into_quarantine_and_says_so(store: Store, name: str, damage) -> None:
     folder = put(store, PARTS, "hello" * 100).artifact.path.parent
     damage(folder / name)
     assert store.damaged() == [folder]
     store.entries()
+    bytes_then = {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     assert store.find(PARTS) is None
     assert not folder.exists()
+    (aside,) = (store.root / "quarantine").iterdir()
+    assert {file.name: file.read_bytes() for file in aside.rglob("*") if file.is_file()} == bytes_then
     assert store.why("s", PARTS, False) == "its stored bytes were damaged"
     put(store, PARTS)
     assert store.find(PARTS) is not None
@@ -176,3 +183,104 @@ def test_an_index_that_is_not_as_we_write_it_counts_as_empty(
     assert store.expected_s("s") in (None, 1.0) and len(store.remembered()) <= 1
     put(store, PARTS, files=files)
     assert store.find(PARTS, True) is not None
+
+
+# --------------------------------------------------------------------------- bytes are read when they may have changed
+
+
+def test_bytes_are_read_once_until_something_about_the_files_changes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, PARTS)
+    read = []
+    digest = Artifact.digest
+    monkeypatch.setattr(Artifact, "digest", lambda self: read.append(self) or digest(self))
+    for _ in range(3):
+        assert store.find(PARTS) is not None
+    assert len(read) == 1
+    store.distrust()
+    assert store.find(PARTS) is not None
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("damage", [_flip, lambda f: f.write_bytes(f.read_bytes()[:-1])])
+def test_damage_is_found_though_the_file_says_that_it_is_as_old_as_before(store: Store, damage) -> None:
+    file = put(store, PARTS, "hello" * 100).artifact.file(".txt")
+    assert store.find(PARTS) is not None
+    stat = file.stat()
+    damage(file)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert store.find(PARTS) is None
+
+
+def test_a_record_of_checked_bytes_that_cannot_be_read_has_them_read_again(store: Store) -> None:
+    put(store, PARTS)
+    assert store.find(PARTS) is not None
+    for known in (store.root / "checked").iterdir():
+        known.write_bytes(b"\xff\x00")
+    assert store.find(PARTS) is not None
+
+
+# --------------------------------------------------------------------------- what a living run needs stays
+
+
+def test_what_another_run_found_or_made_stays_until_it_ends(store: Store) -> None:
+    put(store, PARTS)
+    made = {**PARTS, "options.ratio": 0.7}
+    other = Store(store.root)
+    assert other.find(PARTS) is not None
+    put(other, made)
+    cleaner = Store(store.root)
+    cleaner.collect(older_than_s=0)
+    assert cleaner.find(PARTS) is not None and cleaner.find(made) is not None
+    del other
+    cleaner.collect(older_than_s=0)
+    assert store.find(PARTS) is not None  # `store` made it, and is still in use
+    Store(store.root).collect(older_than_s=0)
+    assert store.find(made) is None
+
+
+def test_pins_of_a_killed_run_hold_nothing(store: Store) -> None:
+    put(store, PARTS)
+    code = (
+        "import sys; from pathlib import Path; from edgecompress.pipeline.store import Store\n"
+        "store = Store(Path(sys.argv[1])); assert store.find({'call': 'x:run', 'options.ratio': 0.5})\n"
+        "print('found', flush=True); sys.stdin.read()"
+    )
+    argv = [sys.executable, "-c", code, str(store.root)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None and run.stdout.readline() == "found\n"
+        root = store.root
+        store.collect(older_than_s=0)
+        assert [e.key for e in store.entries()] == [key_of(PARTS)]
+        run.kill()
+        run.wait()
+    Store(root).collect(older_than_s=3600)
+    store.collect(older_than_s=0)
+    assert store.entries() == [] and list((root / "pins").iterdir()) == [Path(store._pins._own.name)]
+
+
+def test_collecting_leaves_alone_what_another_process_keeps_while_it_trains(store: Store) -> None:
+    kept = store.keep("2" * 64)
+    (kept / "checkpoint").write_text("half")
+    with store.locked("2" * 64):
+        Store(store.root).collect(older_than_s=0)
+        assert (kept / "checkpoint").exists()
+    Store(store.root).collect(older_than_s=0)
+    assert not kept.exists()
+
+
+def test_a_full_disk_while_an_index_is_written_leaves_the_old_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = put(store, PARTS)
+
+    def full(stream: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = store.remembered()
+    monkeypatch.setattr(durable.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        store.remember("s", {**PARTS, "options.ratio": 0.9}, entry.receipt)
+    assert store.remembered() == before
+    assert [p.name for p in (store.root / "last").iterdir() if p.suffix == ".part"] == []

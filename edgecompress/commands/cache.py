@@ -26,7 +26,7 @@ def stored(root: Path) -> list[Row]:
             "stage": entry.receipt["stage"],
             "kind": entry.artifact.kind,
             "size_bytes": entry.artifact.size_bytes,
-            "age_h": round(entry.age_s / 3600, 2),
+            "age_h": round(max(0.0, entry.age_s) / 3600, 2),
             "took_s": round(entry.receipt["wall_s"], 2),
             "lost": str(entry.artifact.facts.get("lost") or ""),
             "key": entry.key[:16],

@@ -130,7 +130,11 @@ def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> No
     names = {"artifact": candidate.artifact, "excerpt": steps.race.samples, "verdict": candidate.verdict}
     with walk.store.locked(external_results.lock(out)):
         shipping.check(out, walk.store.root)
-        shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate)))
+        try:
+            shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate)))
+        except StageFailed:  # what was copied may not be what was stored
+            walk.store.distrust()
+            raise
 
 
 def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
@@ -142,7 +146,10 @@ def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin
     content = {**origin, shipping.FILES: shipping.files(part)}
     (part / ORIGIN).write_text(json.dumps(content, indent=1), encoding="utf-8")
     if left_behind := external_results.carry(out, part, external_results.digest(artifact_of(walk, names["artifact"]))):
-        print(f"edgecompress: warning: {left_behind} measurements of what shipped before are gone", file=sys.stderr)
+        print(
+            f"edgecompress: warning: {left_behind} measurements of the previously shipped model were removed",
+            file=sys.stderr,
+        )
 
 
 def _origin(job: Job, candidate: Candidate) -> dict[str, Json]:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgecompress.core import work_folder
+from edgecompress.core import durable, work_folder
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.reporting import external_results, read
@@ -30,14 +30,19 @@ def check(out: Path, store: Path) -> None:
     work_folder.sweep(out, lambda work: _back(work / "old", out))
     for kept, what in ((Path.cwd(), "the folder you are in"), (Path.home(), "your home folder"), (store, "the store")):
         if kept.resolve().is_relative_to(out):
-            raise InputError(f"--out {out}: is or holds {what}; name a folder of its own, such as {out / 'shipped'}")
+            raise InputError(
+                f"--out {out}: is or contains {what}, which a deploy would replace; give another folder, such as "
+                f"{out / 'shipped'}"
+            )
     there = next(folder for folder in (out, *out.parents) if folder.exists())
     if not there.is_dir():
         raise InputError(f"{there}: is a file, not a folder; give another --out")
     if not os.access(there if there != out else out.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{there}: cannot be written to; give another --out")
+        raise InputError(f"{there}: is not writable; give another --out")
     if foreign := next(_foreign(out), None):
-        raise InputError(f"{foreign}: was not written by edgecompress; give another --out, for {out} would be replaced")
+        raise InputError(
+            f"{foreign}: was not written by edgecompress, and a deploy replaces the whole of {out}; give another --out"
+        )
 
 
 def ship(out: Path, fill: Callable[[Path], None]) -> None:
@@ -46,6 +51,7 @@ def ship(out: Path, fill: Callable[[Path], None]) -> None:
         with work_folder.folder(out) as work:
             (work / "new").mkdir()
             fill(work / "new")
+            durable.sync_tree(work / "new")
             _swap(work / "new", out, work / "old")
     except OSError as error:
         why = error.strerror or error
@@ -57,14 +63,14 @@ def copied(artifact: Artifact, place: Path) -> None:
     shutil.copytree(artifact.path, place, dirs_exist_ok=True)
     copy = dataclasses.replace(Artifact.read(place), path=artifact.path)
     if copy != artifact or Artifact.read(place).digest() != artifact.sha256:
-        raise StageFailed(f"{artifact.path}: its bytes are not those that were verified; deploy again")
+        raise StageFailed(f"{artifact.path}: changed after it was verified; deploy again")
 
 
 def sound(folder: Path) -> Artifact:
     """The artifact in a folder that shipped; raises InputError when its bytes are others."""
     artifact = Artifact.read(folder)
     if artifact.digest() != artifact.sha256:
-        raise InputError(f"{folder}: its bytes are not those that were shipped (sha256 differs); deploy again")
+        raise InputError(f"{folder}: changed after it was shipped (sha256 differs); deploy again")
     return artifact
 
 
@@ -74,13 +80,16 @@ def files(folder: Path) -> list[str]:
 
 
 def _swap(part: Path, out: Path, old: Path) -> None:
-    if out.exists():
-        out.rename(old)
-    try:
-        part.rename(out)
-    except BaseException:
-        _back(old, out)
-        raise
+    """Puts `part` where `out` is, at once where the file system can exchange two folders."""
+    if not (out.exists() and durable.exchange(part, out)):
+        if out.exists():
+            out.rename(old)
+        try:
+            part.rename(out)
+        except BaseException:
+            _back(old, out)
+            raise
+    durable.sync(out.parent)
 
 
 def _back(old: Path, out: Path) -> None:

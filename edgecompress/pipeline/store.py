@@ -4,6 +4,9 @@ ROOT/store/KEY/{artifact/, receipt.json}   one result; written elsewhere, then r
 ROOT/observed/KEY.json                     of stages that run user code: the files seen, and the result they gave
 ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
 ROOT/kept/KEY/                             a stage's own: checkpoints until it ends, the log of a training for good
+ROOT/checked/KEY                           the files' identities, sizes and times when their bytes were last checked
+ROOT/pins/RUN                              the keys that a living run needs: nothing removes those
+ROOT/quarantine/KEY.N                      results whose bytes were damaged, until `collect`
 ROOT/tmp, ROOT/locks, ROOT/logs
 """
 
@@ -13,6 +16,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -21,15 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
+from edgecompress.core import durable
 from edgecompress.core.errors import DiskFull, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, sha256_of
+from edgecompress.pipeline.store_pins import Pins
 
 Parts = Mapping[str, Json]  # what a key is made of, flat: {"options.ratio": 0.5, "inputs.model": "3f..", ...}
 
 RECEIPT = "receipt.json"
 SEAL = "seal"  # of a receipt: the sha256 of the rest of it
 KEPT_LOG = "log"
+FOLDERS = ("store", "observed", "last", "kept", "checked", "pins", "quarantine", "tmp", "locks", "logs")
 MIN_FREE_BYTES = 32 << 20
 T = TypeVar("T")
 
@@ -76,13 +83,13 @@ class StoredResult:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was made."""
-        return max(0.0, time.time() - self.receipt["time"])
+        """Seconds since it was made; less than 0 where the clock was set back since."""
+        return time.time() - self.receipt["time"]
 
     @property
     def idle_s(self) -> float:
         """Seconds since it was made or last found."""
-        return max(0.0, time.time() - (self.artifact.path.parent / RECEIPT).stat().st_mtime)
+        return _idle_s(self.artifact.path.parent / RECEIPT)
 
 
 def key_of(parts: Parts) -> str:
@@ -96,8 +103,9 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._dropped = set[str]()  # keys whose result was damaged
+        self._pins = Pins(root / "pins", root / "locks" / "pins.lock")
         try:
-            for name in ("store", "observed", "last", "kept", "tmp", "locks", "logs"):
+            for name in FOLDERS:
                 (root / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"cannot keep results there: {error.strerror}"
@@ -108,20 +116,43 @@ class Store:
     def find(self, parts: Parts, observes: bool = False) -> StoredResult | None:
         """The stored result for these parts, if its user files (where it has any) are as they were.
 
-        Its bytes are those that were stored: one that was damaged is removed, and `why` says so.
+        Its bytes are those that were stored: one that was damaged goes into quarantine, and `why` says so. Bytes are
+        read again when the identity, size or time of a file has changed since they were last read; `distrust` makes
+        that happen for all. While this store is in use no other process removes what was found.
         """
         primary = key_of(parts)
         key: str | None = primary
         if observes:
             observed = reversed(self._seen(primary))
             key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), None)
-        entry = self._entry(key) if key else None
-        if key and not (entry and _whole(entry)) and self._drop(key):
-            self._dropped.add(primary)
+        if key is None:
             return None
-        if entry:
+        with self._pins.adding():
+            entry = self._entry(key)
+            if not (entry and self._whole(entry)):
+                if self._quarantine(key):
+                    self._dropped.add(primary)
+                return None
+            self._pins.pin(key)
             os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` lets it be
         return entry
+
+    def _whole(self, entry: StoredResult) -> bool:
+        """Whether the files are those that were stored; read once, then as long as nothing about them changes."""
+        try:
+            signature, known = _signature(entry.artifact), self.root / "checked" / entry.key
+            if _read_text(known) != signature:
+                if not _whole(entry):
+                    return False
+                known.write_text(signature, encoding="ascii")
+            return True
+        except OSError:
+            return False
+
+    def distrust(self) -> None:
+        """Has every result's bytes read again before it is used."""
+        for known in (self.root / "checked").iterdir():
+            known.unlink(missing_ok=True)
 
     def _entry(self, key: str) -> StoredResult | None:
         """The result of that key, or None where there is none that can be read; its files are not looked at."""
@@ -156,7 +187,8 @@ class Store:
         last = LastRun(
             name=name, parts=dict(parts), files=receipt["files"], key=receipt["key"], wall_s=receipt["wall_s"]
         )
-        _write_json(self._last(name), last)
+        if _last_run(self._last(name)) != last:
+            _write_json(self._last(name), last)
 
     def expected_s(self, name: str) -> float | None:
         """Seconds the stage `name` took the last time, if it ran before."""
@@ -219,18 +251,29 @@ class Store:
         receipt = {**receipt, "parts": dict(parts), "time": time.time(), "key": key, "card": card}
         receipt["seal"] = _seal(receipt)
         _write_json(scratch / RECEIPT, receipt)
+        durable.sync_tree(scratch)
         place = self.root / "store" / key
-        if place.exists():  # a renewed measurement, or another process was first
-            aside = self.root / "tmp" / f"{key}.old.{os.getpid()}"
-            place.rename(aside)
-            scratch.rename(place)
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            scratch.rename(place)
+        with self._pins.adding():
+            self._pins.pin(key)
+            self._place(scratch, place)
         self._dropped.discard(primary)
         if files:
             self._observe(primary, key, files)
         return StoredResult(key, Artifact.read(place / "artifact"), receipt)
+
+    def _place(self, scratch: Path, place: Path) -> None:
+        """Renames a finished folder; where one is already (a renewed measurement), the two change places."""
+        if place.exists():
+            aside = self.root / "tmp" / f"{place.name}.old.{os.getpid()}"
+            if durable.exchange(scratch, place):
+                scratch.rename(aside)
+            else:
+                place.rename(aside)
+                scratch.rename(place)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            scratch.rename(place)
+        durable.sync(place.parent)
 
     def _observe(self, primary: str, key: str, files: Mapping[str, str]) -> None:
         index = self.root / "observed" / f"{primary}.json"
@@ -256,7 +299,7 @@ class Store:
 
     def entries(self) -> list[StoredResult]:
         """Every stored result, the newest first."""
-        entries = (self._entry(folder.name) for folder in (self.root / "store").iterdir())
+        entries = [self._entry(folder.name) for folder in (self.root / "store").iterdir()]
         return sorted((e for e in entries if e), key=lambda e: e.age_s)
 
     def damaged(self) -> list[Path]:
@@ -266,34 +309,43 @@ class Store:
 
     def remove(self, entry: StoredResult) -> None:
         """Deletes one result, in one rename."""
-        self._drop(entry.key)
+        aside = self.root / "tmp" / f"{entry.key}.gone.{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):
+            (self.root / "store" / entry.key).rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
 
-    def _drop(self, key: str) -> bool:
-        """Deletes what is stored there; returns whether there was something."""
-        aside = self.root / "tmp" / f"{key}.gone.{os.getpid()}"
+    def _quarantine(self, key: str) -> bool:
+        """Puts away what is stored there, for whoever wants to see what happened; False where there is nothing."""
+        count = sum(1 for _ in (self.root / "quarantine").glob(f"{key}.*"))
         try:
-            (self.root / "store" / key).rename(aside)
+            (self.root / "store" / key).rename(self.root / "quarantine" / f"{key}.{count}")
         except FileNotFoundError:
             return False
-        shutil.rmtree(aside, ignore_errors=True)
         return True
 
     def collect(self, older_than_s: float) -> int:
-        """Removes results unused for so long, and what killed runs left behind; returns the bytes freed."""
+        """Removes results unused for so long, and what killed runs left behind; returns the bytes freed.
+
+        What another run needs stays: the results that it found or made, the stage that it is in, its logs.
+        """
         before = _bytes_in(self.root)
         for folder in list((self.root / "store").iterdir()):
-            entry = self._entry(folder.name)
-            if entry is None or entry.idle_s > older_than_s:
-                self._drop(folder.name)
-        for left in (self.root / "tmp").iterdir():
-            with contextlib.suppress(BlockingIOError), self.locked(left.name.split(".")[0], wait=False):
-                shutil.rmtree(left, ignore_errors=True)
+            with self._pins.removing(folder.name) as free:
+                if free and (not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s):
+                    folder.rename(self.root / "tmp" / f"{folder.name}.gone.{os.getpid()}")
+        for name in ("tmp", "kept", "quarantine"):
+            for left in (self.root / name).iterdir():
+                if name == "tmp" or _idle_s(left, *left.rglob("*")) > older_than_s:
+                    with contextlib.suppress(BlockingIOError), self.locked(left.name.split(".")[0], wait=False):
+                        shutil.rmtree(left, ignore_errors=True)
+        with self._pins.removing("") as _:
+            living = self._pins.others()
         for log in (self.root / "logs").iterdir():
-            if time.time() - log.stat().st_mtime > older_than_s:
-                log.unlink()
-        for kept in (self.root / "kept").iterdir():
-            if time.time() - max(p.stat().st_mtime for p in (kept, *kept.rglob("*"))) > older_than_s:
-                shutil.rmtree(kept, ignore_errors=True)
+            if not living.keys() & set(log.name.split("-")) and _idle_s(log) > older_than_s:
+                log.unlink(missing_ok=True)
+        for known in (self.root / "checked").iterdir():
+            if not (self.root / "store" / known.name).exists():
+                known.unlink(missing_ok=True)
         return before - _bytes_in(self.root)
 
 
@@ -316,6 +368,32 @@ def _whole(entry: StoredResult) -> bool:
         return entry.artifact.digest() == entry.artifact.sha256
     except OSError:
         return False
+
+
+def _signature(artifact: Artifact) -> str:
+    """What changes of a file whenever its bytes are written: its identity, its size, its times; of all files."""
+    stats = ((path.relative_to(artifact.path), path.stat()) for path in artifact.files())
+    return hashlib.sha256(
+        "\0".join(
+            f"{name} {s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats
+        ).encode()
+    ).hexdigest()
+
+
+def _idle_s(*paths: Path) -> float:
+    """Seconds since the latest change of some files; infinite where none is there."""
+    times = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return time.time() - max(times) if times else math.inf
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return ""
 
 
 def _change(key: str, old: Json, new: Json) -> str:
@@ -361,10 +439,12 @@ def _read_json(path: Path, default: T) -> T:
 
 
 def _write_json(path: Path, data: Receipt | LastRun | list[Seen]) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(data, indent=1, default=str), encoding="utf-8")
-    part.replace(path)
+    durable.write_text(path, json.dumps(data, indent=1, default=str))
 
 
 def _bytes_in(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+    sizes = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # another process may work in here
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+    return sum(sizes)

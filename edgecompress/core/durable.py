@@ -1,0 +1,64 @@
+"""Files that a power cut leaves whole: what has a name afterwards has its bytes, the old ones or the new."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2  # of renameat2(2)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file by one with this text. Raises OSError; then the old file is still there."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or the names in a folder, are on the disk. Raises OSError where they cannot be."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has nothing to wait for
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """`sync` for everything in a folder, and the folder."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                sync(path)
+        sync(Path(parent))
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Lets two paths change places at once; False where the system or the file system cannot do that.
+
+    Raises OSError for other reasons, such as a path that does not exist.
+    """
+    with contextlib.suppress(AttributeError):
+        library = ctypes.CDLL(None, use_errno=True)
+        if not library.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+            return True
+        code = ctypes.get_errno()
+        if code not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code), str(one), None, str(other))
+    return False

@@ -1,0 +1,67 @@
+"""Which stored results living runs need: a file per run, under a lock that the kernel frees when the run ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+
+class Pins:
+    """The pins of one run in a folder that all runs of a store share. They end with this object or its process."""
+
+    def __init__(self, folder: Path, gate: Path) -> None:
+        self.folder, self.gate = folder, gate
+        self._name = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._own: TextIO | None = None
+
+    def __del__(self) -> None:
+        if self._own:
+            with contextlib.suppress(OSError):  # the store may be gone
+                os.unlink(self._own.name)
+            self._own.close()
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Nothing is removed meanwhile: what is found inside can be pinned before it goes."""
+        with self._passing(fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def removing(self, key: str) -> Iterator[bool]:
+        """Whether no other run needs that key; none can begin to meanwhile."""
+        with self._passing(fcntl.LOCK_EX):
+            yield all(key not in keys for keys in self.others().values())
+
+    def pin(self, key: str) -> None:
+        """This run needs the result of that key from now on."""
+        if self._own is None:
+            own = (self.folder / self._name).open("w", encoding="ascii")
+            fcntl.flock(own, fcntl.LOCK_EX)
+            self._own = own
+        self._own.write(f"{key}\n")
+        self._own.flush()
+
+    def others(self) -> dict[str, set[str]]:
+        """The keys that other living runs have pinned, by the number of their process; pins of ended runs go."""
+        pinned: dict[str, set[str]] = {}
+        for file in self.folder.iterdir():
+            if file.name == self._name:
+                continue
+            with contextlib.suppress(OSError, UnicodeDecodeError), file.open(encoding="ascii") as held:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    file.unlink(missing_ok=True)
+                except BlockingIOError:
+                    pinned.setdefault(file.name.partition("-")[0], set()).update(held.read().split())
+        return pinned
+
+    @contextlib.contextmanager
+    def _passing(self, how: int) -> Iterator[None]:
+        with self.gate.open("w") as gate:
+            fcntl.flock(gate, how)
+            yield
