@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -96,8 +97,8 @@ def first_failure(copy: Path, fault: Fault, more: Mapping[str, str]) -> str:
     done = subprocess.run(argv, cwd=copy, env=env, capture_output=True, text=True)
     if done.returncode not in (0, FAILED):
         raise SystemExit(f"planted.toml: {fault.name}: pytest ended with {done.returncode}: {done.stdout[-2000:]}")
-    lines = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return lines[0] if done.returncode else ""
+    found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return found[0] if done.returncode else ""
 
 
 def kept(file: Path | None, commit: str) -> dict[str, Outcome]:
