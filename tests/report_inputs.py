@@ -54,7 +54,7 @@ def round_facts(name: str, times: list[float]) -> dict[str, Any]:
     memory = {
         "artifact_bytes": SIZES[name],
         "arena_bytes": None,
-        "arena_reason": "ONNX Runtime does not tell its arena",
+        "arena_reason": "ONNX Runtime does not report its arena",
     }
     peak = 31_000_000 + 3 * SIZES[name] + int(1e5 * times[0])
     memory |= {"peak_rss_bytes": peak, "file_backed_bytes": 17_000_000}

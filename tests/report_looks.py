@@ -282,7 +282,7 @@ def agreement(folder: Path, moved: float | None, limit: float | None = 0.05) -> 
     says = (
         "output 'logits' holds NaN"
         if moved is None
-        else f"output 'logits' on the device is {100 * moved:.3g} % from the same artifact's here"
+        else f"output 'logits' on the device is {100 * moved:.3g} % from that of the same artifact on this machine"
     )
     check = {"name": "on_device", "ok": ok, "value": moved, "limit": limit, "says": says}
     output = {

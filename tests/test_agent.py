@@ -137,7 +137,7 @@ def test_a_damaged_model_is_the_users_fault(tmp_path, out):
 
 
 def test_another_batch_than_the_models_is_refused(tmp_path, out):
-    with pytest.raises(InputError, match="made for batch 4, measured with 1; use --batch 4"):
+    with pytest.raises(InputError, match="its batch is fixed to 4, but batch 1 was asked for; use --batch 4"):
         ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net", batch=4)), out)
 
 
@@ -171,8 +171,8 @@ def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypat
     ("answer", "says"),
     [
         ("{", "no JSON"),
-        ('{"n": NaN}', "no JSON: NaN is no number"),
-        ('["x"]', "and no table"),
+        ('{"n": NaN}', "not JSON: NaN is not a number"),
+        ('["x"]', "which is not a JSON object"),
         ('{"error": "gone \x1b[2J\\n wild", "class": "NoPath"}', r"gone  \[2J  wild"),
         ('{"error": "gone"}', "gone"),
     ],
@@ -195,7 +195,7 @@ def test_an_output_that_is_no_file_name_stays_inside(tmp_path, out):
     card = json.loads((model.path / "artifact.json").read_text())
     card["outputs"][0]["name"] = "../../y"
     (model.path / "artifact.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match="cannot be a file's name"):
+    with pytest.raises(InputError, match="cannot be used as a file name"):
         ask(request(tmp_path, "outputs", model), out)
     assert not (tmp_path / "y.npy").exists()
 

@@ -168,10 +168,10 @@ def test_a_roof_is_above_zero() -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"levels": (0.5, 1.0)}, "--levels 1: levels of ratio are between 0 and 1"),
-        ({"by": "bits", "levels": (4, 2.5)}, "--levels 2.5: levels of bits are whole numbers from 2 to 16"),
-        ({"items": 0}, "on one item or more"),
-        ({"by": "bits", "structure": "filter"}, "--structure filter: bits are of whole layers"),
+        ({"levels": (0.5, 1.0)}, "--levels 1: levels of --sensitivity ratio must be between 0 and 1"),
+        ({"by": "bits", "levels": (4, 2.5)}, "levels of --sensitivity bits must be whole numbers from 2 to 16"),
+        ({"items": 0}, "and at least 1 item"),
+        ({"by": "bits", "structure": "filter"}, "--structure filter works with --sensitivity ratio only"),
     ],
 )
 def test_levels_that_cannot_be_are_refused(how: dict[str, Any], says: str) -> None:
@@ -183,7 +183,7 @@ def test_levels_that_cannot_be_are_refused(how: dict[str, Any], says: str) -> No
     ("words", "says"),
     [
         (["--sensitivity", "ratio", "--levels", "a,b"], "--levels a,b: write numbers with commas"),
-        (["--levels", "0.5"], "--layers and --levels are of the sensitivity; add --sensitivity"),
+        (["--levels", "0.5"], "--layers and --levels need --sensitivity; add --sensitivity ratio"),
         (["--device", "rpi55"], "no device 'rpi55', did you mean 'rpi5'?"),
     ],
 )

@@ -146,7 +146,7 @@ def test_a_net_that_nothing_compresses_goes_straight_to_the_runtime():
     ("runtime", "precision", "device", "why"),
     [
         ("null", "fp32", "host", "no path from program to null"),
-        ("executorch", "int8", "qemu-cortex-a76", "does not carry runtime executorch"),
+        ("executorch", "int8", "qemu-cortex-a76", "does not support runtime executorch"),
         ("ethos_u", "int8", "host", "stands in for runtime ethos_u here"),
     ],
 )
@@ -206,7 +206,7 @@ def test_what_is_written_is_read(entries):
     assert config.build(Device, tomllib.loads(text), "a board").blocks == entries
 
 
-@pytest.mark.parametrize(("value", "why"), [("0", "at least 1"), ("1.5", "needs a whole number"), ('"x"', "whole")])
+@pytest.mark.parametrize(("value", "why"), [("0", "at least 1"), ("1.5", "must be a whole number"), ('"x"', "whole")])
 def test_a_block_that_is_no_number_of_channels_is_refused(value, why):
     with pytest.raises(ConfigError, match=why):
         config.build(Device, tomllib.loads(f'description = "d."\nblocks = {{ onnx-int8 = {value} }}'), "a board")

@@ -148,7 +148,7 @@ def test_a_batch_is_divided_among_its_inferences(tmp_path: Path) -> None:
         ({"macs_of": {"float32": 10**8}, "bytes": 10**7}, 1e-4, "MACs of float32 a second"),
         ({"macs_of": {"float32": 0}, "bytes": 10**9}, 0.005, "bytes a second"),
         ({"macs_of": {"float16": 10**8}}, 0.005, "it has no MACs of float16"),
-        ({"macs": None, "why": "the MACs of X are not known here"}, 0.005, "not known here"),
+        ({"macs": None, "why": "the MACs of X cannot be counted"}, 0.005, "cannot be counted"),
     ],
 )
 def test_outside_of_what_was_calibrated_there_is_no_estimate(
@@ -346,7 +346,7 @@ def test_a_device_without_a_sensor_is_refused_with_the_reason(
     )
     said = capsys.readouterr().err
     assert code == 2 and not (tmp_path / "c.toml").exists()
-    assert "nothing measures energy there" in said and "no RAPL package domain" in said and "[power] table" in said
+    assert "no sensor measures its energy" in said and "no RAPL package domain" in said and "[power] table" in said
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path) -> None:
@@ -364,6 +364,6 @@ def test_too_few_nets_with_a_figure_are_no_calibration(monkeypatch: pytest.Monke
             raise StageFailed(f"{micro.name}: a gap")
 
     told: list[str] = []
-    with pytest.raises(StageFailed, match="only 0 of 30 nets gave an energy; the first without: conv-8-8-4: a gap"):
+    with pytest.raises(StageFailed, match="only 0 of 30 nets have a measured energy; the first failure: conv-8-8-4: a"):
         energy_calibrate._rows(Broken(), told.append)  # type: ignore[arg-type]
     assert len(told) == 30 and "left out" in told[0]

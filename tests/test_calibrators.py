@@ -116,7 +116,7 @@ def test_four_bits_of_onnx_runtime_are_fifteen_levels_per_channel_of_its_int8_ke
 
 
 def test_four_bits_for_a_whole_tensor_are_refused() -> None:
-    with pytest.raises(ValueError, match="4 bits are quantized per channel"):
+    with pytest.raises(ValueError, match="weight_bits = 4 needs per_channel"):
         ptq_int8.Options(weight_bits=4, per_channel=False)
 
 

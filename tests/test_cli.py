@@ -107,7 +107,7 @@ def test_completion_knows_the_commands(shell: str, capsys: Told) -> None:
         (["plan", "--only", "int9"], "has no such variant, did you mean 'int8'?"),
         (["plan", "none.onnx"], "none.onnx: no such model file; give a file, a folder, or a factory as pkg.mod:fn"),
         (["plan", "my.mod:fn"], "my.mod:fn: no data to calibrate and verify with; give --data"),
-        (["plan", "net.xyz", "--data", "random"], "a model is a factory pkg.mod:fn, a SavedModel, or a file ending in"),
+        (["plan", "net.xyz", "--data", "random"], "a model must be a factory pkg.mod:fn, a SavedModel, or a file"),
         (["report", "dist/none"], "dist/none: no report.json here; give the folder that a deploy wrote"),
         (["cache", "ls"], ".edgecompress: no store of results here"),
         (["techniques", "ptq_int"], "no technique 'ptq_int', did you mean 'ptq_int8'?"),
@@ -129,7 +129,7 @@ def test_an_interruption_ends_with_130(monkeypatch: pytest.MonkeyPatch, asked: l
 
     monkeypatch.setattr(deploy, "run", interrupted)
     assert run("deploy", *asked) == 130
-    assert "it goes on where it was" in capsys.readouterr().err
+    assert "run the same command again to resume" in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_shows_its_traceback_and_where_to_report_it(
@@ -249,7 +249,7 @@ def test_init_overwrites_nothing(folder: Path, capsys: Told) -> None:
     file.parent.mkdir()
     file.write_text("mine")
     assert run("init", "mine") == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert file.read_text() == "mine"
 
 
@@ -369,7 +369,7 @@ def test_cache_verify_finds_the_byte_that_changed(asked: list[str], folder: Path
     file = next((folder / ".edgecompress" / "store").rglob("model.null"))
     file.write_bytes(file.read_bytes().replace(b"float32", b"float64"))
     assert run("cache", "verify") == 1
-    assert ": damaged: the next deploy" in capsys.readouterr().out
+    assert ": damaged; the next deploy" in capsys.readouterr().out
     assert run("cache", "gc", "--older-than", "0") == 0
     assert list((folder / ".edgecompress" / "store").iterdir()) == []
 

@@ -51,13 +51,13 @@ def test_a_table_becomes_a_dataclass() -> None:
     ("table", "message"),
     [
         ({"raito": 0.5}, "t.toml: unknown key 'raito', did you mean 'ratio'?"),
-        ({}, "t.toml: key 'ratio' is missing; it is a number"),
-        ({"ratio": "half"}, "t.toml: ratio: needs a number, not 'half'"),
-        ({"ratio": True}, "t.toml: ratio: needs a number, not True"),
-        ({"ratio": 0.5, "mode": "fats"}, "t.toml: mode: 'fats' is not one of its values, did you mean 'fast'?"),
-        ({"ratio": 0.5, "names": ["x", 1]}, "t.toml: names[1]: needs a text, not 1"),
+        ({}, "t.toml: key 'ratio' is missing; it must be a number"),
+        ({"ratio": "half"}, "t.toml: ratio: must be a number, not 'half'"),
+        ({"ratio": True}, "t.toml: ratio: must be a number, not True"),
+        ({"ratio": 0.5, "mode": "fats"}, "t.toml: mode: 'fats' is not a valid value, did you mean 'fast'?"),
+        ({"ratio": 0.5, "names": ["x", 1]}, "t.toml: names[1]: must be a string, not 1"),
         ({"ratio": 0.5, "inner": {"dept": 1}}, "t.toml: inner: unknown key 'dept', did you mean 'depth'?"),
-        ({"ratio": 0.5, "maybe": 1.5}, "t.toml: maybe: needs a whole number, not 1.5"),
+        ({"ratio": 0.5, "maybe": 1.5}, "t.toml: maybe: must be a whole number, not 1.5"),
         ({"ratio": 2}, "t.toml: ratio is at most 1"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_setting_names_the_step_where_a_variant_has_several(tmp_path: Path) ->
     found = catalog.target(str(tmp_path / "t.toml"), {"variant.a.finetune.epochs": 3})
     assert found.value.variant[0].compress[1] == {"use": "finetune", "epochs": 3}
     with pytest.raises(
-        ConfigError, match=r"which one has 'epochs'\? Write variant\.a\.STEP\.epochs, STEP one of prune, fine"
+        ConfigError, match=r"which one is meant\? Write variant\.a\.STEP\.epochs, STEP one of prune, fine"
     ):
         catalog.target(str(tmp_path / "t.toml"), {"variant.a.epochs": 3})
 
@@ -133,7 +133,7 @@ def test_every_shipped_file_is_valid(kind: str) -> None:
 
 
 def test_two_variants_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two variants are called 'a'"):
+    with pytest.raises(ConfigError, match="two variants are named 'a'"):
         config.build(
             Target, {"description": "", "runtime": "null", "variant": [{"name": "a"}, {"name": "a"}]}, "t.toml"
         )
@@ -146,6 +146,17 @@ def test_paths_of_a_source_toml_are_relative_to_its_folder(tmp_path: Path) -> No
     assert value.metric == "none"
 
 
+def test_paths_on_the_command_line_are_relative_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source.toml").write_text('model = "net.null"\ndata = "data.npz"\n')
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    value = catalog.source("../source.toml", {"data": "mine.npz"}).value
+    assert (value.model, value.data) == (str(tmp_path / "net.null"), str(tmp_path / "elsewhere" / "mine.npz"))
+    assert catalog.source(None, {"data": "mine.npz"}).value.data == str(tmp_path / "elsewhere" / "mine.npz")
+
+
 @pytest.mark.parametrize(
     ("text", "factory"), [("a.b:c", True), ("a:b", True), ("/x/y.onnx", False), ("C:net.onnx", False), ("a-b:c", False)]
 )
@@ -156,4 +167,4 @@ def test_a_factory_is_told_from_a_file(text: str, factory: bool) -> None:
 def test_a_key_of_an_older_version_is_answered_with_its_name_of_today() -> None:
     with pytest.raises(ConfigError) as caught:
         config.build(Profile, {"description": "d", "passes": {"cold": {}}}, "mine.toml")
-    assert str(caught.value) == "mine.toml: 'passes' is called 'profilers' since edgecompress 0.2; write it so"
+    assert str(caught.value) == "mine.toml: 'passes' was renamed to 'profilers' in edgecompress 0.2; use the new name"

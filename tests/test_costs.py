@@ -258,7 +258,7 @@ def test_what_cannot_be_counted_is_none_with_the_reason(tmp_path: Path) -> None:
     assert "elsewhere" in op_counts.total(net.artifact(net.node("Mine", "x", domain="elsewhere")))["why"]
     net = Builder(tmp_path / "data", (4, 4))
     depends = op_counts.total(net.artifact(net.node("NonZero", "x"), "int64"))
-    assert depends["macs"] is None and "not known before it runs" in depends["why"]
+    assert depends["macs"] is None and "known only at run time" in depends["why"]
     null = bench_inputs.net(tmp_path / "null")
     assert op_counts.total(null)["why"].endswith("not in kind 'null'")
     with pytest.raises(StageFailed, match="not in kind 'null'"):

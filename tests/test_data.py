@@ -177,7 +177,7 @@ def test_data_without_a_split_to_train_on_says_none(tmp_path: Path, factory: Cal
     [
         ("no_such_module:items", "no module 'no_such_module' in .*; go to the folder that holds it"),
         ("json:loadd", "json has no function 'loadd', did you mean 'load"),
-        ("nowhere", r"data is pkg\.mod:fn, an \.npz, a folder"),
+        ("nowhere", r"data must be pkg\.mod:fn, an \.npz, a folder"),
     ],
 )
 def test_a_source_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
@@ -251,8 +251,8 @@ def test_a_sample_of_sorted_data_shows_each_class(tmp_path: Path) -> None:
     [
         ({"x": np.ones((3, 2)), "labels": np.ones(2, int)}, "inputs and labels must have as many items each; it has"),
         ({"labels": np.ones(2, int)}, "inputs and labels must have as many items each"),
-        ({"x": np.ones(3), "test.x": np.ones(3)}, r"'x' names no split but others do"),
-        ({}, "holds no array"),
+        ({"x": np.ones(3), "test.x": np.ones(3)}, r"'x' has no split in its name"),
+        ({}, "contains no array"),
         ({"x": np.asfortranarray(np.ones((3, 2)))}, "plain numbers in C order"),
         ({"x": np.float32(1)}, "items on axis 0"),
     ],
@@ -447,8 +447,8 @@ def test_arithmetic_alone_takes_any_array() -> None:
 @pytest.mark.parametrize(
     ("declared", "raw", "says"),
     [
-        (Preprocess(layout="NCHW"), np.ones((8, 8), np.uint8), 'the images are grey.*set colour = "GRAY"'),
-        (Preprocess(layout="NCHW"), np.ones(8, np.uint8), r"an image is \[height, width\]"),
+        (Preprocess(layout="NCHW"), np.ones((8, 8), np.uint8), 'the images are grayscale.*set colour = "GRAY"'),
+        (Preprocess(layout="NCHW"), np.ones(8, np.uint8), r"an image must be \[height, width\]"),
         (Preprocess(crop=9), np.ones((8, 8, 3), np.uint8), "crop 9 of an image of 8 x 8"),
         (Preprocess(resize=4), np.ones((8, 8, 3), np.float32), "resize takes uint8 images, not float32"),
         (Preprocess(mean=(1.0, 2.0)), np.ones((8, 8, 3), np.uint8), "mean has 2 values, the data has 3 channels"),

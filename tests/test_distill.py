@@ -203,7 +203,7 @@ def test_killed_in_its_second_generation_it_ends_with_the_same_student(residual:
     again = dataclasses.replace(request(residual, keep, **BORN_AGAIN), progress=lambda f, what: said.append((f, what)))
     assert_equal(distill.apply(again), straight)
     words = [what for _, what in said]
-    assert words[:2] == [f"going on after epoch {done} of 2, from its checkpoint" for done in (2, 1)]
+    assert words[:2] == [f"resuming after epoch {done} of 2, from its checkpoint" for done in (2, 1)]
     assert words[-1].startswith("generation 2 of 2, epoch 2 of 2, loss ")
     fractions = [fraction for fraction, _ in said]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
@@ -235,15 +235,15 @@ def test_what_learns_beside_the_student_is_part_of_a_checkpoint(residual: Case, 
         ({"student": "students:smal"}, r"students has no function 'smal', did you mean 'small'\?"),
         (
             {"student": "students:of_twelve"},
-            r"the student students:of_twelve answers float32 \[2, 12\], the source float32 \[2, 10\] \(output\); give",
+            r"the student students:of_twelve returns float32 \[2, 12\], the source float32 \[2, 10\] \(output\); give",
         ),
         (
             {"student": SMALL, "teachers": ("students:of_twelve",)},
-            r"the teacher students:of_twelve answers float32 \[2, 12\]",
+            r"the teacher students:of_twelve returns float32 \[2, 12\]",
         ),
         (
             {"student": SMALL, "teachers": ("students:of_twelve",), "scheme": "online"},
-            r"the peer students:of_twelve answers float32 \[2, 12\]",
+            r"the peer students:of_twelve returns float32 \[2, 12\]",
         ),
         (
             {"student": "students:renamed"},
@@ -259,13 +259,16 @@ def test_what_learns_beside_the_student_is_part_of_a_checkpoint(residual: Case, 
         ),
         (
             {"student": SMALL, "hints": 1.0, "layers": (("second", "head"),)},
-            r"the student's 'second' answers \[2, 8, 4, 4\], the teacher's 'head' \[2, 10\]: they cannot be compared",
+            r"the student's 'second' returns \[2, 8, 4, 4\], the teacher's 'head' \[2, 10\], which cannot be compared",
         ),
         (
             {"student": SMALL, "attention": 1.0, "layers": (("head", "head"),)},
-            "they cannot be compared; name two that both answer pictures or as many steps",
+            "which cannot be compared; name two layers that both return images, or the same number of steps",
         ),
-        ({"student": SMALL, "angles": 1.0, "batch_size": 2}, "between 3 items of a batch, which has 2"),
+        (
+            {"student": SMALL, "angles": 1.0, "batch_size": 2},
+            "angles need batches of at least 3 items, but a batch has 2",
+        ),
     ],
 )
 def test_nets_that_do_not_fit_are_refused_in_one_line(residual: Case, options: Any, said: str) -> None:
@@ -275,14 +278,14 @@ def test_nets_that_do_not_fit_are_refused_in_one_line(residual: Case, options: A
 
 
 def test_peers_without_labels_are_refused(unlabelled: Case) -> None:
-    with pytest.raises(InputError, match=r"the split 'train' has no labels: nobody would tell the peers"):
+    with pytest.raises(InputError, match=r"the split 'train' has no labels: peers are trained on labels"):
         distilled(unlabelled, student="students:digits", scheme="online")
 
 
 def test_a_student_in_the_place_of_a_changed_net_is_refused(tmp_path: Path) -> None:
     case = zoo_case(tmp_path, "residual_cnn", edits=[{"edit": "zeros", "parameters": ["head.weight"]}])
     asked = dataclasses.replace(case.request(), options=distill.Options(student=SMALL))
-    with pytest.raises(InputError, match=r"students:small takes the place of the net, and the 'zeros' done to it"):
+    with pytest.raises(InputError, match=r"students:small replaces the net, so the 'zeros' of an earlier step"):
         distill.apply(asked)
 
 
@@ -296,13 +299,13 @@ def test_a_layer_that_cannot_begin_anew_is_named() -> None:
     [
         ({"hard": -1.0}, "at least 0"),
         ({"soft": math.nan}, "at least 0"),
-        ({"hard": 0.0, "soft": 0.0}, "not all are 0"),
+        ({"hard": 0.0, "soft": 0.0}, "at least one above 0"),
         ({"epochs": 0}, "at least 1"),
         ({"temperature": 0.0}, "temperature above 0"),
-        ({"generations": 2}, "more belong to scheme = 'self'"),
-        ({"generations": 0, "scheme": "self"}, "generations are at least 1"),
+        ({"generations": 2}, "more than 1 needs scheme = 'self'"),
+        ({"generations": 0, "scheme": "self"}, "generations must be at least 1"),
         ({"hints": 1.0}, "hints and attention compare layers"),
-        ({"layers": LAYERS}, "give one a weight"),
+        ({"layers": LAYERS}, "layers need a loss that compares them"),
         ({"scheme": "online", "angles": 1.0}, "answers alone"),
     ],
 )

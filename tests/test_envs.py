@@ -236,7 +236,7 @@ def test_versions_are_of_packages_that_are_required_here(monkeypatch: pytest.Mon
 
 def test_a_requirement_that_is_none_is_told() -> None:
     asking = SimpleNamespace(__name__="edgecompress.plugins.runtimes.elder", REQUIRES=("tiny >> 2",))
-    with pytest.raises(InputError, match="'tiny >> 2' is no requirement"):
+    with pytest.raises(InputError, match="'tiny >> 2' is not a valid requirement"):
         environments.missing(asking)  # type: ignore[arg-type]
 
 

@@ -223,7 +223,7 @@ def test_what_ends_a_chain_is_named_and_two_readers_get_one_scale(tmp_path: Path
         "curved": "'sigmoid' reads it",
         "left": "'cat' reads it",
         "right": "'cat' reads it",
-        "tied": "others use its weight too",
+        "tied": "its weight is shared with other layers",
         "head": "it is an output of the model",
     }
 

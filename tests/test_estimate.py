@@ -60,7 +60,7 @@ def in_order(found: dict[str, dict[str, Any] | None]) -> Choice:
 def test_the_fewest_estimated_cycles_ship_where_nothing_is_measured() -> None:
     choice = in_order({"dense": estimated(250_000), "pruned": estimated(130_000)})
     assert choice.stage == "pruned"
-    assert choice.reason == "the best by what Vela 5.2.0 estimates; not measured on the target: no device is at hand"
+    assert choice.reason == "the best by the estimate of Vela 5.2.0; not measured on the target: no device is at hand"
     assert choice.table["dense"]["verdict"] == "passed"
     assert choice.table["dense"]["reason"] == "about 1.9x the cycles of pruned (estimated)"
 

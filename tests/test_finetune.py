@@ -289,7 +289,7 @@ def test_weights_are_not_rewound_where_layers_were_narrowed(residual: Case, tmp_
     (copy / torch_module.MODULE).write_text(json.dumps({**card, "edits": [narrow]}))
     narrowed = dataclasses.replace(residual.model, path=copy)
     case = dataclasses.replace(residual, root=tmp_path, model=narrowed)
-    with pytest.raises(InputError, match=r"'body\.0\.0' was given other shapes.*rewind = 'lr'"):
+    with pytest.raises(InputError, match=r"'body\.0\.0' has changed its shape.*rewind = 'lr'"):
         case.train(rewind="weights", original_epochs=4, early="early.safetensors")
 
 
@@ -357,7 +357,7 @@ def test_killed_and_started_again_it_ends_with_the_same_weights(residual: Case, 
     said: list[str] = []
     again = dataclasses.replace(residual.request(keep, **options), progress=lambda _, what: said.append(what))
     resumed = finetune.apply(again)
-    assert said[0] == "going on after epoch 2 of 4, from its checkpoint"
+    assert said[0] == "resuming after epoch 2 of 4, from its checkpoint"
     assert_equal(resumed, straight)
 
 
@@ -594,7 +594,7 @@ def test_labels_that_are_no_classes_of_the_net_are_refused(residual: Case, tmp_p
 
 
 def test_augmenting_what_is_no_picture_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no input is said to be a picture; declare its layout \(NCHW or NHWC\)"):
+    with pytest.raises(InputError, match=r"no input is declared as an image; declare its layout \(NCHW or NHWC\)"):
         zoo_case(tmp_path, "lstm").train(augment=("flip",))
 
 
@@ -602,8 +602,8 @@ def test_augmenting_what_is_no_picture_is_refused(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"epochs": 0}, "at least 1"),
-        ({"lr": 0.0}, "lr is above 0"),
-        ({"lr": math.nan}, "lr is above 0"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"lr": math.nan}, "lr must be above 0"),
         ({"weight_decay": -1.0}, "weight_decay at least 0"),
         ({"distill": 1.5}, "between 0 and 1"),
         ({"temperature": 0.0}, "temperature above 0"),

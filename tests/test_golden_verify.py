@@ -157,7 +157,7 @@ def test_what_has_no_number_has_a_reason() -> None:
 
 
 def test_another_shape_is_no_match() -> None:
-    with pytest.raises(StageFailed, match=r"output 'y' is \[4, 3\], the source's is \[4, 2\]"):
+    with pytest.raises(StageFailed, match=r"output 'y' has shape \[4, 3\], but the source's has \[4, 2\]"):
         output_error.compare(np.ones((4, 2)), np.ones((4, 3)), "y")
 
 
@@ -258,7 +258,7 @@ def test_outputs_of_other_names_are_paired_by_position_and_other_numbers_are_not
     found = ask_verdict(tmp_path / "a", {**parts, "model": renamed.write()}, items_lost=0)
     assert "lost" not in found.facts
     two = dataclasses.replace(net(tmp_path / "two", outputs=2), outputs=(TensorSpec("a", (BATCH, 4)),) * 2)
-    with pytest.raises(StageFailed, match="the source has the outputs y, the artifact a, a"):
+    with pytest.raises(StageFailed, match="the source has the outputs y, but the artifact has a, a"):
         verify._pairs(parts["golden"], two)
 
 
@@ -359,7 +359,7 @@ def test_the_same_artifact_answers_as_it_shipped(tmp_path: Path, parts: dict[str
     along = shipped(tmp_path, parts)
     assert tensors.load(along["verdict"], "answers", "y").shape == (16, 4)
     found = ask_verdict(tmp_path / "again", {**parts, **along})
-    assert check(found, "as_shipped")["says"] == "output 'y' moved by 0 % since it shipped, limit 0.5 %"
+    assert check(found, "as_shipped")["says"] == "output 'y' changed by 0 % since it shipped, limit 0.5 %"
     assert "lost" not in found.facts
 
 
@@ -367,7 +367,7 @@ def test_the_same_artifact_answers_as_it_shipped(tmp_path: Path, parts: dict[str
 def test_an_output_that_moved_is_named(tmp_path: Path, parts: dict[str, Artifact], scale: float, says: str) -> None:
     along = shipped(tmp_path, parts)
     found = ask_verdict(tmp_path / "again", {**parts, **along, "model": net(tmp_path / "net", scale=scale)})
-    wanted = f"output 'y' moved by {says} since it shipped, limit 0.5 %" if says else None
+    wanted = f"output 'y' changed by {says} since it shipped, limit 0.5 %" if says else None
     assert found.facts.get("lost") == wanted
 
 
@@ -386,7 +386,7 @@ def test_a_traced_net_names_the_first_operator_that_moved(
     changed = {**parts, **along, "model": net(tmp_path / "net", scale=1.1)}
     found = ask_verdict(tmp_path / "again", changed, runtime=runtime)
     operator = "first at operator scaled (Mul)"
-    assert found.facts["lost"] == f"output 'y' moved by 10 % since it shipped, {operator}, limit 0.5 %"
+    assert found.facts["lost"] == f"output 'y' changed by 10 % since it shipped, {operator}, limit 0.5 %"
     lines = json.loads((found.path / "trace.json").read_text())
     assert [(line["name"], line["size"]) for line in lines] == [("mean", 16), ("scaled", 16), ("y", 64)]
 

@@ -171,7 +171,7 @@ def test_resnet20_is_pruned_inside_its_blocks_and_its_stream_is_refused() -> Non
     groups, refused = found(net, run)
     assert set(groups) == {f"layer{i}.{j}.conv1" for i in (1, 2, 3) for j in (0, 1, 2)}
     assert "does not compute" in refused["conv1"]
-    assert refused["layer3.2.conv2"] == "it goes with conv1"
+    assert refused["layer3.2.conv2"] == "it is coupled to conv1"
     assert {g.block for g in groups.values() if g.leads} == {
         f"layer{i}.{j}" for i, j in ((1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2))
     }
@@ -230,7 +230,7 @@ def test_heads_that_are_a_constant_of_the_forward_are_refused_by_name() -> None:
     net = attentive(lambda net, x: x.reshape(len(x), -1, 4, 3).transpose(1, 2))
     groups, refused = found(net, runner(STEPS))
     assert not groups
-    assert "narrowed, the net raises RuntimeError: shape" in refused["q"]
+    assert "with channels removed, the net raises RuntimeError: shape" in refused["q"]
 
 
 def encoder() -> nn.Module:
@@ -306,7 +306,7 @@ def test_a_projected_state_is_refused() -> None:
 
 def test_the_classes_of_a_net_are_never_pruned() -> None:
     _, refused = found(flattened(), runner(IMAGE))
-    assert refused["5"] == "narrowed, an output is [4, 2] and not [4, 3]"
+    assert refused["5"] == "with channels removed, an output has shape [4, 2] instead of [4, 3]"
 
 
 # --------------------------------------------------------------------------- residual blocks

@@ -92,7 +92,7 @@ def test_what_disturbed_a_session_is_flagged():
     assert latency._flags(crowded, crowded) == [
         "drifting: −7% over the window",
         "stolen: the hypervisor took 0.4 s of processor in 10 s",
-        "not alone: others kept 0.9 processors busy",
+        "not alone: other processes kept 0.9 processors busy",
     ]
     assert latency._flags({**quiet, "stolen_s": 0.1, "others_s": 2.0}, quiet) == []
 
@@ -171,7 +171,7 @@ def test_power_that_is_that_of_idling_leaves_no_net(tmp_path):
     asked = bench_inputs.request(tmp_path, {"a": bench_inputs.net(tmp_path / "a", spin_ms=2.0)}, device)
     net = by_metric(energy.energy(asked), "a")["energy_net"]
     assert (net["value"], net["status"]) == (None, "unavailable")
-    assert "not told from nothing" in net["reason"]
+    assert "not distinguishable from zero" in net["reason"]
 
 
 def test_a_sensor_that_fails_in_every_window_passes_on_to_the_next(tmp_path):
@@ -267,7 +267,7 @@ def test_inferences_per_joule_is_that_of_one_window():
 def test_net_within_three_sigma_of_nothing_is_refused():
     windows = [window(j, 10.0, 1000) for j in (21.0, 25.0, 18.0)]
     net = told(windows, IDLE)["energy_net"]
-    assert net.value is None and "not told from nothing" in net.reason and net.scope == "package"
+    assert net.value is None and "not distinguishable from zero" in net.reason and net.scope == "package"
 
 
 def test_one_window_has_no_interval_but_its_own_error_bound():
@@ -308,7 +308,7 @@ def test_students_interval_covers_the_mean_at_least_as_often_as_it_says():
 
 
 def test_a_window_without_energy_or_with_a_gap_gives_no_number():
-    assert told([window(0.0, 10.0, 1000)], IDLE)["energy_gross"].reason == "a window without any energy"
+    assert told([window(0.0, 10.0, 1000)], IDLE)["energy_gross"].reason == "a window with no energy at all"
     gap = window(None, 10.0, 1000, status="unavailable", reason="a gap of 2 s")  # type: ignore[arg-type]
     assert {m.reason for m in told([gap], IDLE).values()} == {"a gap of 2 s"}
     assert {m.value for m in told([], IDLE).values()} == {None}

@@ -137,22 +137,22 @@ WRONG: list[tuple[str, str]] = [
         text(told(schema="edgecompress/measured/2")),
         'its schema is edgecompress/measured/2, not "edgecompress/measured/1"',
     ),
-    (text(told()).replace('"pass"', "NaN"), "NaN is no number"),
-    (text(told()).replace('"clock_step_ns": 1', '"clock_step_ns": 1, "clock_step_ns": 2'), "a key is there twice"),
+    (text(told()).replace('"pass"', "NaN"), "NaN is not a number"),
+    (text(told()).replace('"clock_step_ns": 1', '"clock_step_ns": 1, "clock_step_ns": 2'), "a key occurs twice"),
     (text(told(device__name="x" * 501)), "name: a text of 501 characters, more than 500"),
     (text(told(device__name="")), "x.json: device: name is empty"),
     (text(told(device__cored=4)), "x.json: device: unknown key 'cored', did you mean 'cores'?"),
     (text(told(device__cores=0)), "x.json: device: cores is not 1 to 4096, or null"),
-    (text(told(device__cores=True)), "x.json: device: cores: needs a whole number, not True"),
+    (text(told(device__cores=True)), "x.json: device: cores: must be a whole number, not True"),
     (text(told(device__platform="../x")), "x.json: device: platform is not like android-arm64 or web-x86_64"),
     (text(told(model__sha256="AB" * 32)), "x.json: model: sha256 is not 64 hexadecimal digits in lower case"),
     (text(told(run__batch=2)), "x.json: run: batch is 2; a package runs one item at a time: 1"),
     (text(told(run__threads=0)), "x.json: run: threads is 0, not 1 to 4096"),
     (text(told(run__warmup=-1)), "x.json: run: warmup is -1, not 0 to 1000000"),
-    (text(told(run__started="2026-02-30T12:00:00Z")), "started is no time in UTC: write it as 2026-11-22T14:03:05Z"),
-    (text(told(run__started="2026-02-03T12:00:00+01:00")), "started is no time in UTC"),
-    (text(told(self_test="passed")), "x.json: self_test: 'passed' is not one of its values, did you mean 'pass'?"),
-    (text(told(clock="Date.now")), "x.json: clock: 'Date.now' is not one of its values"),
+    (text(told(run__started="2026-02-30T12:00:00Z")), "started is not a time in UTC: write it as 2026-11-22T14:03:05Z"),
+    (text(told(run__started="2026-02-03T12:00:00+01:00")), "started is not a time in UTC"),
+    (text(told(self_test="passed")), "x.json: self_test: 'passed' is not a valid value, did you mean 'pass'?"),
+    (text(told(clock="Date.now")), "x.json: clock: 'Date.now' is not a valid value"),
     (text(told(clock_step_ns=0)), "x.json: clock_step_ns is 0, not 1 or more"),
     (text(told(n=19)), "x.json: latencies_ns has 19 values, not 20 to 1000000"),
     (text(told(latencies_ns=[5.5] * 20)), "latencies_ns[0] is 5.5, not a positive whole number of nanoseconds"),
@@ -162,9 +162,9 @@ WRONG: list[tuple[str, str]] = [
         text(told(latencies_ns=[0] * 20, clock_step_ns=100_000)),
         "the inference is shorter than the clock's step of 100000 ns",
     ),
-    (text(told(latencies_ns="no")), "x.json: latencies_ns: needs a list, not 'no'"),
-    (text(without(told(), "latencies_ns")), "x.json: key 'latencies_ns' is missing; it is a list"),
-    (text(without(told(), "device__os")), "x.json: device: key 'os' is missing; it is a text"),
+    (text(told(latencies_ns="no")), "x.json: latencies_ns: must be a list, not 'no'"),
+    (text(without(told(), "latencies_ns")), "x.json: key 'latencies_ns' is missing; it must be a list"),
+    (text(without(told(), "device__os")), "x.json: device: key 'os' is missing; it must be a string"),
     (text({**told(), HOSTILE: 1}), "x.json: unknown key '"),
 ]
 
@@ -332,7 +332,7 @@ def test_all_are_looked_at_before_one_is_kept(folder: Path) -> None:
 
 def test_a_session_that_is_told_again_with_other_numbers_is_refused(folder: Path) -> None:
     reporting.add(folder, of(folder, told()))
-    with pytest.raises(InputError, match=r"Pixel 8, 2026-01-01T12:00:00Z: this session is told twice"):
+    with pytest.raises(InputError, match=r"Pixel 8, 2026-01-01T12:00:00Z: this session occurs twice"):
         reporting.add(folder, of(folder, told(latencies_ns=[250_000 + i for i in range(20)])))
     assert len(kept(folder)) == 1
 
@@ -355,7 +355,7 @@ def test_what_is_kept_is_what_was_added(folder: Path, spoil: str) -> None:
 def test_a_folder_without_an_artifact_takes_nothing(folder: Path, tmp_path: Path) -> None:
     (file,) = of(folder, told())
     (folder / "artifact").rename(tmp_path / "gone")
-    with pytest.raises(InputError, match="no artifact here that could have been measured"):
+    with pytest.raises(InputError, match="no artifact in this folder"):
         reporting.add(folder, [file])
 
 
@@ -504,7 +504,7 @@ def test_a_report_that_cannot_be_drawn_is_one_line_and_what_was_added_is_kept(
     change(wrong)
     (folder / "report.json").write_text(json.dumps(wrong))
     files = of(folder, told())
-    with pytest.raises(InputError, match=r"report\.json is none of this version"):
+    with pytest.raises(InputError, match=r"report\.json was not written by this version"):
         reporting.add(folder, files)
     assert len(kept(folder)) == 1 and json.loads((folder / "report.json").read_text()) == wrong
     (folder / "report.json").write_text(json.dumps(report))

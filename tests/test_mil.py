@@ -73,7 +73,7 @@ def test_a_trace_has_each_op_and_ends_with_what_run_gives(small: tuple[Writer, P
 @pytest.mark.parametrize(
     ("feeds", "says"),
     [
-        ({}, "the inputs are ['x'], given: []"),
+        ({}, "the model's inputs are ['x'], but [] were given"),
         ({"x": np.zeros((2, 4), np.float64)}, "input 'x' is float32 of [2, 4], given: float64 of [2, 4]"),
         ({"x": np.zeros((2, 5), np.float32)}, "input 'x' is float32 of [2, 4], given: float32 of [2, 5]"),
     ],
@@ -100,14 +100,14 @@ def one(tmp_path: Path, kind: str, opset: str = "CoreML8", **inputs: Any) -> Pat
 @pytest.mark.parametrize(
     ("kind", "inputs", "says"),
     [
-        ("tanhh", {}, "op 'tanhh' ('out') is not known to the interpreter, 'tanh' is"),
-        ("classify", {}, "op 'classify' ('out') is not known to the interpreter; the artifact cannot be verified"),
-        ("relu", {"slope": np.float32(1)}, "op 'relu' ('out') is not known to the interpreter: its input 'slope'"),
-        ("gelu", {"mode": "QUICK"}, "op 'gelu' ('out') is not known to the interpreter: mode = 'QUICK'"),
-        ("cast", {"dtype": "fp8"}, "op 'cast' ('out') is not known to the interpreter: dtype = 'fp8'"),
-        ("softmax", {"axis": np.float32(1)}, "op 'softmax' ('out') is not known to the interpreter: axis of type fp32"),
-        ("logical_not", {}, "op 'logical_not' ('out') is not known to the interpreter: x of type fp32"),
-        ("while_loop", {}, "op 'while_loop' ('out') is not known to the interpreter: its input 'x'"),
+        ("tanhh", {}, "op 'tanhh' ('out') is not supported by the interpreter, 'tanh' is"),
+        ("classify", {}, "op 'classify' ('out') is not supported by the interpreter; the artifact cannot be verified"),
+        ("relu", {"slope": np.float32(1)}, "op 'relu' ('out') is not supported by the interpreter: its input 'slope'"),
+        ("gelu", {"mode": "QUICK"}, "op 'gelu' ('out') is not supported by the interpreter: mode = 'QUICK'"),
+        ("cast", {"dtype": "fp8"}, "op 'cast' ('out') is not supported by the interpreter: dtype = 'fp8'"),
+        ("softmax", {"axis": np.float32(1)}, "is not supported by the interpreter: axis of type fp32"),
+        ("logical_not", {}, "op 'logical_not' ('out') is not supported by the interpreter: x of type fp32"),
+        ("while_loop", {}, "op 'while_loop' ('out') is not supported by the interpreter: its input 'x'"),
     ],
 )
 def test_what_the_interpreter_does_not_know_is_named(tmp_path: Path, kind: str, inputs: Any, says: str) -> None:
@@ -121,7 +121,7 @@ def test_a_type_that_the_interpreter_does_not_know_is_named(tmp_path: Path, numb
     writer = Writer()
     writer.input("x", np.zeros(2, np.float32))
     writer.function.inputs[0].type.tensorType.dataType = number
-    with pytest.raises(StageFailed, match=f"'x' has data type {number}, not known to the interpreter"):
+    with pytest.raises(StageFailed, match=f"'x' has data type {number}, which the interpreter does not support"):
         mil.load(writer.save(tmp_path, ["x"]))
 
 
@@ -131,7 +131,7 @@ def test_a_state_is_named(tmp_path: Path) -> None:
     kind = writer.function.inputs[0].type
     kind.ClearField("tensorType")
     mil_program.describe(kind.stateType.wrappedType, 11, (2,))
-    with pytest.raises(StageFailed, match="'cache' is a stateType, not known to the interpreter"):
+    with pytest.raises(StageFailed, match="'cache' is a stateType, which the interpreter does not support"):
         mil.load(writer.save(tmp_path, ["cache"]))
 
 
@@ -148,8 +148,11 @@ def test_a_shape_that_is_not_what_the_op_computes_names_the_op(tmp_path: Path) -
     ("change", "says"),
     [
         (lambda w: w.op("relu", {}, {"v": np.zeros(2, np.float32)}), "has no input 'x'"),
-        (lambda w: w.op("relu", {"x": "w"}, {"v": np.zeros(2, np.float32)}), "reads 'w', which nothing has computed"),
-        (lambda w: w.op("relu", {"x": "y"}, {"y": np.zeros((2, 3), np.float32)}), "two values are called 'y'"),
+        (
+            lambda w: w.op("relu", {"x": "w"}, {"v": np.zeros(2, np.float32)}),
+            "'w', which no earlier operation computes",
+        ),
+        (lambda w: w.op("relu", {"x": "y"}, {"y": np.zeros((2, 3), np.float32)}), "two values are named 'y'"),
     ],
 )
 def test_a_program_that_does_not_hang_together_is_refused(small: Any, change: Callable[..., Any], says: str) -> None:
@@ -174,7 +177,7 @@ def damage(package: Path, offset: int, new: bytes) -> None:
     ("offset", "new", "says"),
     [
         (64, b"\0\0\0\0", "there is no header"),
-        (68, struct.pack("<I", 1), "it holds type 1, the program says fp32"),
+        (68, struct.pack("<I", 1), "it has type 1, but the program declares fp32"),
         (72, struct.pack("<Q", 44), "it has 44 bytes, fp32 of [3, 4] has another size"),
         (80, struct.pack("<Q", 2**62), "its data is outside the file"),
     ],
@@ -214,7 +217,7 @@ def test_a_link_out_of_the_package_is_not_followed(small: tuple[Writer, Path], p
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     inside.rename(outside)
     inside.symlink_to(outside)
-    with pytest.raises(InputError, match="leads out of the package"):
+    with pytest.raises(InputError, match="points outside the package"):
         mil.load(small[1])
 
 

@@ -164,7 +164,7 @@ def test_an_index_below_zero_counts_from_the_end_only_where_the_program_cannot_v
     got = mil_program.single(tmp_path / "old", "gather", given, [x[index]])["out_0"]
     np.testing.assert_array_equal(got, [3, 0])
     with pytest.raises(
-        StageFailed, match=r"op 'gather' \('out_0'\) cannot be computed: an index is outside an axis of 4"
+        StageFailed, match=r"op 'gather' \('out_0'\) cannot be computed: an index is out of range for an axis of size 4"
     ):
         mil_program.single(tmp_path / "new", "gather", {**given, "validate_indices": False}, [x[index]])
 
@@ -185,7 +185,7 @@ def test_each_block_has_its_table_of_vectors(tmp_path: Path) -> None:
 
 def test_an_index_beyond_its_table_is_refused(tmp_path: Path) -> None:
     given = {"indices": np.array([[4]], np.uint8), "lut": np.zeros((1, 1, 4, 1), np.float32)}
-    with pytest.raises(StageFailed, match="an index of 4 into tables of 4"):
+    with pytest.raises(StageFailed, match="index 4 is out of range for tables of 4"):
         mil_program.single(tmp_path, "constexpr_lut_to_dense", given, [np.zeros((1, 1), np.float32)])
 
 

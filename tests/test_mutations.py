@@ -168,4 +168,4 @@ def test_verify_exits_with_1_for_a_planted_fault_and_with_0_without(
     plant(Artifact.read(dist / "artifact"), "transpose", 0)
     result = edgecompress.verify(dist, options=options)
     assert result.exit_code == 1
-    assert "output 'output' moved by" in result.message
+    assert "output 'output' changed by" in result.message

@@ -61,7 +61,7 @@ def test_the_default_runtime_of_onnx_files_is_the_one_for_cpus() -> None:
 
 
 def test_it_neither_exports_nor_reads(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="runtime onnx exports ONNX"):
+    with pytest.raises(InputError, match="use runtime onnx to export ONNX"):
         onnx_gpu.export(Request({"model": Artifact(tmp_path, "program")}, tmp_path))
-    with pytest.raises(InputError, match="runtime onnx reads ONNX files"):
+    with pytest.raises(InputError, match="this runtime reads no source files; use runtime onnx"):
         onnx_gpu.read(Request({}, tmp_path, {"path": "net.onnx"}))

@@ -281,7 +281,7 @@ def test_what_an_app_cannot_run_is_refused(small: Opened) -> None:
     per_channel = {"scale": [0.1, 0.2], "zero_point": [0, 0], "axis": 1}
     refused("float16", inputs=[{**end, "dtype": "float16"}])
     refused("per channel", inputs=[{**end, "dtype": "int8", "quantization": per_channel}])
-    refused("no library for Android", runtime={"name": "openvino", "version": "1"})
+    refused("not supported in Android packages", runtime={"name": "openvino", "version": "1"})
     refused("deploy it again", runtime={"name": "onnx", "version": ""})
     refused("leave out", model={**small.card["model"], "files": [{"path": "model/.x", "bytes": 1, "sha256": "0"}]})
     golden = {**small.card["golden"], "raw": {**small.card["golden"]["raw"], "dtype": "float32"}}

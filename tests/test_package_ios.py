@@ -104,7 +104,7 @@ def test_the_oldest_ios_is_that_of_the_file_format(tmp_path: Path) -> None:
     ios.build(given, tmp_path / "root")
     assert '.iOS("18.0"), .macOS("15.0")' in (tmp_path / "root" / "Package.swift").read_text()
     model.write_bytes(b"\x08\x63")
-    with pytest.raises(InputError, match="file format 99 is not known"):
+    with pytest.raises(InputError, match="file format 99 is not supported"):
         ios.build(given, tmp_path / "other")
 
 
@@ -260,11 +260,11 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a resource out of the package": (
         lambda root: replaced(root / "Package.swift", "Resources/golden", "../../../etc"),
-        "Package.swift: Package.swift names '../../../etc', which leads out of the package",
+        "Package.swift: Package.swift names '../../../etc', which points outside the package",
     ),
     "a target out of the package": (
         lambda root: replaced(root / "Package.swift", 'path: "Sources/benchmark"', 'path: "/tmp"'),
-        "Package.swift: Package.swift names '/tmp', which leads out of the package",
+        "Package.swift: Package.swift names '/tmp', which points outside the package",
     ),
     "a target without a folder": (
         lambda root: shutil.rmtree(root / "Tests"),
@@ -288,7 +288,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a tracker": (
         lambda root: replaced(root / "Sources/SmallPets/PrivacyInfo.xcprivacy", "<false/>", "<true/>"),
-        "privacy manifest: PrivacyInfo.xcprivacy says that the package tracks",
+        "privacy manifest: PrivacyInfo.xcprivacy declares tracking",
     ),
     "a privacy manifest without a key": (
         lambda root: replaced(root / "Sources/SmallPets/PrivacyInfo.xcprivacy", "NSPrivacyTrackingDomains", "Other"),
@@ -296,7 +296,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a privacy manifest that is none": (
         lambda root: (root / "Sources/SmallPets/PrivacyInfo.xcprivacy").write_text("<plist"),
-        "privacy manifest: PrivacyInfo.xcprivacy is no property list",
+        "privacy manifest: PrivacyInfo.xcprivacy is not a property list",
     ),
 }
 
@@ -314,7 +314,7 @@ def test_a_source_that_holds_up_the_parser_fails(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(_ios_checks, "PARSE_S", 5.0)
     root, given = built(tmp_path)
     (root / "Sources/SmallPets/Digest.swift").write_text("/*" * 2048, encoding="utf-8")
-    assert failing(root, given.card).startswith("Swift syntax: the parser took over 5 s")
+    assert failing(root, given.card).startswith("Swift syntax: the parser took more than 5 s")
 
 
 def test_a_parser_that_crashes_is_a_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ def test_without_the_parser_the_syntax_is_skipped_and_says_why(tmp_path: Path, m
     ("change", "says"),
     [
         ({"rootModelIdentifier": "B"}, "its root model is not among its items"),
-        ({"itemInfoEntries": {"A": {"path": "../../x"}}}, "which leads out of the package"),
+        ({"itemInfoEntries": {"A": {"path": "../../x"}}}, "which points outside the package"),
         ({"itemInfoEntries": {"A": {"path": "com.apple.CoreML/other"}}}, "which is not there"),
         ({"itemInfoEntries": 7}, "damaged"),
     ],

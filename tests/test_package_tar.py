@@ -237,7 +237,7 @@ def test_a_card_beside_that_is_not_the_one_compiled_in_fails(null: Path, tmp_pat
     file = tmp_path / "x/payload/model_card.json"
     told = json.loads(file.read_text())
     file.write_text(model_card.text({**told, "golden": {**told["golden"], "tolerance": 9.0}}))
-    assert failed(tmp_path / "x") == {"files": "model_card.json: golden is not what is compiled in"}
+    assert failed(tmp_path / "x") == {"files": "model_card.json: golden differs from what is compiled in"}
 
 
 # --------------------------------------------------------------------------- checks of a changed package
@@ -339,7 +339,7 @@ def test_it_predicts_what_the_golden_answer_says(null: Path, tmp_path: Path) -> 
     [
         (b"", "0 bytes: neither"),
         (b"\x93NUMPY\x01\x00", "not a .npy"),
-        (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "not a picture|Pillow"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "not a readable image|Pillow"),
         (b"PK\3\4", "not a .npz"),
         (b"\0" * 15, "15 bytes: neither"),
     ],

@@ -101,20 +101,20 @@ def test_with_a_copy_in_the_cache_nothing_is_needed(cache: Path, monkeypatch: py
 
 def test_offline_nothing_is_fetched(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_web_ort.OFFLINE, "1")
-    with pytest.raises(InputError, match="and --offline; package once without it"):
+    with pytest.raises(InputError, match="and --offline allows no downloads; package once"):
         _web_ort.files()
     assert not (tmp_path / "calls").exists()
 
 
 def test_other_bytes_than_the_release_are_refused(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     npm(tmp_path, monkeypatch, release({**STAND_IN, _web_ort.LOADER: b"alert(1)"}))
-    with pytest.raises(StageFailed, match="other bytes than those of the release"):
+    with pytest.raises(StageFailed, match="are not those of the release"):
         _web_ort.files()
     assert not _web_ort.cached()
 
 
 @pytest.mark.parametrize(
-    ("files", "says"), [({}, "not found"), ({**STAND_IN, _web_ort.WASM: b"other"}, "is not the pinned one")]
+    ("files", "says"), [({}, "not found"), ({**STAND_IN, _web_ort.WASM: b"other"}, "is not the pinned version")]
 )
 def test_a_release_without_the_pinned_files_is_refused(
     files: dict[str, bytes], says: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +133,7 @@ def test_what_npm_says_is_one_line(cache: Path, tmp_path: Path, monkeypatch: pyt
         _web_ort.files()
     assert str(failed.value) == (
         f"packager 'web': onnxruntime-web {_web_ort.VERSION}: npm: npm error code E404; "
-        "check the network and npm's settings, and run it again"
+        "check the network and npm's settings and run the command again"
     )
 
 
@@ -298,7 +298,7 @@ def test_a_package_that_was_tampered_with_fails_its_check(what: str, root: Path)
 @pytest.mark.parametrize("tag", ["<!--", "<a ", "<![x", "<"])
 def test_a_page_that_would_hold_up_a_parser_is_not_parsed(tag: str, root: Path) -> None:
     (root / "index.html").write_text(tag * 100_000, encoding="utf-8")
-    assert "is longer, or has more tags" in found(root)["policy"]
+    assert "is larger, or has more tags" in found(root)["policy"]
 
 
 @pytest.mark.slow

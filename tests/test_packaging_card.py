@@ -271,7 +271,7 @@ def test_a_golden_file_of_another_size_is_refused(shipped: Path, tmp_path: Path)
     item = made(shipped, tmp_path / "p")["golden"]["raw"]
     file = tmp_path / "p" / item["file"]
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"golden/raw\.bin: is missing, or not the 360 numbers"):
+    with pytest.raises(InputError, match=r"golden/raw\.bin: is missing, or does not contain the 360"):
         golden.load(tmp_path / "p", item)
 
 
@@ -349,7 +349,7 @@ def test_a_packager_that_does_not_take_the_format_names_those_that_do(
 @pytest.mark.parametrize("change", [{"variants": [3]}, {"target": "x"}, {"data": [1]}, {"variants": {"a": 1}}])
 def test_a_report_that_no_deploy_wrote_is_refused(own: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     package_inputs.report(own, **change)
-    with pytest.raises(InputError, match=r"report\.json is not what a deploy wrote"):
+    with pytest.raises(InputError, match=r"report\.json is damaged"):
         package.package(own, "tar", tmp_path / "out.tar.gz", {"wheels": False})
 
 

@@ -216,7 +216,7 @@ def test_a_template_takes_numbers_and_escaped_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["text", True, None, float("nan"), ["a"], b"a"])
 def test_a_template_refuses_what_went_through_no_escape(tmp_path: Path, value: object) -> None:
-    with pytest.raises(InputError, match=r"template a\.txt\.j2: .* without an escape"):
+    with pytest.raises(InputError, match=r"template a\.txt\.j2: .* must be escaped"):
         rendered(tmp_path, "{{ value }}", value=value)
 
 
@@ -224,7 +224,7 @@ def test_a_template_refuses_what_went_through_no_escape(tmp_path: Path, value: o
     "template", ["{{ (a | java) ~ b }}", "{{ (a | java) + b }}", "{{ (a | java) | upper }}", "{{ (a | java)[0] }}"]
 )
 def test_what_is_made_of_an_escaped_text_is_escaped_no_more(tmp_path: Path, template: str) -> None:
-    with pytest.raises(InputError, match="without an escape"):
+    with pytest.raises(InputError, match="must be escaped"):
         rendered(tmp_path, template, a="x", b='"')
 
 

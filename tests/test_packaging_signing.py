@@ -67,7 +67,7 @@ def test_a_changed_byte_of_file_or_signature_fails(file: Path, keys: tuple[Path,
             if changed == made and data[:at].count(b"\n") == 0:
                 continue  # the first line is a comment that nobody trusts
             changed.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-            with pytest.raises(InputError, match="is not this file's signature") as raised:
+            with pytest.raises(InputError, match="is not a valid signature of this file") as raised:
                 signing.check(file, key)
             assert "\n" not in str(raised.value)
         changed.write_bytes(data)
@@ -76,7 +76,7 @@ def test_a_changed_byte_of_file_or_signature_fails(file: Path, keys: tuple[Path,
 
 def test_another_key_fails(file: Path, keys: tuple[Path, Path]) -> None:
     signing.sign(file, signing.secret(keys[0]))
-    with pytest.raises(InputError, match="is not this file's signature with that key"):
+    with pytest.raises(InputError, match="is not a valid signature of this file by that key"):
         signing.check(file, KeyPair.generate().public_key)
 
 
@@ -86,7 +86,7 @@ def test_a_signature_that_is_missing_or_none_fails(file: Path, keys: tuple[Path,
         signing.check(file, key)
     for data in (b"", b"\0" * 100, b"a\nb\nc\nd\n", bytes(1 << 20)):
         signing.signature_of(file).write_bytes(data)
-        with pytest.raises(InputError, match="is not this file's signature"):
+        with pytest.raises(InputError, match="is not a valid signature of this file"):
             signing.check(file, key)
 
 
@@ -97,7 +97,7 @@ def test_what_is_no_key_is_refused_in_a_line(tmp_path: Path, data: bytes) -> Non
         with pytest.raises(InputError, match="bad: n") as raised:
             read()
         assert "\n" not in str(raised.value)
-    with pytest.raises(InputError, match="nowhere: no secret key"):
+    with pytest.raises(InputError, match="nowhere: not a minisign secret key"):
         signing.secret(tmp_path / "nowhere")
     with pytest.raises(InputError, match="neither a file"):
         signing.public("nowhere\0")
@@ -130,7 +130,7 @@ def test_minisign_takes_our_signature_and_we_take_its(file: Path, tmp_path: Path
     signing.check(file, signing.public(str(tmp_path / "their.pub")))
     file.write_bytes(b"changed")
     assert minisign("-Vm", file, "-p", tmp_path / "their.pub").returncode != 0
-    with pytest.raises(InputError, match="is not this file's signature"):
+    with pytest.raises(InputError, match="is not a valid signature of this file"):
         signing.check(file, signing.public(str(tmp_path / "their.pub")))
 
 

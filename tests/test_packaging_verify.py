@@ -121,11 +121,11 @@ def test_what_is_changed_fails_even_where_the_sums_were_made_again(root: Path, w
 
 
 SUMS_CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "a byte of any file": ("bytes are not those", lambda root: flip(root / "README.md")),
+    "a byte of any file": ("sha256 differs", lambda root: flip(root / "README.md")),
     "a file that is missing": ("not in the package", lambda root: (root / "README.md").unlink()),
     "a file that is more": ("is not in SHA256SUMS", lambda root: (root / "more").write_text("x") and None),
     "no sums": ("is missing", lambda root: (root / pack.SUMS).unlink()),
-    "a line twice": ("there twice", lambda root: repeat(root / pack.SUMS)),
+    "a line twice": ("occurs twice", lambda root: repeat(root / pack.SUMS)),
     "no lines": ("not 'sha256 path'", lambda root: (root / pack.SUMS).write_text("x\n") and None),
 }
 
@@ -175,7 +175,7 @@ def test_a_model_that_does_not_open_is_a_failed_check(root: Path) -> None:
     ("change", "state", "says"),
     [
         ({"runtime": {"name": "unheard", "version": "1"}}, "skipped", "no runtime 'unheard' here"),
-        ({"runtime": {"name": "openvino", "version": "1"}}, "fail", "runs openvino, the model is onnx"),
+        ({"runtime": {"name": "openvino", "version": "1"}}, "fail", "runs openvino, but the model is onnx"),
     ],
 )
 def test_a_runtime_that_is_not_here_is_said(root: Path, change: dict[str, Any], state: str, says: str) -> None:
@@ -220,7 +220,7 @@ def test_a_limit_that_nothing_exceeds_is_no_card(root: Path, number: str) -> Non
     for place in (root, payload(root)):
         (place / CARD).write_text(text)
     told = resealed(root)
-    assert told["card"][0] == "fail" and f"{number} is no number of JSON" in told["card"][1]
+    assert told["card"][0] == "fail" and f"{number} is not a JSON number" in told["card"][1]
 
 
 def test_a_golden_input_that_is_no_number_fails_the_processing(root: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_card_of_many_megabytes_is_not_read(root: Path, monkeypatch: pytest.Mo
 def test_a_key_that_is_there_twice_is_no_card(root: Path) -> None:
     file = root / CARD
     file.write_text(file.read_text().replace("{", '{"name": "another",', 1), encoding="utf-8")
-    assert resealed(root)["card"] == ("fail", "model_card.json: damaged: the key 'name' is there twice")
+    assert resealed(root)["card"] == ("fail", "model_card.json: damaged: the key 'name' occurs twice")
 
 
 CODE = {
@@ -282,7 +282,7 @@ def test_a_reason_tells_the_packages_paths_and_not_where_it_was_opened(root: Pat
     (payload(root) / model_card.LABELS).unlink()
     (root / "run.pyz").write_bytes(b"PK\5\6")
     reasons = "; ".join(reason for _, reason in resealed(root).values())
-    assert "run.pyz: is cut off" in reasons
+    assert "run.pyz: is truncated" in reasons
     assert tempfile.gettempdir() not in reasons
 
 
@@ -346,7 +346,7 @@ def test_a_signature_passes_fails_or_is_skipped(signed: tuple[Path, Path], tmp_p
     assert status(file, str(key))["signature"][0] == "fail"
     other = pack_up(tmp_path / "null", "tar", tmp_path / "other.tar.gz", {"version": "3.0", "wheels": False})
     shutil.copy(tmp_path / "kept", other.with_name(other.name + ".minisig"))
-    assert "is not this file's signature" in status(other, str(key))["signature"][1]
+    assert "is not a valid signature of this file" in status(other, str(key))["signature"][1]
 
 
 def test_nothing_is_opened_whose_signature_is_wrong(signed: tuple[Path, Path], tmp_path: Path) -> None:

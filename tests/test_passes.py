@@ -140,7 +140,7 @@ def test_the_device_rests_before_its_burst(tmp_path, clock):
 def test_too_few_windows_are_not_judged(tmp_path, clock):
     answer = sustained.measure(FakeSubject(sleeping(clock, 0.1), tmp_path), sustained.Options(20.0, 10.0, 0.0))
     assert answer["throttling"]["flagged"] is None and answer["ratio"] is None
-    assert sustained.lines(answer) == ["sustained: 2 windows, 6 are needed to tell"]
+    assert sustained.lines(answer) == ["sustained: 2 windows; 6 are needed to detect throttling"]
 
 
 def rows(rates: list[float]) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def test_throttling_that_only_the_kernel_or_the_firmware_saw_is_flagged():
     steady = rows([100.0] * 12)
     for held, says in (
         (sustained._Held(3, ()), "the kernel counted 3 throttle events"),
-        (sustained._Held(None, ("under-voltage",)), "the firmware told: under-voltage"),
+        (sustained._Held(None, ("under-voltage",)), "the firmware reported: under-voltage"),
     ):
         flag = sustained.verified(steady, held)["throttling"]
         assert flag["flagged"] is True and says in flag["reason"] and says in flag["evidence"]
@@ -354,7 +354,7 @@ def test_files_that_cannot_leave_the_page_cache_are_told(tmp_path):
 # --------------------------------------------------------------------------- memory
 
 
-@pytest.mark.skipif(not memory.STATM.exists(), reason="resident memory is told on Linux only")
+@pytest.mark.skipif(not memory.STATM.exists(), reason="resident memory is available on Linux only")
 def test_memory_that_a_load_touches_is_seen_in_its_phase(tmp_path):
     model = bench_inputs.net(tmp_path / "net", spin_ms=1.0, touch_bytes=32 << 20)
     request = {
@@ -429,14 +429,18 @@ def test_a_pass_in_which_every_variant_dies_fails(tmp_path):
     [
         ({"profile.profilers.memry.seconds": 1}, NotFound, "no profiler 'memry', did you mean 'memory'"),
         ({"profile.profilers.memory.secnds": 1}, ConfigError, "profilers.memory: unknown key 'secnds'"),
-        ({"profile.profilers.sustained.every_s": 0.0}, ConfigError, "profilers.sustained: every_s is above 0"),
-        ({"profile.profilers.periodic.rate_hz": 0.0}, ConfigError, "profilers.periodic: rate_hz is above 0"),
-        ({"profile.profilers.throughput.batches": [0]}, ConfigError, "profilers.throughput: batches are at least 1"),
-        ({"profile.profilers.cold.starts": 0}, ConfigError, "profilers.cold: starts is at least 1"),
+        ({"profile.profilers.sustained.every_s": 0.0}, ConfigError, "profilers.sustained: every_s must be above 0"),
+        ({"profile.profilers.periodic.rate_hz": 0.0}, ConfigError, "profilers.periodic: rate_hz must be above 0"),
+        (
+            {"profile.profilers.throughput.batches": [0]},
+            ConfigError,
+            "profilers.throughput: batches must be at least 1",
+        ),
+        ({"profile.profilers.cold.starts": 0}, ConfigError, "profilers.cold: starts must be at least 1"),
         (
             {"profile.profilers.roofline.size": 1},
             ConfigError,
-            "profilers.roofline: seconds is above 0, size at least 16",
+            "profilers.roofline: seconds must be above 0, size at least 16",
         ),
     ],
 )

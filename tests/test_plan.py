@@ -100,11 +100,11 @@ def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without
     ("change", "message"),
     [
         ({"model": "nowhere.onnx"}, "nowhere.onnx: no such model file"),
-        ({"model": "net.h5"}, "a model is a factory pkg.mod:fn, a SavedModel, or a file ending in .*onnx"),
+        ({"model": "net.h5"}, "a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in .*onnx"),
         ({"data": ""}, "no data to calibrate and verify with; give --data"),
         ({"data": "nowhere.npz"}, "nowhere.npz: no such data"),
-        ({"model": "net:build", "data": "random"}, "a torch source is loaded with samples; give real data"),
-        ({"model": "net.pt2", "data": "random"}, "a torch source is loaded with samples; give real data"),
+        ({"model": "net:build", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),
+        ({"model": "net.pt2", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),
     ],
 )
 def test_input_that_cannot_work_is_refused_at_once(
@@ -217,7 +217,7 @@ def test_what_cannot_be_measured_here_is_said_before_anything_runs(tmp_path: Pat
     elsewhere = tmp_path / "elsewhere.toml"
     body = PRUNED.format(strength='{ use = "prune_channels", latency_ratio = 0.6, align = 8 }')
     elsewhere.write_text('description = "d"\nruntime = "litert"\nplatforms = ["nowhere-*"]\n' + body)
-    with pytest.raises(ConfigError, match=r"latency_ratio is found by measuring, but this machine is .*; give macs or"):
+    with pytest.raises(ConfigError, match=r"latency_ratio needs measurements, but this machine is .*; give macs or"):
         plan.deploy(demo(str(elsewhere)))
 
 
@@ -243,3 +243,16 @@ def test_the_answers_of_a_file_are_of_the_runtime_whose_code_is_in_their_key(ask
     golden = next(s for s in planned(asked).stages if s.name == "golden")
     assert golden.plugins == ("runtimes.null",)
     assert next(s for s in plan.deploy(demo()).stages if s.name == "golden").plugins == ()
+
+
+def test_a_metric_that_does_not_exist_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InputError, match=r"no metric 'top7'.*did you mean 'top"):
+        plan.deploy(job(None, metric="top7"))
+
+
+def test_diagnose_names_its_own_option(tmp_path: Path) -> None:
+    from edgecompress.commands import diagnose
+    from edgecompress.commands.result import Options
+
+    with pytest.raises(NotFound, match=r"--variant int9: .* has no such variant, did you mean 'int8'"):
+        diagnose.diagnose(request=diagnose.DiagnosisRequest(variant="int9"), options=Options(store=tmp_path))

@@ -41,13 +41,13 @@ def test_a_probed_board_is_a_device_that_can_be_used(server, tmp_path):
 
 def test_a_file_that_is_there_is_kept_and_nothing_is_asked(tmp_path):
     (tmp_path / "mine.toml").write_text("mine")
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="already exists"):
         device_add.add("nobody.invalid", output=tmp_path / "mine.toml")
     assert (tmp_path / "mine.toml").read_text() == "mine"
 
 
 def test_an_option_that_ssh_does_not_have_is_refused_before_anything_is_asked(tmp_path):
-    with pytest.raises(InputError, match="--set prot: ssh has no such option, did you mean 'port'"):
+    with pytest.raises(InputError, match="--set prot: transport ssh has no such option, did you mean 'port'"):
         device_add.add("nobody.invalid", output=tmp_path / "mine.toml", options={"prot": 22})
 
 
@@ -59,7 +59,7 @@ def test_a_board_that_does_not_answer_leaves_no_file(server, tmp_path):
 
 def test_a_board_without_python_is_told_what_it_lacks(server, tmp_path):
     added = device_add.add("dut", output=tmp_path / "mine.toml", options=options(server, python="no-python"))
-    assert added.missing[0].startswith("Python 3.10 or later: no-python runs no agent there")
+    assert added.missing[0].startswith("Python 3.10 or later: no-python cannot run the agent")
     assert catalog.device(str(added.file)).value.sensors == ("power_model",)
 
 

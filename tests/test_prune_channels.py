@@ -279,14 +279,14 @@ def test_several_steps_are_trained_between() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"ratio": 1.0}, "ratio is between 0 and 1"),
-        ({"macs": 0.0}, "macs is between 0 and 1"),
+        ({"ratio": 1.0}, "ratio must be between 0 and 1"),
+        ({"macs": 0.0}, "macs must be between 0 and 1"),
         ({"ratio": 0.5, "speedup": 2.0}, "give one strength, not ratio and speedup"),
-        ({"speedup": 1.0}, "speedup is above 1"),
-        ({"align": 0}, "align, samples and steps are at least 1"),
-        ({"widths": {"a": -1}}, "widths are at least 0"),
+        ({"speedup": 1.0}, "speedup must be above 1"),
+        ({"align": 0}, "align, samples and steps must be at least 1"),
+        ({"widths": {"a": -1}}, "widths must be at least 0"),
         ({"steps": 2, "latency_ms": 8.0}, "several steps need a ratio or macs"),
-        ({"between": {"epochs": 1}}, "between is for several steps"),
+        ({"between": {"epochs": 1}}, "between needs steps of at least 2"),
         ({"criterion": "l3"}, "did you mean 'l"),
     ],
 )
@@ -299,9 +299,9 @@ def test_options_that_are_wrong_are_refused(options: Mapping[str, Any], why: str
     ("options", "why"),
     [
         ({"widths": {"body.1.frist.0": 4}}, r"widths: body.1.frist.0: no such layer, did you mean 'body.1.first.0'"),
-        ({"widths": {"head": 4}}, r"widths: head: narrowed, an output is"),
-        ({"widths": {"body.2.first.0": 0}}, r"widths: body.2.first.0 cannot go whole"),
-        ({"widths": {"body.0.0": 9}}, r"has 8 channels, in units of 1; 9 cannot be kept"),
+        ({"widths": {"head": 4}}, r"widths: head: with channels removed, an output has"),
+        ({"widths": {"body.2.first.0": 0}}, r"widths: body.2.first.0 cannot be 0"),
+        ({"widths": {"body.0.0": 9}}, r"has 8 channels, in units of 1; 9 is not a possible width"),
         ({"macs": 0.01, "whole_blocks": False}, r"macs is out of reach: the narrowest widths leave 0\.\d+, not 0.01"),
         ({"align": 64, "whole_blocks": False}, r"nothing can be pruned: the channels of no layer \(16 at most\)"),
         ({"skip": ("*",)}, r"nothing can be pruned: head: .*; body.0.0: it is to be skipped"),

@@ -100,11 +100,11 @@ def test_a_recipe_is_expanded_by_the_planner() -> None:
 @pytest.mark.parametrize(
     ("module", "given", "says"),
     [
-        (prune_nm, {"n": 4}, "n is at least 1 and below m"),
-        (prune_nm, {"n": 0}, "n is at least 1 and below m"),
-        (prune_unstructured, {"sparsity": 1.0}, "sparsity is between 0 and 1"),
-        (prune_unstructured, {"steps": 0}, "steps is at least 1"),
-        (prune_unstructured, {"between": {"epochs": 1}}, "2 or more where something is between them"),
+        (prune_nm, {"n": 4}, "n must be at least 1 and below m"),
+        (prune_nm, {"n": 0}, "n must be at least 1 and below m"),
+        (prune_unstructured, {"sparsity": 1.0}, "sparsity must be between 0 and 1"),
+        (prune_unstructured, {"steps": 0}, "steps must be at least 1"),
+        (prune_unstructured, {"between": {"epochs": 1}}, "at least 2 with between"),
         (prune_unstructured, {"scope": "both"}, "scope"),
     ],
 )
@@ -205,10 +205,10 @@ def test_of_each_layer_the_groups_lie_along_what_is_summed(nets: Path) -> None:
     told = rows(made)
     assert {name: row["why"] for name, row in told.items() if not row["pruned"]} == {
         "embedding": "its rows are looked up",
-        "first": "it sums over 3, no multiple of 4",
+        "first": "it sums over 3 inputs, not a multiple of 4",
         "depthwise": "it sums over 1, no multiple of 4",
         "lstm.weight_ih_l0": "it sums over 6, no multiple of 4",
-        "scale": "it is no layer's weight",
+        "scale": "it is not the weight of a layer",
     }
     assert all(row["zeros"] == row["elements"] // 2 for row in told.values() if row["pruned"])
     assert (state["grouped.weight"].reshape(8, 1, 4, 3) != 0).sum(2).unique().tolist() == [2]
@@ -273,7 +273,7 @@ def test_a_shared_weight_is_pruned_once_and_stays_shared(nets: Path) -> None:
 @slow
 def test_layers_that_are_not_there_or_have_no_groups_are_refused(nets: Path) -> None:
     model, _ = loaded(nets, "layers")
-    with pytest.raises(InputError, match="layers: 'haed' is no layer with a weight, did you mean 'head'"):
+    with pytest.raises(InputError, match="layers: 'haed' is not a layer with a weight, did you mean 'head'"):
         pruned(prune_nm, model, nets / "a", layers=("haed",))
     with pytest.raises(InputError, match="no layer can keep 2 of each 4 weights: first: it sums over 3"):
         pruned(prune_nm, model, nets / "b", layers=("first", "depthwise"))

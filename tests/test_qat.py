@@ -211,7 +211,7 @@ def test_interrupted_and_started_again_it_ends_with_the_same_weights(residual: C
     said: list[str] = []
     again = dataclasses.replace(request(residual, **options), keep=keep, progress=lambda _, what: said.append(what))
     resumed = qat.apply(again)
-    assert said[0].startswith("going on after epoch ")
+    assert said[0].startswith("resuming after epoch ")
     assert (resumed.sha256, resumed.facts) == (straight.sha256, straight.facts)
 
 

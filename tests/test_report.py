@@ -171,7 +171,7 @@ def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: P
     histogram = int8["distribution"]["histogram"]
     assert sum(histogram["counts"]) + histogram["over"] == int8["distribution"]["runs"] == 10_000
     assert [(s["every"], len(s["latencies_ms"])) for s in int8["sessions"]] == [(3, 1667), (3, 1667)]
-    assert any("report.json keeps one of up to 3 latencies" in note["text"] for note in found["notes"])
+    assert any("report.json keeps one in 3 latencies of some sessions" in note["text"] for note in found["notes"])
 
 
 def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_windows_of_a_sensor_that_was_given_up_are_not_shown(board: Request, tmp
 
 def test_windows_that_cannot_be_read_name_their_file(board: Request, tmp_path: Path) -> None:
     spoiled = write(tmp_path / "energy", "energy", report_looks.energy_facts(), {"int8.json": b'{"windows": [3]}'})
-    with pytest.raises(StageFailed, match=r"int8\.json: the windows of energy cannot be read"):
+    with pytest.raises(StageFailed, match=r"int8\.json: the energy windows cannot be read"):
         report_json.report(changed(board, energy=spoiled))
 
 
@@ -231,7 +231,7 @@ def test_an_answer_that_is_not_as_promised_is_told_and_never_drawn(
     looked = Artifact(tmp_path, "pass", facts=facts)
     found = report_json.report(changed(board, **{f"pass/{name}": looked}))
     assert list(profilers.answers(found, name)) == ["openvino-fp32"]
-    warned = [n for n in notes(found, "warning") if n.startswith(f"Pass {name} tells nothing of int8")]
+    warned = [n for n in notes(found, "warning") if n.startswith(f"Profiler {name} has no result for int8")]
     assert says in warned[0]
     drawn = {f.name: f for f in figures.every(found)}[FIGURES.get(name, name)]
     assert {p.variant for p in drawn.panels} <= {"", "openvino-fp32"}

@@ -113,7 +113,7 @@ def test_what_a_stage_keeps_outlives_a_kill_and_goes_when_it_has_its_result(
         ),
         ("import os\nos._exit(4)", StageFailed, r"probe: its process ended with code 4 and no answer \(log: "),
         ("raise KeyError('x')", StageFailed, r"probe: KeyError: 'x' \(log: "),
-        ("return None", StageFailed, "promised an artifact in its folder, returned NoneType"),
+        ("return None", StageFailed, "must return an artifact in its folder, but returned NoneType"),
         ("from edgecompress.core.errors import InputError\nraise InputError('no')", InputError, r"^no \(log: "),
         (
             "import errno\nraise OSError(errno.ENOSPC, 'full', '/x')",
@@ -167,7 +167,7 @@ def test_a_worker_that_hangs_is_stopped_at_its_deadline_with_all_its_children(
 
 def test_offline_refuses_a_connection_and_names_its_goal(made: Made, technique: Callable[[str], Stage]) -> None:
     body = "import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=1)"
-    with pytest.raises(InputError, match=r"--offline: something tried to reach 127\.0\.0\.1"):
+    with pytest.raises(InputError, match=r"--offline: a stage tried to connect to 127\.0\.0\.1"):
         made(offline=True).stage(technique(body))
 
 

@@ -196,13 +196,13 @@ def test_rapl_polls_between_windows_so_that_no_wrap_is_missed(tree, monkeypatch)
 
 def test_a_counter_that_stands_still_is_no_sensor(tree, tmp_path):
     tree.zone("intel-rapl:0", "package-0")
-    assert "package-0 does not move" in rapl.unavailable({}, tmp_path)
+    assert "package-0 does not change" in rapl.unavailable({}, tmp_path)
 
 
 def test_one_package_that_stands_still_spoils_the_sum(tree, tmp_path):
     tree.zone("intel-rapl:1", "package-1")
     with moving(tree.zone("intel-rapl:0", "package-0")):
-        assert "package-1 does not move" in rapl.unavailable({}, tmp_path)
+        assert "package-1 does not change" in rapl.unavailable({}, tmp_path)
 
 
 def test_memory_that_stands_still_is_not_named(tree, tmp_path):
@@ -517,7 +517,7 @@ def test_a_gauge_that_stands_still_is_found_while_it_measures(world):
     meter.start()
     world.advance(5)
     found, *_ = measure(world, meter, 30)
-    assert found.value is None and "does not move: 5 W in each of" in found.reason
+    assert found.value is None and "does not change: 5 W in each of" in found.reason
 
 
 def pmic(world: World) -> None:
@@ -600,7 +600,7 @@ def test_the_boards_input_is_taken_and_the_rails_inside_are_never_added(world):
     assert found.value == pytest.approx(0.7 * fake_sys.joules(begin, end), rel=1e-3)
     assert (found.source, found.scope) == ("hwmon VDD_CPU_GPU_CV+VDD_SOC", "package")
     why = hwmon.unavailable(named(hwmon, rails=["VDD_IN", *inner]), world.root)
-    assert "'VDD_IN' holds the others and is never added" in why
+    assert "'VDD_IN' includes the others and cannot be added" in why
 
 
 def test_rails_that_nobody_chose_are_not_added(world):
@@ -635,7 +635,7 @@ def test_energy_and_power_are_not_added(world):
 def test_two_rails_of_one_name_are_refused(world):
     jetson(world)
     world.say({f"{HWMON}4/name": "ina226", f"{HWMON}4/power1_input": 5, f"{HWMON}4/power1_label": "VDD_IN"})
-    assert "several rails are called 'VDD_IN'" in hwmon.unavailable({}, world.root)
+    assert "several rails are named 'VDD_IN'" in hwmon.unavailable({}, world.root)
 
 
 def test_a_phones_whole_is_never_added_to_its_rails(world):
@@ -643,22 +643,22 @@ def test_a_phones_whole_is_never_added_to_its_rails(world):
     assert window_of(world, android_odpm)[0].source == "ODPM S2M_VDD_CPUCL2+S4M_VDD_CPUCL0+S2S_VDD_G3D"
     world.follow({f"{IIO}2/energy_value": lambda t: f"CH0(T=1)[VSYS_PWR_VBATT], {fake_sys.counted()(t)}"})
     why = android_odpm.unavailable(named(android_odpm, rails=["*"]), world.root)
-    assert "'VSYS_PWR_VBATT' holds the others" in why
+    assert "'VSYS_PWR_VBATT' includes the others" in why
     found, begin, end = window_of(world, android_odpm, rails=["VSYS_PWR_VBATT"])
     assert found.value == pytest.approx(fake_sys.joules(begin, end), rel=1e-3)
-    assert "no rail is called X; there are S2M_VDD" in android_odpm.unavailable(
+    assert "no rail is named X; there are S2M_VDD" in android_odpm.unavailable(
         named(android_odpm, rails=["X"]), world.root
     )
 
 
 STILL = {
-    "hwmon energy": "board does not move: it says 1000 all the time",
-    "hwmon power": "ina226/power1 does not move",
-    "hwmon volts and amperes": "VDD_IN does not move",
-    "iio energy": "board does not move",
-    "iio power": "ina226/power2 does not move",
-    "iio volts and amperes": "adc/current1 does not move",
-    "android_odpm": "iio:device0/energy_value do not move",
+    "hwmon energy": "board does not change: it reads 1000 all the time",
+    "hwmon power": "ina226/power1 does not change",
+    "hwmon volts and amperes": "VDD_IN does not change",
+    "iio energy": "board does not change",
+    "iio power": "ina226/power2 does not change",
+    "iio volts and amperes": "adc/current1 does not change",
+    "android_odpm": "iio:device0/energy_value do not change",
 }
 
 
@@ -673,7 +673,7 @@ def test_a_sensor_that_never_moves_is_none(case, world):
 def test_a_pi_whose_rails_never_move_is_no_sensor(world):
     pmic(world)
     world.files.clear()
-    assert "do not move" in rpi5_pmic.unavailable({}, world.root)
+    assert "do not change" in rpi5_pmic.unavailable({}, world.root)
 
 
 @pytest.mark.parametrize("case", [*FOLLOWED, "battery"])
@@ -695,7 +695,7 @@ def test_who_may_not_read_is_told_which_file_and_how_it_can_be_allowed(case, mon
 ABSENT = {
     hwmon: "nothing with energy or power channels in",
     iio: "nothing with energy or power channels in",
-    battery: "no battery that tells its current in",
+    battery: "no battery that reports its current in",
     rpi5_pmic: "no /",
     android_odpm: "no iio:device*/energy_value in",
 }
@@ -715,7 +715,7 @@ def test_what_is_not_a_number_is_told_with_its_file(world):
     del world.files[world.root / f"{HWMON}3/curr1_input"]
     world.say({f"{HWMON}3/curr1_input": "n/a"})
     why = hwmon.unavailable({}, world.root)
-    assert why.startswith("hwmon: ") and why.endswith("curr1_input says 'n/a', not a number")
+    assert why.startswith("hwmon: ") and why.endswith("curr1_input contains 'n/a', not a number")
 
 
 # --------------------------------------------------------------------------- sampling

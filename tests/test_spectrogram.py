@@ -122,16 +122,16 @@ def test_a_source_declares_it_as_a_table() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"spectrogram": {"hop": 0}}, "rate, frame, hop and bins are at least 1"),
-        ({"spectrogram": {"bins": 0}}, "rate, frame, hop and bins are at least 1"),
-        ({"spectrogram": {"fft": 300}}, "fft is a power of two, at least the frame of 200 samples"),
-        ({"spectrogram": {"fft": 128}}, "fft is a power of two, at least the frame of 200 samples"),
-        ({"spectrogram": {"length": 199}}, "length is at least one frame, 200 samples"),
-        ({"spectrogram": {"floor": 0.0}}, "floor is above 0"),
-        ({"spectrogram": {"window": "hamming"}}, "'hamming' is not one of its values"),
+        ({"spectrogram": {"hop": 0}}, "rate, frame, hop and bins must be at least 1"),
+        ({"spectrogram": {"bins": 0}}, "rate, frame, hop and bins must be at least 1"),
+        ({"spectrogram": {"fft": 300}}, "fft must be a power of two, and at least the frame of 200 samples"),
+        ({"spectrogram": {"fft": 128}}, "fft must be a power of two, and at least the frame of 200 samples"),
+        ({"spectrogram": {"length": 199}}, "length must be at least one frame, 200 samples"),
+        ({"spectrogram": {"floor": 0.0}}, "floor must be above 0"),
+        ({"spectrogram": {"window": "hamming"}}, "'hamming' is not a valid value"),
         ({"spectrogram": {"hops": 1}}, "unknown key 'hops', did you mean 'hop'"),
-        ({"resize": 4}, "resize, crop and colour are for pictures"),
-        ({"colour": "GRAY"}, "resize, crop and colour are for pictures"),
+        ({"resize": 4}, "resize, crop and colour are for images"),
+        ({"colour": "GRAY"}, "resize, crop and colour are for images"),
         ({"layout": "NHWC", "mean": [1, 2]}, "a spectrogram with a layout has one channel"),
     ],
 )
@@ -149,7 +149,7 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], says: str) -> None:
         (
             np.zeros(1000, np.int16),
             dataclasses.replace(WHOLE, bins=128),
-            "no frequency lies in band [0-9]+ of 128",
+            "band [0-9]+ of 128 contains no FFT frequency",
         ),
     ],
 )

@@ -200,10 +200,10 @@ def test_quiet_sessions_are_not_spoken_of():
 
 
 def test_noise_is_said_in_one_sentence_with_how_often_it_was_seen():
-    flags = ["drifting: +7% over the window", "not alone: others kept 0.9 processors busy"]
+    flags = ["drifting: +7% over the window", "not alone: other processes kept 0.9 processors busy"]
     said = noise_of(variant([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], flags))
     assert "its sessions are 40.0% apart; drifting: +38% over the sessions; drifting: +7% over the window" in said
-    assert "others kept 0.9 processors busy (in 2 of 6 sessions); another run may not agree." in said
+    assert "other processes kept 0.9 processors busy (in 2 of 6 sessions); another run may not agree." in said
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,10 @@ def test_a_file_that_takes_the_name_of_an_installed_one_is_refused_in_one_line(t
     with pytest.raises(InputError) as raised:
         catalog.path_of(kind, name)
     one = kind.removesuffix("s")
-    said = f"./{kind}/{name}.toml has the name of an installed {one}: rename it, or give its path, ./{kind}/{name}.toml"
+    said = (
+        f"./{kind}/{name}.toml has the same name as an installed {one}; rename the file, or give its path, "
+        f"./{kind}/{name}.toml"
+    )
     assert str(raised.value) == said
     assert catalog.path_of(kind, f"./{kind}/{name}.toml") == Path(kind, f"{name}.toml")
 
@@ -89,9 +92,7 @@ def test_a_device_of_the_folder_is_listed_and_not_tried(theirs, monkeypatch, cap
     monkeypatch.setattr(ssh, "unavailable", lambda device: tried.append(device["options"].get("host")) or "tried")
     row = next(row for row in listing.devices() if row["name"] == "board")
     assert "x" not in tried
-    assert (
-        row["reachable"] == "" and row["why_not"] == "not tried: from ./devices; `edgecompress devices board` tries it"
-    )
+    assert row["reachable"] == "" and "`edgecompress devices board` checks it" in row["why_not"]
     assert main(["devices"]) == 0 and "from ./devices" in capsys.readouterr().out
     assert listing.one("devices", "board")["why_not"] == "tried" and "x" in tried
 
@@ -104,18 +105,21 @@ def test_a_target_of_the_folder_does_not_choose_a_device_of_it(theirs, device, m
         job.job(target="own")
     assert (
         str(raised.value)
-        == f"target own: its device '{device}' is not an installed one; name it with --device {device}"
+        == f"target own: its device '{device}' is not an installed device; give it with --device {device}"
     )
 
 
 def test_a_file_is_not_written_under_the_name_of_an_installed_one(theirs, capsys):
     assert main(["init", "rpi5", "--kind", "device"]) == 2
-    assert "rpi5 is the name of an installed device; give another name" in capsys.readouterr().err
+    assert "rpi5 is already the name of an installed device; give another name" in capsys.readouterr().err
     assert not list((theirs / "devices").iterdir())
 
 
 def test_the_program_adb_is_named_by_the_environment_and_by_no_file(theirs, monkeypatch):
-    says = "device.options.adb names a program of this machine, which no device may: set EDGECOMPRESS_ADB instead"
+    says = (
+        "device.options.adb is not allowed: a device file may not name a program of this machine; set "
+        "EDGECOMPRESS_ADB instead"
+    )
     assert adb.unavailable({"options": {"adb": "adb"}}) == says
     adbd.script(theirs / "mine", "printf 'List of devices attached\\n28A\\tdevice\\n'")
     monkeypatch.setenv("EDGECOMPRESS_ADB", str(theirs / "mine"))
@@ -123,7 +127,10 @@ def test_the_program_adb_is_named_by_the_environment_and_by_no_file(theirs, monk
 
 
 def test_the_ssh_config_is_named_by_the_environment_and_by_no_file(theirs, monkeypatch):
-    says = "device.options.config names an ssh_config, which can run programs here: set EDGECOMPRESS_SSH_CONFIG instead"
+    says = (
+        "device.options.config is not allowed: an ssh_config can run programs on this machine; set "
+        "EDGECOMPRESS_SSH_CONFIG instead"
+    )
     assert ssh.unavailable({"options": {"host": "x", "config": "ssh_config"}}) == says
     monkeypatch.setenv("EDGECOMPRESS_SSH_CONFIG", str(theirs / "ssh_config"))
     ssh.unavailable({"options": {"host": "x"}})

@@ -285,11 +285,11 @@ def no_zero_points(whole: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (nameless, "one of its ends has no name"),
-        (twins, "two of its ends are called 'output'"),
-        (other_tensor, "a signature's tensor is not there"),
-        (other_graph, "a signature's graph is not there"),
-        (no_zero_points, "not as many zero points as scales"),
+        (nameless, "an input or output has no name"),
+        (twins, "two inputs or outputs are named 'output'"),
+        (other_tensor, "a signature refers to a tensor that does not exist"),
+        (other_graph, "a signature refers to a subgraph that does not exist"),
+        (no_zero_points, "different numbers of zero points and scales"),
     ],
 )
 def test_a_file_whose_tables_contradict_each_other_is_refused_in_one_line(
@@ -351,7 +351,7 @@ def test_a_file_without_a_signature_is_tapped_and_renamed_by_its_tensors_names(
     same_ends(own, tapped(own, tmp_path / "tapped"), samples)
     data = tflite_file.renamed(own.file(".tflite").read_bytes(), {"image": "x"}, {"output": "y"})
     assert [[spec.name for spec in specs] for specs in tflite_file.inputs_and_outputs(data, "it")] == [["x"], ["y"]]
-    with pytest.raises(StageFailed, match="has image where x were expected"):
+    with pytest.raises(StageFailed, match="has the inputs or outputs image, expected x"):
         tflite_file.renamed(own.file(".tflite").read_bytes(), {"x": "x"}, {"output": "output"})
 
 

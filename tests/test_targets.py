@@ -170,7 +170,7 @@ def test_what_this_machine_cannot_compile_is_left_out_with_its_reason(monkeypatc
 
     monkeypatch.setattr(registry.load("runtimes", "torchinductor"), "DRIVERS", ())
     steps = plan.deploy(job(None, "gpu"))
-    assert steps.race.left_out == {"inductor-fp16": "a package for a GPU is compiled on a machine that has one"}
+    assert steps.race.left_out == {"inductor-fp16": "a package for a GPU must be compiled on a machine with a GPU"}
     assert [e.name for e in steps.race.entrants] == ["fp16", "fp32"]
     monkeypatch.setattr(registry.load("runtimes", "torchinductor"), "DRIVERS", ("/",))
     assert not plan.deploy(job(None, "gpu")).race.left_out

@@ -79,7 +79,7 @@ def test_ids_of_64_bits_become_the_32_bits_of_a_file(tmp_path: Path) -> None:
 
 def test_an_id_beyond_32_bits_is_refused_not_wrapped(tmp_path: Path) -> None:
     data = samples(tmp_path, input=np.array([[2**31, 0]], np.int64))
-    with pytest.raises(InputError, match="input 'ids': a number of the data does not fit into the int32 of the file"):
+    with pytest.raises(InputError, match="input 'ids': a value of the data is out of range for int32"):
         list(tensors.batches(data, "test", 1, model=model(spec("ids", 2, dtype="int32"))))
 
 

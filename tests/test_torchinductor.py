@@ -105,7 +105,7 @@ def test_a_damaged_package_is_one_line(pair: tuple[Artifact, Artifact], tmp_path
 def test_without_a_gpu_a_package_for_one_is_refused_in_one_line(
     pair: tuple[Artifact, Artifact], tmp_path: Path
 ) -> None:
-    with pytest.raises(StageFailed, match="PyTorch sees no GPU here") as caught:
+    with pytest.raises(StageFailed, match="PyTorch finds no GPU") as caught:
         compiled(pair[0], tmp_path / "out", "cuda")
     assert "\n" not in str(caught.value)
 

@@ -283,7 +283,7 @@ def test_what_arrives_damaged_is_refused_and_removed(daemon, phone, tmp_path, mo
     monkeypatch.setenv(adb.NAMED, str(cut))
     shell = adb.connect(phone)
     (tmp_path / "model.bin").write_bytes(bytes(100))
-    with pytest.raises(Unreachable, match=r"model\.bin did not arrive whole: .*1 file pushed"):
+    with pytest.raises(Unreachable, match=r"model\.bin was not transferred completely: .*1 file pushed"):
         shell.push(tmp_path / "model.bin")
     assert list(Path(phone["options"]["folder"]).iterdir()) == []
 
@@ -316,7 +316,7 @@ def test_half_an_archive_is_refused(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as packed:
         packed.add(tmp_path / "file", "top/file")
     os.truncate(tmp_path / "a.tar", 20_000)
-    with pytest.raises(Unreachable, match="did not arrive whole"):
+    with pytest.raises(Unreachable, match="was not transferred completely"):
         adb._unpack(tmp_path / "a.tar", tmp_path / "b", "a device")
 
 
@@ -465,12 +465,12 @@ def test_without_adb_there_is_a_next_step(tmp_path, monkeypatch):
         "no adb here; install Android's platform-tools, or set EDGECOMPRESS_ADB"
     )
     monkeypatch.setenv(adb.NAMED, "/no/adb")
-    assert adb.unavailable({"options": {}}).startswith("no program '/no/adb' here; ")
+    assert adb.unavailable({"options": {}}).startswith("there is no program '/no/adb' on this machine; ")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"folder": "data"}, "folder is 'data': name a whole path"), ({"serial": 28}, "serial is 28: write it as text")],
+    [({"folder": "data"}, "folder is 'data': give an absolute"), ({"serial": 28}, "serial is 28: write it as text")],
 )
 def test_options_that_are_wrong_are_the_users_fault(fake, options, says):
     adbd.script(fake, "exit 0")

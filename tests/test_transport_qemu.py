@@ -195,9 +195,13 @@ def test_a_device_that_is_not_built_is_built_when_it_is_first_needed(
 
 
 MISSING = {
-    "offline": ({"env": "1"}, InputError, "--offline; run `edgecompress device build qemu-arm64`"),
-    "macOS": ({"system": "Darwin"}, InputError, "made on Linux x86_64, this is Darwin x86_64"),
-    "arm": ({"machine": "aarch64"}, InputError, "made on Linux x86_64, this is Linux aarch64"),
+    "offline": (
+        {"env": "1"},
+        InputError,
+        "--offline allows no downloads; run `edgecompress device build qemu-arm64`",
+    ),
+    "macOS": ({"system": "Darwin"}, InputError, "built on Linux x86_64 only, and this is Darwin x86_64"),
+    "arm": ({"machine": "aarch64"}, InputError, "built on Linux x86_64 only, and this is Linux aarch64"),
     "gcc": ({"lacks": "gcc"}, InputError, "needs gcc; install it"),
     "apt": ({"lacks": "apt-get"}, InputError, "needs apt-get; install it"),
     "disk": ({"mib": 10**12}, DiskFull, "MiB free, 1000000000000 are needed; set EDGECOMPRESS_EMULATED"),
@@ -225,7 +229,7 @@ def test_a_mirror_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(emulator.PLACE, str(tmp_path / "machine"))
     monkeypatch.delenv(build.OFFLINE, raising=False)
     monkeypatch.setenv(build.MIRROR, "http://127.0.0.1:9/debian")
-    with pytest.raises(StageFailed, match=r"apt-get: E: .*127\.0\.0\.1.*run it again: it goes on$") as caught:
+    with pytest.raises(StageFailed, match=r"apt-get: E: .*127\.0\.0\.1.*run the command again, it resumes$") as caught:
         build.build(lambda step: None)
     assert "\n" not in str(caught.value) and not (tmp_path / "machine").exists()
 

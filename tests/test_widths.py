@@ -177,7 +177,7 @@ def test_more_budget_takes_fewer_steps(groups: Mapping[str, Ladder], one: float,
 
 def test_what_no_widths_reach_is_told_with_the_least_they_do() -> None:
     every = {"a": (4, 2), "b": (3,)}
-    with pytest.raises(widths.OutOfReach, match="least that any widths reach is 5") as error:
+    with pytest.raises(widths.OutOfReach, match="narrowest widths reach 5") as error:
         widths.allocate(every, widths.by_share("a", every["a"]), lambda found: sum(found.values()), 4)
     assert error.value.least == 5
 

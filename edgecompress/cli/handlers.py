@@ -119,7 +119,7 @@ def _sensitivity(args: argparse.Namespace) -> Any:
 
     if not args.sensitivity:
         if args.layers or args.levels:
-            raise InputError("--layers and --levels are of the sensitivity; add --sensitivity ratio or bits")
+            raise InputError("--layers and --levels need --sensitivity; add --sensitivity ratio or --sensitivity bits")
         return None
     layers = tuple(filter(None, args.layers.split(",")))
     try:
@@ -292,9 +292,9 @@ def cache_verify(args: argparse.Namespace) -> int:
 
     store = cache.opened(args.store)
     damaged = [{"key": folder.name, "path": str(folder)} for folder in store.damaged()]
-    words = [f"{d['path']}: damaged: the next deploy that needs it makes it again" for d in damaged]
+    words = [f"{d['path']}: damaged; the next deploy that needs it rebuilds it" for d in damaged]
     facts = {"checked": len(list((store.root / "store").iterdir())), "damaged": damaged}
-    console.say(args, facts, "\n".join(words) or "every result is whole")
+    console.say(args, facts, "\n".join(words) or "every result is intact")
     return 1 if damaged else 0
 
 

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"edgecompress: error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("edgecompress: interrupted; run it again and it goes on where it was", file=sys.stderr)
+        print("edgecompress: interrupted; run the same command again to resume", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit would raise again

@@ -38,13 +38,15 @@ class SensitivityRequest:
 
     def __post_init__(self) -> None:
         if self.by not in LEVELS or self.items < 1:
-            raise InputError(f"sensitivity to '{self.by}' on {self.items} items: by ratio or bits, on one item or more")
+            raise InputError(f"--sensitivity {self.by} --items {self.items}: give ratio or bits, and at least 1 item")
         if self.by == "bits" and self.structure != "element":
-            raise InputError(f"--structure {self.structure}: bits are of whole layers; take --sensitivity ratio")
+            raise InputError(f"--structure {self.structure} works with --sensitivity ratio only; leave --structure out")
         good = [n in BITS if self.by == "bits" else 0 < n < 1 for n in self.levels]
         if not all(good):
             words = f"whole numbers from {BITS[0]} to {BITS[-1]}" if self.by == "bits" else "between 0 and 1"
-            raise InputError(f"--levels {self.levels[good.index(False)]:g}: levels of {self.by} are {words}")
+            raise InputError(
+                f"--levels {self.levels[good.index(False)]:g}: levels of --sensitivity {self.by} must be {words}"
+            )
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> 
     """
     if roof is None:
         how = f"edgecompress profile FOLDER --profile throughput --device {name}"
-        why = f"not known: its file has no [roof]; to measure: {how}"
+        why = f"unknown: its device file has no [roof]; measure it with: {how}"
         return {"name": name, "ridge_flops_per_byte": None, "memory_bound": None, "why": why}
     ridge = roof.gflops / roof.gb_per_s
     placed = [row for row in layers if row["flops_per_byte"] is not None]

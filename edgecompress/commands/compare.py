@@ -75,7 +75,7 @@ def _entry(path: str) -> ComparedVariant:
             raise InputError(f"{place or path}: {problem}; name one as {place or path}@VARIANT: {', '.join(names)}")
         return ComparedVariant(path, report, report["variants"][names.index(name)], run)
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged: no {error}; deploy again") from error
+        raise InputError(f"{path}: damaged: key {error} is missing; deploy again") from error
 
 
 def _report(path: Path) -> tuple[Report, str]:

@@ -26,11 +26,11 @@ AXES = {"accuracy": "accuracy", "latency": "latency_ms", "energy": "energy_gross
 def check(file: Path) -> None:
     """Raises InputError where no page can be written to `file`."""
     if not file.parent.is_dir():
-        raise InputError(f"--html {file}: there is no folder {file.parent}; make it, or name another file")
+        raise InputError(f"--html {file}: the folder {file.parent} does not exist; create it, or give another file")
     if file.is_dir():
-        raise InputError(f"--html {file}: is a folder; name a file in it: {file / 'comparison.html'}")
+        raise InputError(f"--html {file}: is a folder; give a file, for example {file / 'comparison.html'}")
     if not os.access(file.parent, os.W_OK):
-        raise InputError(f"--html {file}: {file.parent} cannot be written to; name another file")
+        raise InputError(f"--html {file}: {file.parent} is not writable; give another file")
 
 
 def write(comparison: ReportComparison, file: Path, options: result.Options | None = None) -> Path:
@@ -45,7 +45,7 @@ def write(comparison: ReportComparison, file: Path, options: result.Options | No
         shutil.copyfile(drawn.artifact.file(".html"), part)
         part.replace(file)
     except OSError as error:
-        raise InputError(f"--html {file}: cannot be written: {error.strerror}") from error
+        raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
     return file
 
 
@@ -57,7 +57,9 @@ def page_data(comparison: ReportComparison) -> dict[str, Any]:
         entries = every(comparison.entries)
         shown = {"fronts": fronts(entries), "missing": [_missing(e) for e in entries if _lacks(e)]}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"a report is none of this version ({error!r}); deploy or profile again") from error
+        raise InputError(
+            f"a report was not written by this version of edgecompress ({error!r}); deploy or profile again"
+        ) from error
     clean: dict[str, Any] = cleaned({**facts, "table": {"head": compare.head(comparison), "rows": rows}, **shown})
     return clean
 

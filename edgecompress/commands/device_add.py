@@ -90,12 +90,12 @@ def add(host: str, name: str = "", output: Path | None = None, options: Mapping[
     """
     file = output or Path("devices") / f"{name or default_name(host)}.toml"
     if file.exists():
-        raise InputError(f"{file}: is there already; give another name or --output")
+        raise InputError(f"{file}: already exists; give another name or --output")
     catalog.check_new(file)  # before the board is asked
     address, ssh = {"host": host, **(options or {})}, registry.load("transports", "ssh")
     known = [field.name for field in dataclasses.fields(ssh.Address)]
     if wrong := sorted(address.keys() - known):
-        raise InputError(f"--set {wrong[0]}: ssh has no such option{did_you_mean(wrong[0], known)}")
+        raise InputError(f"--set {wrong[0]}: transport ssh has no such option{did_you_mean(wrong[0], known)}")
     shell = ssh.connect({"options": address})
     try:
         board = _probed(shell)
@@ -209,7 +209,7 @@ def _present(board: ProbedBoard) -> Iterator[str]:
     facts, bits = board.facts, _vector_bits(board)
     memory = f"{facts['memory_bytes'] / 2**30:.1f} GiB" if facts["memory_bytes"] else "memory unknown"
     yield f"{_what(board)}, {facts['cores'] or 'unknown'} cores, vectors of {bits or 'unknown'} bits, {memory}"
-    yield f"features: {', '.join(facts['features']) or 'none that decides a kernel'}"
+    yield f"features: {', '.join(facts['features']) or 'none that affects the choice of a kernel'}"
     yield f"{machine.line(facts['os'])}, kernel {machine.line(facts['kernel'])}, Python {board.python or 'none'}"
     governors = ", ".join(_names(board, "governors")) or "none listed"
     yield f"governor: {machine.line(facts['governor'] or 'none')} (there are: {governors})"
@@ -229,7 +229,7 @@ def _runs(board: ProbedBoard) -> list[str]:
 def _missing(board: ProbedBoard) -> Iterator[str]:
     python = machine.line(board.facts["python"])
     if not board.python:
-        yield f"Python 3.10 or later: {python} runs no agent there; install python3, or name another in options.python"
+        yield f"Python 3.10 or later: {python} cannot run the agent; install python3, or name another in options.python"
         return
     install = f"{python} -m pip install"
     if not board.modules.get(AGENT):
@@ -237,7 +237,7 @@ def _missing(board: ProbedBoard) -> Iterator[str]:
     if not _runs(board):
         yield f"a runtime: {install} with the package of yours, such as onnxruntime or ai-edge-litert"
     if not _readable(board):
-        yield "a sensor of energy: without one, an estimate takes a [power] table in the file"
+        yield "an energy sensor: without one, energy is estimated from a [power] table in the file"
         yield from (f"sensor {name}: {machine.line(str(why))}" for name, why in board.sensors.items())
     if board.facts["governor"] not in (None, "performance") and "performance" in _names(board, "governors"):
         yield "a steady clock: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
@@ -263,7 +263,7 @@ def _toml(board: ProbedBoard, options: Mapping[str, Json]) -> str:
             *(f"# missing: {line}" for line in _missing(board)),
             *_lines(values),
             "",
-            "# [power] # what the power_model sensor goes by, when no sensor can read",
+            "# [power] # for the sensor power_model, when no other sensor can be read",
             "# idle_w = 0.8 # watts of the idle board, divided by its cores",
             "# active_w = 2.0 # watts of the board with all cores at work, divided by its cores",
             "# error = 0.4 # half the width of the band, as a fraction",

@@ -128,7 +128,9 @@ def write(staircase: Staircase) -> Path:
         part.replace(file)
     except OSError as error:
         line = f'"{name}" = {facts["block"]}'
-        raise InputError(f"{file}: cannot be written: {error}; add {line} to its [{device_file.TABLE}]") from error
+        raise InputError(
+            f"{file}: cannot be written: {error}; add the line {line} to its [{device_file.TABLE}]"
+        ) from error
     return file
 
 

@@ -51,4 +51,6 @@ def _check_change(before: str, after: str, name: str, size: int) -> None:
     except tomllib.TOMLDecodeError:
         same = False
     if not same:
-        raise InputError(f'[{TABLE}] of the device\'s file is written in a way of its own; add "{name}" = {size} to it')
+        raise InputError(
+            f'[{TABLE}] of the device\'s file cannot be edited in this form; add "{name}" = {size} by hand'
+        )

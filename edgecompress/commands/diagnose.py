@@ -12,7 +12,7 @@ from typing import Any
 from edgecompress.commands import result
 from edgecompress.commands.shipped import runtime_of, shipped
 from edgecompress.core import catalog, registry
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import SPLITS
 from edgecompress.core.text import aligned
@@ -46,9 +46,9 @@ class DiagnosisRequest:
 
     def __post_init__(self) -> None:
         if self.items < 1:
-            raise InputError(f"--items {self.items}: at least 1")
+            raise InputError(f"--items {self.items}: must be at least 1")
         if self.split not in SPLITS:
-            raise InputError(f"--split {self.split}: one of {', '.join(SPLITS)}")
+            raise InputError(f"--split {self.split}: must be one of {', '.join(SPLITS)}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def diagnose(
     job, walk, subject = (_of_file if request.artifact else _of_variant)(model, request, options, more)
     stages = diagnosis.stages(job, NAME, subject, request.items, request.split)
     if not stages:
-        raise InputError(f"diagnose: runtime {subject.runtime} does not tell what its layers answer")
+        raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
     walk.stages(stages)
     title = job.source.value.name or Path(job.source.value.model).name
     facts = {"source": title, "target": job.target.name, "variant": request.variant, **_facts(walk, NAME)}
@@ -109,6 +109,11 @@ def _of_variant(
     """The walk up to the variant's artifact."""
     whole = job(model, **more)
     compressed = [v.name for v in whole.target.value.variant if v.compress]
+    if request.variant and request.variant not in (known := [v.name for v in whole.target.value.variant]):
+        raise NotFound(
+            f"--variant {request.variant}: {whole.target.path} has no such "
+            f"variant{did_you_mean(request.variant, known)}"
+        )
     name = request.variant or next(iter(compressed), whole.target.value.variant[0].name)
     variant_job = job(model, **{**more, "only": [name]})
     steps = plan.deploy(variant_job)
@@ -152,7 +157,7 @@ def _kind(source: SourceKind) -> tuple[str, str]:
         return source.kind, ""
     if not registry.runtime(source.runtime).tapped:
         raise InputError(
-            f"diagnose: runtime {source.runtime}, which runs the source, does not tell what its layers answer"
+            f"diagnose: runtime {source.runtime}, which runs the source, does not return the outputs of its layers"
         )
     return "file", source.runtime
 
@@ -213,7 +218,7 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     ends = [f"  output {o['name']}: {_number(o['sqnr_db'], 'identical')} dB" for o in facts["outputs"]]
     notes = [f"  {rest} layers have no output of their own in the artifact"] if rest else []
     notes += [f"  of no layer of the source: {_few(facts['unmatched'])}"] if facts["unmatched"] else []
-    return [title, *lines, *ends, *notes, f"  tapping it changes its answers by {same}"]
+    return [title, *lines, *ends, *notes, f"  reading its layer outputs changes its results by {same}"]
 
 
 def _few(names: Sequence[str], limit: int = 4) -> str:

@@ -242,7 +242,7 @@ def _sensor(bench: _bench.DeviceBench, device: str) -> str:
             return sensor
         why_not[sensor] = answers[sensor] or f"it is {status}"
     reasons = "; ".join(f"{sensor}: {why}" for sensor, why in why_not.items()) or "it names none"
-    raise InputError(f"device {device}: nothing measures energy there ({reasons}); calibrate one that has a sensor")
+    raise InputError(f"device {device}: no sensor measures its energy ({reasons}); calibrate a device that has one")
 
 
 def _rows(bench: EnergyBench, says: Says) -> tuple[list[MeasuredNet], list[float], list[str]]:
@@ -259,7 +259,9 @@ def _rows(bench: EnergyBench, says: Says) -> tuple[list[MeasuredNet], list[float
         idle_w += idle
         says(f"{number}/{len(MICROS)} {row.name}: {1e3 * row.seconds:.4g} ms, {1e3 * row.joules:.4g} mJ")
     if len(rows) < ENOUGH * (2 + len(DTYPES)):
-        raise StageFailed(f"only {len(rows)} of {len(MICROS)} nets gave an energy; the first without: {left_out[0]}")
+        raise StageFailed(
+            f"only {len(rows)} of {len(MICROS)} nets have a measured energy; the first failure: {left_out[0]}"
+        )
     return rows, idle_w, left_out
 
 
@@ -366,9 +368,9 @@ def _checked(file: Path) -> Path:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{file}: its folder cannot be made: {error}; give another --out") from error
+        raise InputError(f"{file}: its folder cannot be created: {error}; give another --out") from error
     if file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise InputError(f"{file}: cannot be written; give another --out")
+        raise InputError(f"{file}: is not writable; give another --out")
     return file
 
 

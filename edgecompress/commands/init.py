@@ -50,7 +50,7 @@ REFERENCE = """
 [[variant]]
 name = {name}
 runtime = {runtime}
-reference = true # the one to beat: it stays in the race to the end
+reference = true # the baseline: it is measured in every round
 """
 
 SOURCE = """\
@@ -93,14 +93,14 @@ sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` 
 # source = "..." # where these figures are from
 # unreachable = "..." # why nothing can be run there from here, and what to do instead
 
-# [power] # what the power_model sensor goes by, when no sensor can read
+# [power] # for the sensor power_model, when no other sensor can be read
 # idle_w = 0.74 # watts of a core that waits
 # active_w = 3.5 # watts of a core that computes
 # error = 0.5 # half the width of the band, as a fraction
 # source = "where these numbers are from"
 # scope = "package" # what those watts are of: wall, battery, package, board, rail
 
-# [roof] # what `edgecompress analyze` goes by to tell which layers wait for memory
+# [roof] # for `edgecompress analyze`, to find the layers that are memory-bound
 # gflops = 150.0 # of float32, all of the device
 # gb_per_s = 17.0 # between memory and processor
 # source = "where these numbers are from"
@@ -167,7 +167,7 @@ def precisions(runtime: str) -> list[str]:
 def write(file: Path, content: str) -> Path:
     """Writes a new file; raises InputError where there is one already."""
     if file.exists():
-        raise InputError(f"{file}: is there already; give another name or --output")
+        raise InputError(f"{file}: already exists; give another name or --output")
     catalog.check_new(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

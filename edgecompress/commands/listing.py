@@ -66,7 +66,7 @@ def _listed(name: str) -> Row:
     row = _file("devices", name)
     if "error" in row or catalog.is_installed("devices", name):
         return _device(name)
-    why = f"not tried: from ./devices; `edgecompress devices {name}` tries it"
+    why = f"not checked, as it is from ./devices; `edgecompress devices {name}` checks it"
     return _row(row, catalog.device(name).value, {"reachable": "", "why_not": why})
 
 

@@ -45,11 +45,11 @@ def _to_pack(path: Path) -> Shipped:
     """What a package is made of; raises InputError for a folder that holds less than a deploy shipped."""
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
-        raise InputError(f"{path}: has no excerpt of test items; give the folder that a deploy wrote")
+        raise InputError(f"{path}: contains no test items (excerpt); give the folder that a deploy wrote")
     report = read.report(artifact.path.parent)
     tables = [report.get(key) or {} for key in ("source", "target", "data", "device", "versions")]
     if not all(isinstance(table, Mapping) for table in [*tables, *(report.get("variants") or ())]):
-        raise InputError(f"{path}: report.json is not what a deploy wrote; deploy again")
+        raise InputError(f"{path}: report.json is damaged: its content is not what deploy writes; deploy again")
     verdict = artifact.path.parent / "verdict"
     runtime = origin.get("runtime") or runtime_of(artifact)
     return Shipped(artifact, excerpt, shipping.sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

@@ -42,7 +42,9 @@ def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = Non
     first, *others = artifacts.values()
     takes = [{s.name: s.concrete() for s in artifact.inputs} for artifact in (first, *others)]
     if other := next((a for a, inputs in zip(others, takes[1:], strict=True) if inputs != takes[0]), None):
-        raise InputError(f"{other.path}: takes other inputs than {first.path}: nothing runs both")
+        raise InputError(
+            f"{other.path}: its inputs differ from those of {first.path}; profile artifacts of one model together"
+        )
     return _profile(named, options or Options(), settings)
 
 
@@ -79,10 +81,13 @@ def _candidate(job: Job, walk: PlanRun, path: Path, name: str) -> Candidate:
     """A shipped artifact as a candidate without a verdict; on an external device its outputs must be those of here."""
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
-        raise InputError(f"{path}: has no excerpt of inputs to run on; give the folder that a deploy wrote")
+        raise InputError(f"{path}: contains no inputs to run on (excerpt); give the folder that a deploy wrote")
     runtime = runtime_of(artifact, origin.get("runtime", ""))
     if simulated := registry.runtime(runtime).simulated:
-        raise InputError(f"{path}: runtime {runtime} does not run here, {simulated} stands in: nothing to measure")
+        raise InputError(
+            f"{path}: runtime {runtime} does not run on this machine, and {simulated}, which replaces it here, is "
+            "not measured; give an artifact of another runtime"
+        )
     own = {role: f"{name}/{role}".lstrip("/") for role in ("artifact", "excerpt", "verdict", "agree")}
     walk.outcomes |= {own["artifact"]: Outcome("artifact", "ok", artifact)}
     walk.outcomes |= {own["excerpt"]: Outcome("excerpt", "ok", excerpt)}

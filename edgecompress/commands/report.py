@@ -34,7 +34,10 @@ def add(folder: Path, files: Sequence[Path], options: result.Options | None = No
     """
     report, home, options = read.report(folder), _home(folder), options or result.Options()
     if not (home / "artifact").is_dir():
-        raise InputError(f"{folder}: no artifact here that could have been measured; give the folder of a deploy")
+        raise InputError(
+            f"{folder}: no artifact in this folder whose package could have been measured; give the folder that "
+            "deploy wrote"
+        )
     model = _model(home)
     new = [external_results.held(external_results.read(file), model, file) for file in files]
     walk = PlanRun(Store(options.store.resolve()), Context(), scope=f"report>{home}", listener=options.listener)
@@ -66,4 +69,6 @@ def _render(walk: PlanRun, home: Path, report: Report) -> None:
             shutil.copyfile(drawn.path / name, part)
             part.replace(home / name)
         except OSError as error:
-            raise StageFailed(f"{home / name}: cannot be written: {error.strerror}; what was added is kept") from error
+            raise StageFailed(
+                f"{home / name}: cannot be written: {error.strerror}; the added measurements are kept"
+            ) from error

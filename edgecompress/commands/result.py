@@ -108,7 +108,7 @@ def artifact_of(walk: PlanRun, stage: str) -> Artifact:
     """What a stage made; raises StageFailed where it made nothing."""
     artifact = walk.outcomes[stage].artifact
     if artifact is None:
-        raise StageFailed(f"{stage}: has no result")
+        raise StageFailed(f"{stage}: made no result, see its reason above")
     return artifact
 
 

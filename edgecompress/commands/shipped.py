@@ -36,7 +36,7 @@ def _origin_in(file: Path) -> dict[str, Any]:
         (origin.get(key, "") for key in ("variant", "runtime", "model", "target")) if isinstance(origin, dict) else [{}]
     )
     if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{file}: damaged: not what a deploy wrote; deploy again")
+        raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")
     return dict(origin)
 
 
@@ -46,7 +46,7 @@ def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
         if artifact.kind == module.FORMAT:
             environments.require(module, f"runtime '{name}'")
             return name
-    raise InputError(f"{artifact.path}: no runtime here runs the format '{artifact.kind}'")
+    raise InputError(f"{artifact.path}: no runtime runs the format '{artifact.kind}'")
 
 
 def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:

@@ -75,7 +75,7 @@ def path_of(kind: str, name: str) -> Path:
         raise NotFound(f"no {one} '{name}'{did_you_mean(name, names(kind))}")
     if len(files) > 1 and _beside(kind, files[-1]):  # what stands in a folder does not take the place of what we know
         own = f"./{files[-1].as_posix()}"
-        raise InputError(f"{own} has the name of an installed {one}: rename it, or give its path, {own}")
+        raise InputError(f"{own} has the same name as an installed {one}; rename the file, or give its path, {own}")
     return files[0]
 
 
@@ -94,7 +94,7 @@ def check_new(file: Path) -> None:
     """Raises InputError where a new file, of ./KIND, would take the name of an installed one."""
     kind = file.parent.name
     if kind in KINDS and any((folder / file.name).is_file() for folder in installed(kind)):
-        raise InputError(f"{file.stem} is the name of an installed {kind.removesuffix('s')}; give another name")
+        raise InputError(f"{file.stem} is already the name of an installed {kind.removesuffix('s')}; give another name")
 
 
 def reference(kind: str, parsed: Found[Any]) -> str:
@@ -126,8 +126,8 @@ def _read(kind: str, name: str, overrides: Mapping[str, Any]) -> Found[Any]:
 def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
     """The source that MODEL means: a `.toml` of one, a model file, a factory, or None for the embedded demo.
 
-    `flags` ({"data": ..., "metric": ...}) lie over the file's values. Paths are made absolute: those of a TOML are
-    relative to its folder.
+    `flags` ({"data": ..., "metric": ...}) override the file's values. Paths are made absolute: those in a TOML are
+    relative to its folder, those in `flags` to the working folder.
     """
     if model is None or model.endswith(".toml"):
         path = SOURCE if model is None else path_of("sources", model)
@@ -137,8 +137,9 @@ def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
         parsed = _parsed(Source, Path(model), {"model": model}, flags)
         base = Path.cwd()
     value = parsed.value
-    value = dataclasses.replace(value, model=_absolute(value.model, base), data=_absolute(value.data, base))
-    return dataclasses.replace(parsed, value=value)
+    model_path = _absolute(value.model, Path.cwd() if "model" in flags else base)
+    data_path = _absolute(value.data, Path.cwd() if "data" in flags else base)
+    return dataclasses.replace(parsed, value=dataclasses.replace(value, model=model_path, data=data_path))
 
 
 def _absolute(reference: str, base: Path) -> str:
@@ -195,8 +196,8 @@ def _lay_step(variant: dict[str, Any], place: str, keys: list[str], value: Any) 
     named = len(keys) > 1 and keys[0] in uses
     if not named and len(uses) != 1:
         raise ConfigError(
-            f"--set: variant '{variant['name']}' has {len(uses)} compression steps: which one has '{keys[0]}'? "
-            f"Write variant.{variant['name']}.STEP.{keys[0]}, STEP one of {', '.join(uses)}"
+            f"--set: variant '{variant['name']}' has {len(uses)} compression steps: which one is meant? Write "
+            f"variant.{variant['name']}.STEP.{keys[0]}, STEP one of {', '.join(uses)}"
         )
     index = uses.index(keys[0]) if named else 0
     inner = _lay(variant["compress"][index], keys[1:] if named else keys, value, place)

@@ -77,7 +77,7 @@ def sources(module: str, without: Collection[str]) -> dict[str, Path]:
 def _source(name: str) -> Path:
     if file := _file(name):
         return file
-    raise InputError(f"{name}: no Python source of this module; what it needs cannot be told")
+    raise InputError(f"{name}: no Python source was found for this module, so its dependencies cannot be determined")
 
 
 def _file(name: str) -> Path | None:

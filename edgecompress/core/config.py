@@ -39,12 +39,12 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     for key in table:
         if key not in fields:
             if (now := RENAMED.get(key, "")) in fields:
-                raise ConfigError(f"{where}: '{key}' is called '{now}' since edgecompress 0.2; write it so")
+                raise ConfigError(f"{where}: '{key}' was renamed to '{now}' in edgecompress 0.2; use the new name")
             raise ConfigError(f"{where}: unknown key '{key}'{did_you_mean(key, fields)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in table:
-            raise ConfigError(f"{where}: key '{name}' is missing; it is a {_words(hints[name])}")
+            raise ConfigError(f"{where}: key '{name}' is missing; it must be {_words(hints[name])}")
     values = {key: _convert(hints[key], value, f"{where}: {key}") for key, value in table.items()}
     try:
         return cls(**values)
@@ -60,7 +60,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return _convert_union(arguments, value, where)
     if origin is typing.Literal:
         if value not in arguments:
-            raise ConfigError(f"{where}: '{value}' is not one of its values{did_you_mean(str(value), arguments)}")
+            raise ConfigError(f"{where}: '{value}' is not a valid value{did_you_mean(str(value), arguments)}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type[Any], hint), value, where)
@@ -88,7 +88,7 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(_convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
     if len(arguments) != len(value):
-        raise ConfigError(f"{where}: needs {len(arguments)} values, not {len(value)}")
+        raise ConfigError(f"{where}: must have {len(arguments)} values, not {len(value)}")
     return tuple(_convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
 
 
@@ -97,20 +97,19 @@ def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    raise ConfigError(f"{where}: needs a {_words(hint)}, not {value!r}")
+    raise ConfigError(f"{where}: must be {_words(hint)}, not {value!r}")
 
 
 def _words(hint: Any) -> str:
-    plain = {float: "number", int: "whole number", str: "text", bool: "true or false"}
+    plain = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
     if hint in plain:
         return plain[hint]
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return " or ".join(_words(a) for a in typing.get_args(hint) if a is not type(None))
     if typing.get_origin(hint) is tuple:
-        return "list"
-    return (
-        "table" if dataclasses.is_dataclass(hint) or typing.get_origin(hint) else str(getattr(hint, "__name__", hint))
-    )
+        return "a list"
+    table = dataclasses.is_dataclass(hint) or typing.get_origin(hint)
+    return "a table" if table else str(getattr(hint, "__name__", hint))
 
 
 def from_text(text: str) -> Any:

@@ -72,7 +72,7 @@ def _parsed(requirement: str) -> Requirement:
     try:
         return Requirement(requirement)
     except InvalidRequirement as error:
-        raise InputError(f"'{requirement}' is no requirement: {str(error).splitlines()[0]}") from error
+        raise InputError(f"'{requirement}' is not a valid requirement: {str(error).splitlines()[0]}") from error
 
 
 def _applies(requirement: Requirement, extra: str = "") -> bool:

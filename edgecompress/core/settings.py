@@ -29,13 +29,13 @@ class Spectrogram:
 
     def __post_init__(self) -> None:
         if min(self.rate, self.frame, self.hop, self.bins or 1) < 1 or self.bins == 0:
-            raise ValueError("rate, frame, hop and bins are at least 1")
+            raise ValueError("rate, frame, hop and bins must be at least 1")
         if self.fft < max(self.frame, 2) or self.fft & (self.fft - 1):
-            raise ValueError(f"fft is a power of two, at least the frame of {self.frame} samples")
+            raise ValueError(f"fft must be a power of two, and at least the frame of {self.frame} samples")
         if self.length < self.frame:
-            raise ValueError(f"length is at least one frame, {self.frame} samples")
+            raise ValueError(f"length must be at least one frame, {self.frame} samples")
         if not 0 < self.floor < float("inf"):
-            raise ValueError("floor is above 0")
+            raise ValueError("floor must be above 0")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Preprocess:
 
     def __post_init__(self) -> None:
         if self.spectrogram and (self.resize or self.crop or self.colour != "RGB"):
-            raise ValueError("resize, crop and colour are for pictures, spectrogram is for audio; leave one out")
+            raise ValueError("resize, crop and colour are for images, spectrogram is for audio; remove one of the two")
         if self.spectrogram and self.layout and max(len(self.mean), len(self.std)) > 1:
             raise ValueError("a spectrogram with a layout has one channel, so one mean and one std; leave layout out")
         if any(s == 0 for s in self.std):
@@ -127,9 +127,9 @@ class Guard:
 
     def __post_init__(self) -> None:
         if self.layers < 1:
-            raise ValueError("layers is at least 1")
+            raise ValueError("layers must be at least 1")
         if not 0 < self.sure < 1:
-            raise ValueError("sure is a chance, between 0 and 1")
+            raise ValueError("sure is a probability: it must be between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ class Target:
         if not names:
             raise ValueError("a target needs at least one [[variant]]")
         if twice := {n for n in names if names.count(n) > 1}:
-            raise ValueError(f"two variants are called '{min(twice)}'")
+            raise ValueError(f"two variants are named '{min(twice)}'")
         if "artifact" in names:
-            raise ValueError("variant name 'artifact' is taken; choose another")
+            raise ValueError("variant name 'artifact' is reserved; choose another")
         if bad := [n for n in names if not n or not all(c.isalnum() or c in "-_." for c in n)]:
             raise ValueError(f"variant name {bad[0]!r}: use letters, digits, '-', '_' and '.'")
 
@@ -180,7 +180,7 @@ class Roof:
 
     def __post_init__(self) -> None:
         if self.gflops <= 0 or self.gb_per_s <= 0:
-            raise ValueError("gflops and gb_per_s are above 0")
+            raise ValueError("gflops and gb_per_s must be above 0")
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Device:
 
     def __post_init__(self) -> None:
         if bad := [name for name, channels in self.blocks.items() if channels < 1]:
-            raise ValueError(f"blocks: '{bad[0]}' is a number of channels, at least 1")
+            raise ValueError(f"blocks: '{bad[0]}' must be a number of channels, at least 1")
 
 
 @dataclass(frozen=True)
@@ -232,4 +232,4 @@ class Profile:
 
     def __post_init__(self) -> None:
         if self.sessions < 1 or self.window_runs < 1 or self.window_s < 0:
-            raise ValueError("sessions and window_runs are at least 1, window_s at least 0")
+            raise ValueError("sessions and window_runs must be at least 1, window_s at least 0")

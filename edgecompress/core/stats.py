@@ -58,7 +58,7 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     Raises ValueError when the two differ in length, are empty, or b holds a zero.
     """
     if len(a) != len(b) or not a or not all(b):
-        raise ValueError("a ratio needs as many sessions of one as of the other, at least one, and none of zero")
+        raise ValueError("a paired ratio needs the same number of sessions of both, at least one, and no zeros")
     each = [x / y for x, y in zip(a, b)]  # noqa: B905 (Python 3.9)
     return _ratio(statistics.median(each), interval(each), len(each))
 
@@ -71,7 +71,7 @@ def unpaired(a: Sequence[float], b: Sequence[float]) -> Ratio:
     Raises ValueError when either is empty, or b holds a zero.
     """
     if not a or not b or not all(b):
-        raise ValueError("a ratio needs sessions of both, and none of zero in the second")
+        raise ValueError("a ratio needs sessions of both, and no zeros in the second")
     median, n = statistics.median(a) / statistics.median(b), min(len(a), len(b))
     mine, other = interval(a), interval(b)
     if mine is None or other is None:
@@ -91,7 +91,7 @@ def _ratio(median: float, bounds: tuple[float, float, float] | None, n: int) -> 
 def percentile(values: Sequence[float], percent: float) -> float:
     """The value that `percent` of the values do not exceed, linear between neighbours; raises ValueError when empty."""
     if not values:
-        raise ValueError("no values, no percentile")
+        raise ValueError("a percentile needs at least one value")
     ordered = sorted(values)
     at = (len(ordered) - 1) * percent / 100
     below = int(at)

@@ -60,7 +60,7 @@ def _check_not_hidden(name: str, where: str) -> None:
     spec = importlib.util.find_spec(name)
     other = str(spec.origin) if spec else ""  # "built-in", "frozen", or a file
     if not place.is_ours(other) and os.path.realpath(other) != os.path.realpath(own.origin):
-        raise InputError(f"{where} {own.origin} is hidden by {other}, which comes with what is installed; rename it")
+        raise InputError(f"{where} {own.origin} is hidden by the installed {other}; rename it")
 
 
 def _files(modules: Iterable[str]) -> list[str]:

@@ -52,7 +52,7 @@ def best(estimates: Mapping[str, Estimate | None]) -> str:
 def why(estimates: Mapping[str, Estimate | None]) -> str:
     """Why the best is it; empty where estimates rank nothing."""
     winner = estimates.get(best(estimates))
-    return f"the best by what {winner['source']} estimates" if winner else ""
+    return f"the best by the estimate of {winner['source']}" if winner else ""
 
 
 def behind(estimates: Mapping[str, Estimate | None], name: str) -> str:

@@ -64,7 +64,9 @@ def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:
     if path.is_dir():
         arrays = any(path.glob("*.npy")) or any(path.glob("*/*.npy"))
         return _npy(path, request.context.seed) if arrays else _images(path, source, request.context.seed)
-    raise InputError(f"{path}: data is pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random")
+    raise InputError(
+        f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
+    )
 
 
 def _factory(reference: str, splits: Sequence[str]) -> Feed:
@@ -143,9 +145,14 @@ def _by_split(keys: Iterable[tuple[str, str]], where: Path) -> dict[str, list[st
     for split, name in keys:
         names.setdefault(split, []).append(name)
     if not names:
-        raise InputError(f"{where}: holds no array; it needs INPUT (and labels), or SPLIT.INPUT (and SPLIT.labels)")
+        raise InputError(
+            f"{where}: contains no array; name its arrays INPUT (and labels), or SPLIT.INPUT (and SPLIT.labels)"
+        )
     if WHOLE in names and len(names) > 1:
-        raise InputError(f"{where}: '{names[WHOLE][0]}' names no split but others do; name all of them SPLIT.INPUT")
+        raise InputError(
+            f"{where}: '{names[WHOLE][0]}' has no split in its name, but other arrays have; name all of them "
+            "SPLIT.INPUT"
+        )
     return names
 
 
@@ -183,7 +190,7 @@ class _Member:
                 count = min(CHUNK, self.shape[0] - begin)
                 block = stream.read(count * size)
                 if len(block) != count * size:
-                    raise InputError(f"{self.path}: '{self.key}' ends too early; save it again")
+                    raise InputError(f"{self.path}: '{self.key}' is truncated; save it again")
                 yield from np.frombuffer(block, self.dtype).reshape(count, *self.shape[1:])
 
     @contextmanager
@@ -242,7 +249,7 @@ def _images(path: Path, source: Source, seed: int) -> Feed:
     for split, each in folders.items():
         files = [(file, _class(folder, classes)) for folder in each for file in _pictures(folder)]
         if not files:
-            raise InputError(f"{parts[split]}: holds no .npy file and no image in a folder per class")
+            raise InputError(f"{parts[split]}: contains no .npy file, and no images in one folder per class")
         sets[split] = _pictured(files, seed)
     return Feed(sets, classes)
 
@@ -288,7 +295,7 @@ def _random(request: Request) -> Feed:
     """Random numbers of the inputs that the model states: normal floats, bytes, and whole numbers that are 0 or 1."""
     if "source" not in request.inputs:
         raise InputError(
-            "random data needs a model that states its inputs (.pt2, .onnx); a factory does not: give data"
+            "random data needs a model file that declares its inputs (.pt2, .onnx), which a factory does not; give data"
         )
     model = request.inputs["source"]
     state = {spec.feeds for spec in model.outputs if spec.feeds}

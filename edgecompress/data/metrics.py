@@ -85,7 +85,7 @@ def find(name: str, output: str = "") -> Metric | None:
     if ":" in name:
         return Metric(name, "mean", _users(name))
     if name not in own:
-        raise InputError(f"no metric '{name}' (your own is pkg.mod:function){did_you_mean(name, [*own, 'none'])}")
+        raise InputError(f"no metric '{name}' (give your own as pkg.mod:function){did_you_mean(name, [*own, 'none'])}")
     return own[name]
 
 
@@ -130,10 +130,10 @@ def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     import numpy as np
 
     if labels.dtype.kind not in "iub":
-        raise InputError(f"labels are {labels.dtype}; classes are whole numbers")
+        raise InputError(f"labels are {labels.dtype}, but class labels must be integers")
     if labels.shape != logits.shape[:-1]:
         raise InputError(
-            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}: one per row is needed"
+            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}; give one label per row"
         )
     count = logits.shape[-1]
     wrong = np.argwhere((labels < 0) | (labels >= count))
@@ -179,7 +179,9 @@ def _squared(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
     import numpy as np
 
     if output.shape != labels.shape:
-        raise InputError(f"it needs labels of the output's shape {list(output.shape)}, they are {list(labels.shape)}")
+        raise InputError(
+            f"it needs labels of the output's shape {list(output.shape)}, but they have shape {list(labels.shape)}"
+        )
     squares: np.ndarray = np.square(output.astype(np.float64) - labels).reshape(len(output), -1).mean(axis=1)
     return squares
 

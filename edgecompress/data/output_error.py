@@ -77,7 +77,7 @@ def _nothing(reason: str) -> ErrorFacts:
 def compare(golden: np.ndarray, output: np.ndarray, name: str) -> Difference:
     """The difference of two arrays of the same items. Raises StageFailed when their shapes differ."""
     if golden.shape != output.shape:
-        raise StageFailed(f"output '{name}' is {list(output.shape)}, the source's is {list(golden.shape)}")
+        raise StageFailed(f"output '{name}' has shape {list(output.shape)}, but the source's has {list(golden.shape)}")
     difference = Difference()
     for begin in range(0, len(golden), CHUNK):
         difference.add(golden[begin : begin + CHUNK], output[begin : begin + CHUNK])

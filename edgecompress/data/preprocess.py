@@ -38,7 +38,7 @@ def geometry(raw: np.ndarray, declared: Preprocess) -> np.ndarray:
     image = raw[:, :, None] if raw.ndim == 2 else raw
     if image.ndim != 3 or image.shape[2] not in (1, 3):
         raise InputError(
-            f"an image is [height, width] or [height, width, 3], not {list(raw.shape)}; check [preprocess]"
+            f"an image must be [height, width] or [height, width, 3], not {list(raw.shape)}; check [preprocess]"
         )
     image = _resized(image, declared.resize) if declared.resize else image
     image = _cropped(image, declared.crop) if declared.crop else image
@@ -99,7 +99,7 @@ def _coloured(image: np.ndarray, colour: str) -> np.ndarray:
     if image.shape[2] == CHANNELS[colour]:
         return image[:, :, ::-1] if colour == "BGR" else image
     if colour != "GRAY":
-        raise InputError(f'the images are grey, [preprocess] colour is {colour}; set colour = "GRAY"')
+        raise InputError(f'the images are grayscale, but [preprocess] colour is {colour}; set colour = "GRAY"')
     grey: np.ndarray
     if image.dtype == np.uint8:
         grey = (image.astype(np.int64) @ np.array(LUMA) + 0x8000) >> 16

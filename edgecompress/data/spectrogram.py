@@ -40,7 +40,7 @@ def _clip(raw: np.ndarray, length: int) -> np.ndarray:
 
     if raw.ndim != 1 or not (raw.dtype == np.int16 or raw.dtype.kind == "f"):
         raise InputError(
-            f"a clip is int16 or real numbers [samples], not {raw.dtype} {list(raw.shape)}; check [preprocess]"
+            f"an audio clip must be int16 or float [samples], not {raw.dtype} {list(raw.shape)}; check [preprocess]"
         )
     clip = np.zeros(length)
     clip[: len(raw)] = raw[:length]
@@ -58,8 +58,8 @@ def bands(declared: Spectrogram) -> np.ndarray:
     weights = np.maximum(0, np.minimum(at, 2 - at))
     if empty := np.flatnonzero(~weights.any(axis=0)).tolist():
         raise InputError(
-            f"[preprocess] spectrogram: no frequency lies in band {empty[0]} of {declared.bins}; "
-            "ask for fewer bins, or a longer fft"
+            f"[preprocess] spectrogram: band {empty[0]} of {declared.bins} contains no FFT frequency; use fewer "
+            "bins, or a longer fft"
         )
     return np.vstack([np.zeros(declared.bins), weights])
 

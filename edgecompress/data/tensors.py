@@ -87,7 +87,9 @@ def _paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> 
     if len(required) == len(available) and (len(available) == 1 or nameless):
         return {spec.name: name for spec, name in zip(required, stored, strict=False)}
     have = ", ".join(stored)
-    raise InputError(f"the model needs an input '{missing[0]}', the data has: {have}; name the data's arrays so")
+    raise InputError(
+        f"the model needs an input '{missing[0]}', the data has: {have}; rename the data's arrays to match"
+    )
 
 
 def unnamed(count: int) -> list[str]:
@@ -127,7 +129,9 @@ def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
         return quantized(array, spec.quantization, spec.dtype)
     narrowed = array.astype(spec.dtype)
     if (narrowed != array).any():
-        raise InputError(f"input '{spec.name}': a number of the data does not fit into the {spec.dtype} of the file")
+        raise InputError(
+            f"input '{spec.name}': a value of the data is out of range for {spec.dtype}, the type in the model file"
+        )
     return narrowed
 
 
@@ -184,7 +188,9 @@ class Column:
     def close(self) -> None:
         """Completes the header: the file is then an ordinary .npy file."""
         if self._header() != self._begin:
-            raise StageFailed(f"{self._file.name}: its header outgrew its place after {self.count} items")
+            raise StageFailed(
+                f"{self._file.name}: its header no longer fits its reserved space after {self.count} items"
+            )
         self._file.close()
 
     def _header(self) -> int:

@@ -73,17 +73,17 @@ def _answer(file: Path, died: str) -> Any:
     try:
         answer = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except ValueError as error:
-        raise StageFailed(f"what the agent answered is no JSON: {machine.line(str(error))}") from error
+        raise StageFailed(f"the agent's answer is not JSON: {machine.line(str(error))}") from error
     file.unlink()
     if not isinstance(answer, dict):
-        raise StageFailed(f"the agent answered {machine.line(repr(answer), 40)}, and no table")
+        raise StageFailed(f"the agent answered {machine.line(repr(answer), 40)}, which is not a JSON object")
     if "error" in answer:
         raise _error(str(answer.get("class")), machine.line(str(answer["error"]), 1000))
     return answer
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _error(name: str, says: str) -> EdgeError:

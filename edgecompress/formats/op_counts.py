@@ -129,7 +129,7 @@ def total(artifact: Artifact, batch: int = 1) -> Work:
     try:
         counted = graph(artifact, batch)
         if unknown := sorted({op.type for op in counted.ops if op.macs is None}):
-            raise StageFailed(f"the MACs of {', '.join(unknown)} are not known here")
+            raise StageFailed(f"the MACs of {', '.join(unknown)} cannot be counted")
     except EdgeError as error:
         none = Sums(macs=None, bytes=None, macs_of=None, once_bytes=None)
         return {"kind": artifact.kind, "batch": batch, **none, "why": str(error)}
@@ -151,7 +151,7 @@ def graph(artifact: Artifact, batch: int = 1) -> Graph:
     """The operators of one run of `batch` items; raises StageFailed where they cannot be counted."""
     reader = READERS.get(artifact.kind) or _of_plugin(artifact.kind)
     if reader is None:
-        raise StageFailed(f"operators are counted in {', '.join(READERS)} files, not in kind '{artifact.kind}'")
+        raise StageFailed(f"operators can be counted in {', '.join(READERS)} files, not in kind '{artifact.kind}'")
     return reader(artifact, batch)
 
 
@@ -246,7 +246,7 @@ class _Walk:
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self.tensors:
-            raise StageFailed(f"the shape of '{name}' is not known before it runs")
+            raise StageFailed(f"the shape of '{name}' is known only at run time")
         return self.tensors[name]
 
     def _constant(self, name: str) -> bool:
@@ -286,7 +286,9 @@ class _Walk:
 
     def _op(self, node: Node) -> Op:
         if node.type in self.how.loops:
-            raise StageFailed(f"how often the body of {node.type} '{node.name}' runs is not known before it does")
+            raise StageFailed(
+                f"the number of iterations of the body of {node.type} '{node.name}' is known only at run time"
+            )
         shapes = [self._tensor(name).shape if name else () for name in node.reads]
         reads = [self._stored(name) for name in node.reads if name]
         names = [*node.writes, *self._behind(node)][-1:] if len(node.writes) == 1 else list(filter(None, node.writes))

@@ -49,30 +49,30 @@ def check(data: bytes, where: str) -> None:
 def _wrong(model: schema.ModelT, size: int) -> Iterator[str]:
     """What a sound file does not have: numbers of tensors, buffers or operators that are not there."""
     if not model.subgraphs or not _numbers(model.subgraphs[0].outputs):
-        yield "it holds no graph that gives anything"
+        yield "it contains no subgraph with outputs"
     for index, buffer in enumerate(model.buffers or ()):
         if buffer.offset > 1 and buffer.offset + buffer.size > size:
             yield f"buffer {index} lies outside the file"
     for graph in model.subgraphs or ():
         tensors = graph.tensors or ()
         if any(not 0 <= tensor.buffer < len(model.buffers or ()) for tensor in tensors):
-            yield "a tensor's buffer is not there"
+            yield "a tensor refers to a buffer that does not exist"
         if any(not 0 <= op.opcodeIndex < len(model.operatorCodes or ()) for op in graph.operators or ()):
-            yield "an operator's kind is not there"
+            yield "an operator refers to an operator code that does not exist"
         if any(not 0 <= i < len(tensors) for i in _numbers(graph.inputs, graph.outputs)):
-            yield "an input or output is not there"
+            yield "an input or output refers to a tensor that does not exist"
         if any(not -1 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.inputs)):
-            yield "an operator's input is not there"
+            yield "an operator's input refers to a tensor that does not exist"
         if any(not 0 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.outputs)):
-            yield "an operator's output is not there"
+            yield "an operator's output refers to a tensor that does not exist"
         if any(len(_numbers(q.scale)) not in (0, len(_numbers(q.zeroPoint))) for q in _quantizations(tensors)):
-            yield "a tensor has not as many zero points as scales"
+            yield "a tensor has different numbers of zero points and scales"
     for signature in model.signatureDefs or ():
         if not 0 <= signature.subgraphIndex < len(model.subgraphs or ()):
-            yield "a signature's graph is not there"
+            yield "a signature refers to a subgraph that does not exist"
         count = len(model.subgraphs[signature.subgraphIndex].tensors or ())
         if any(not 0 <= e.tensorIndex < count for e in (*(signature.inputs or ()), *(signature.outputs or ()))):
-            yield "a signature's tensor is not there"
+            yield "a signature refers to a tensor that does not exist"
 
 
 def _quantizations(tensors: Sequence[schema.TensorT]) -> Iterator[schema.QuantizationParametersT]:
@@ -95,7 +95,7 @@ def _wrong_name(table: Table, field: int) -> Iterator[str]:
         (length,) = struct.unpack_from("<I", table.Bytes, place)
         text = table.Bytes[place + 4 : place + 4 + length + 1]
         if len(text) <= length:
-            yield "it ends within a name"
+            yield "it ends in the middle of a name"
         text[:length].decode()  # what is no text raises
 
 
@@ -154,14 +154,16 @@ def _end(tensor: schema.Tensor, names: list[str], where: str) -> TensorSpec:
     """The spec of an input or output, by the next of its names in the signature."""
     spec = _spec(tensor, names.pop(0) if names else "")
     if not spec.dtype:
-        raise InputError(f"{where}: '{spec.name}' holds no plain numbers; only tensors of numbers can be deployed")
+        raise InputError(
+            f"{where}: '{spec.name}' is not a tensor of plain numbers; only tensors of numbers can be deployed"
+        )
     return spec
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
     wrong = next((name for place, name in enumerate(names) if not name or name in names[:place]), None)
     if wrong is not None:
-        what = f"two of its ends are called '{wrong}'" if wrong else "one of its ends has no name"
+        what = f"two inputs or outputs are named '{wrong}'" if wrong else "an input or output has no name"
         raise InputError(f"{where}: {what}; give each its own name, and export it again")
 
 
@@ -268,7 +270,7 @@ def renamed(data: bytes, inputs: Mapping[str, str], outputs: Mapping[str, str]) 
     for field, present, names in reversed(list(sides)):  # a tensor that is both: an input
         if sorted(name for name, *_ in present) != sorted(names):
             has = ", ".join(name for name, *_ in present) or "nothing"
-            raise StageFailed(f"the TFLite file has {has} where {', '.join(names)} were expected")
+            raise StageFailed(f"the TFLite file has the inputs or outputs {has}, expected {', '.join(names)}")
         places_of = {name: (number, places) for name, number, places in present}
         _point(out, graph._tab, field, _append_numbers(out, [places_of[old][0] for old in names]))
         for old, new in names.items():
@@ -353,7 +355,7 @@ def _point(out: bytearray, table: Table, field: int, place: int) -> None:
     """Makes a field of a table point to `place`. Raises StageFailed: the table has no such field."""
     offset = table.Offset(field)
     if not offset:
-        raise StageFailed("the TFLite file has an end without a name, or no outputs; export it again")
+        raise StageFailed("the TFLite file has an input or output without a name, or no outputs; export it again")
     _refer(out, table.Pos + offset, place)
 
 

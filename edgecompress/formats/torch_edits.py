@@ -68,7 +68,7 @@ def apply(net: torch.nn.Module, edits: Sequence[Edit]) -> None:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(
                 f"the edit {str(dict(edit))[:120]} does not fit the factory's net ({reason}); "
-                "the factory builds another net than when it was compressed: deploy again"
+                "the factory now builds a different net from the one that was compressed; deploy again"
             ) from error
 
 
@@ -114,7 +114,7 @@ def _resize(net: torch.nn.Module, edit: Edit) -> None:
     module = net.get_submodule(edit["module"])
     for name, value in edit["attributes"].items():
         if not _is_size(value) or not _is_size(getattr(module, name)):
-            raise ValueError(f"{name} is no size")
+            raise ValueError(f"{name} is not a size")
         setattr(module, name, tuple(value) if isinstance(value, list) else value)
     for name, shape in edit["shapes"].items():
         old = getattr(module, name)
@@ -143,7 +143,7 @@ def _layer(kind: str | Mapping[str, Option], options: str | Mapping[str, Option]
         raise ValueError(f"no layer {kind}")
     plain = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
     if any(not (_is_size(v) or isinstance(v, (bool, str))) for v in plain.values()):
-        raise ValueError(f"the options of {kind} are numbers and words")
+        raise ValueError(f"the options of {kind} must be numbers or words")
     return getattr(nn, kind)(**plain)
 
 

@@ -223,7 +223,7 @@ def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, torch.T
 
     splits = [split for split, n in samples.facts["splits"].items() if n]
     if not splits:
-        raise InputError("the data holds no item in any split; check what it yields")
+        raise InputError("the data contains no items in any split; check what its function returns")
     fed = {spec.feeds for spec in model.outputs if spec.feeds}
     first = next(tensors.batches(samples, splits[0], batch, model=model))
     zeros = {

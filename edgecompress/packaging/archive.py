@@ -64,7 +64,7 @@ def _files(tree: Path) -> dict[str, Path]:
     }
     for name, path in files.items():
         if path.is_symlink() or not path.is_file():
-            raise InputError(f"{path}: a package holds files, and this is a link or a device")
+            raise InputError(f"{path}: is a link or a device; a package contains regular files only")
         check_name(name)
     return dict(sorted(files.items()))
 
@@ -138,7 +138,7 @@ def unpack(file: Path, into: Path) -> None:
         elif magic in (b"PK\3\4", b"PK\5\6"):
             _unpack_zip(file, into, guard)
         else:
-            raise InputError(f"{file}: neither a .zip nor a .tar.gz")
+            raise InputError(f"{file}: neither a .zip nor a .tar.gz; give the file that `edgecompress package` wrote")
     except InputError:
         raise
     except DAMAGED as error:
@@ -159,9 +159,9 @@ def check_name(name: str) -> None:
         "an empty name" if not name
         else "a backslash" if "\\" in name
         else "an absolute path" if name.startswith("/") or DRIVE.match(name)
-        else "a path that leaves its folder" if ".." in parts
+        else "a path that points outside its folder" if ".." in parts
         else "a path with empty parts" if "" in parts or "." in parts
-        else "a character that is not printed" if not name.isprintable()
+        else "a character that cannot be printed" if not name.isprintable()
         else "a colon" if ":" in name
         else "a part that ends in a dot or a space" if any(part[-1] in ". " for part in parts)
         else "too long a name" if len(name.encode()) > NAME_BYTES or any(len(p.encode()) > 255 for p in parts)
@@ -189,7 +189,7 @@ class _Names:
         parents = {same[:i] for i, char in enumerate(same) if char == "/"}
         taken = self._files | (set() if folder else self._folders)
         if same in taken or parents & self._files:
-            raise InputError(f"{self._file}: entry {shown(name)} is there twice; refused")
+            raise InputError(f"{self._file}: entry {shown(name)} occurs twice; refused")
         (self._folders if folder else self._files).add(same)
         self._folders |= parents
 
@@ -228,10 +228,10 @@ def _check_directory(file: Path) -> None:
         tail = stream.read()
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) < at + 22:
-        raise InputError(f"{file}: is cut off: no end of a .zip")
+        raise InputError(f"{file}: is truncated: the end of the .zip is missing")
     size = int.from_bytes(tail[at + 12 : at + 16], "little")
     if b"PK\6\7" in tail[max(0, at - 20) : at] or size > ENTRIES * NAME_BYTES:
-        raise InputError(f"{file}: has more than {ENTRIES} entries, or says so; refused")
+        raise InputError(f"{file}: has more than {ENTRIES} entries, or declares more; refused")
 
 
 def _check_zip_entry(file: Path, entry: zipfile.ZipInfo) -> None:
@@ -240,7 +240,7 @@ def _check_zip_entry(file: Path, entry: zipfile.ZipInfo) -> None:
     why = (
         "is encrypted" if entry.flag_bits & 0x41
         else "is a link or a device" if not plain
-        else "is packed in a way that is not read here" if entry.compress_type not in METHODS
+        else "uses a compression method that is not supported" if entry.compress_type not in METHODS
         else "has a second name" if entry.filename != entry.orig_filename  # in an extra field, as newer Pythons read it
         else ""
     )  # fmt: skip

@@ -48,7 +48,7 @@ def _whole(value: object) -> str:
     """The text without halves of surrogate pairs; raises InputError for what is no text."""
     if not isinstance(value, str):
         shown = ascii(str(value))  # what is not defined raises here, and says its name
-        raise InputError(f"{type(value).__name__} {shown[:SHOWN]} is escaped as a text; give it a text")
+        raise InputError(f"{type(value).__name__} {shown[:SHOWN]} cannot be escaped; give it a str")
     return SURROGATES.sub(REPLACEMENT, value)
 
 
@@ -160,7 +160,7 @@ def json(value: Any) -> Safe:
     try:
         text = _json.dumps(_plain(value), ensure_ascii=True, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise InputError(f"a template writes JSON of what JSON cannot hold: {error}") from error
+        raise InputError(f"a template value cannot be written as JSON: {error}") from error
     for char in "<>&'`":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return Safe(text.replace("\x7f", "\\u007f"))

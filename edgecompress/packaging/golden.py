@@ -72,8 +72,8 @@ def _input(spec: TensorSpec, excerpt: Artifact, taken: Mapping[str, str]) -> Arr
     item = np.ascontiguousarray(tensors.load(excerpt, SPLIT, taken[spec.name])[:1])
     if item.shape != (shape := spec.concrete()):
         raise InputError(
-            f"input '{spec.name}': the model takes {list(shape)}, one item is {list(item.shape)}: it was made for "
-            "another batch than 1; deploy it again with --batch 1"
+            f"input '{spec.name}': the model takes {list(shape)}, one item is {list(item.shape)}: its batch is not "
+            "1; deploy it again with --batch 1"
         )
     return tensors.fitted(item, spec)
 
@@ -104,7 +104,7 @@ def _raw(excerpt: Artifact) -> tuple[str, Array] | None:
 
 def _item(payload: Path, stem: str, name: str, array: Array) -> Item:
     if str(array.dtype) not in DTYPES:
-        raise InputError(f"golden '{name}': {array.dtype} is no type that a package holds: {', '.join(DTYPES)}")
+        raise InputError(f"golden '{name}': {array.dtype} is not supported in packages; supported: {', '.join(DTYPES)}")
     file = f"{FOLDER}/{stem}.bin"
     (payload / file).write_bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())
     shape = [int(size) for size in array.shape]
@@ -120,7 +120,7 @@ def load(payload: Path, item: Mapping[str, Any]) -> Array:
     count = math.prod(item["shape"])
     if not file.is_file() or file.stat().st_size != count * dtype.itemsize:
         raise InputError(
-            f"{item['file']}: is missing, or not the {count} numbers of {item['dtype']} that the card says"
+            f"{item['file']}: is missing, or does not contain the {count} {item['dtype']} values that the card declares"
         )
     return np.fromfile(file, dtype).astype(item["dtype"]).reshape(item["shape"])
 

@@ -133,11 +133,11 @@ def read(file: Path) -> Card:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of which readers read the same: no key is there twice."""
+    """An object of which readers read the same: no key occurs twice."""
     table: dict[str, Any] = {}
     for key, value in pairs:
         if key in table:
-            raise ValueError(f"the key {key[:80]!a} is there twice")
+            raise ValueError(f"the key {key[:80]!a} occurs twice")
         table[key] = value
     return table
 
@@ -145,7 +145,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     """A number of the card: neither NaN nor infinite, which any comparison lets pass."""
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:20]} is no number of JSON")
+        raise ValueError(f"{text[:20]} is not a JSON number")
     return number
 
 

@@ -27,9 +27,11 @@ def check(card: Card, payload: Path, module: ModuleType, root: Path, work: Path)
     for number, (name, file) in enumerate(sorted(files.items())):
         if not _same(file, root / name, opened / str(number)):
             shown = archive.shown(name)
-            raise InputError(f"{shown}: is missing, or not what edgecompress {__version__} writes for this card")
+            raise InputError(
+                f"{shown}: is missing, or differs from what edgecompress {__version__} writes for this card"
+            )
     if more := _more(root, {*files, *_places(card, payload, root)}, module.CARRIED):
-        raise InputError(f"{archive.shown(more[0])}: no such package has this file")
+        raise InputError(f"{archive.shown(more[0])}: this file does not belong in such a package")
     return len(files)
 
 

@@ -73,4 +73,4 @@ def _finalize(value: Any) -> Any:
 
     if isinstance(value, StrictUndefined):
         return value  # it raises where it is written, and says its name
-    raise InputError(f"{type(value).__name__} {ascii(value)[:SHOWN]} is written without an escape")
+    raise InputError(f"{type(value).__name__} {ascii(value)[:SHOWN]} must be escaped before it is written")

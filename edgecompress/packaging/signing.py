@@ -29,7 +29,7 @@ def secret(file: Path) -> SecretKey:
         if key.is_encrypted():
             key.decrypt(_password(file))
     except (OSError, Error) as error:
-        raise InputError(f"{file}: no secret key of minisign that opens: {error}") from error
+        raise InputError(f"{file}: not a minisign secret key, or it cannot be decrypted: {error}") from error
     return key
 
 
@@ -76,7 +76,7 @@ def public(key: str) -> PublicKey:
     try:
         return PublicKey.from_bytes(_small(Path(key))) if Path(key).is_file() else PublicKey.from_base64(key)
     except (OSError, ValueError, Error) as error:
-        raise InputError(f"--key {key[:200]}: neither a file with a public key of minisign, nor one itself") from error
+        raise InputError(f"--key {key[:200]}: neither a file with a minisign public key nor such a key") from error
 
 
 def check(file: Path, key: PublicKey) -> None:
@@ -91,4 +91,4 @@ def check(file: Path, key: PublicKey) -> None:
     except FileNotFoundError as error:
         raise InputError(f"{beside.name}: is missing") from error
     except (OSError, ValueError, Error) as error:
-        raise InputError(f"{beside.name}: is not this file's signature with that key: {error}") from error
+        raise InputError(f"{beside.name}: is not a valid signature of this file by that key: {error}") from error

@@ -119,7 +119,7 @@ def _archive(opened: _Opened) -> str:
 
 def _root(opened: _Opened) -> Path:
     if opened.root is None:
-        raise _NotChecked("the archive is not open")
+        raise _NotChecked("the archive could not be opened")
     return opened.root
 
 
@@ -148,7 +148,7 @@ def _check_names(card: Card) -> None:
 
 def _known(opened: _Opened) -> Card:
     if opened.card is None:
-        raise _NotChecked("there is no card to go by")
+        raise _NotChecked("the card is missing or invalid")
     return opened.card
 
 
@@ -158,11 +158,11 @@ def _sums(opened: _Opened) -> str:
     listed = _lines(root / SUMS)
     there = _lines_of(sums(root))
     if missing := sorted(listed.keys() - there.keys()):
-        raise InputError(f"{shown(missing[0])} is in {SUMS}, and not in the package")
+        raise InputError(f"{shown(missing[0])} is in {SUMS} but not in the package")
     if unlisted := sorted(there.keys() - listed.keys()):
         raise InputError(f"{shown(unlisted[0])} is not in {SUMS}")
     if wrong := [name for name in there if listed[name] != there[name]]:
-        raise InputError(f"{shown(wrong[0])}: its bytes are not those of {SUMS}")
+        raise InputError(f"{shown(wrong[0])}: its sha256 differs from the one in {SUMS}")
     return f"{len(there)} files"
 
 
@@ -178,7 +178,7 @@ def _lines_of(text: str) -> dict[str, str]:
     for line in text.split("\n")[:-1]:
         digest, between, name = line[:64], line[64:66], line[66:]
         if between != "  " or not name or name in digests:
-            raise InputError(f"{SUMS}: a line is not 'sha256 path', or there twice: {shown(line)}")
+            raise InputError(f"{SUMS}: a line is not 'sha256 path', or occurs twice: {shown(line)}")
         digests[name] = digest
     return digests
 
@@ -194,10 +194,10 @@ def _payload(opened: _Opened) -> str:
     if missing := sorted(expected.keys() - there.keys()):
         raise InputError(f"{shown(missing[0])} is missing from the payload")
     if more := sorted(there.keys() - expected.keys()):
-        raise InputError(f"{shown(more[0])} is in the payload, and not in the card")
+        raise InputError(f"{shown(more[0])} is in the payload but not in the card")
     for name, file in there.items():
         if sha256_of(file) != expected[name]:
-            raise InputError(f"{shown(name)}: its bytes are not those of the card")
+            raise InputError(f"{shown(name)}: its sha256 differs from the one in the card")
     _check_labels(payload / cards.LABELS, card)
     opened.payload = payload
     return f"{len(there)} files"
@@ -206,14 +206,14 @@ def _payload(opened: _Opened) -> str:
 def _check_labels(file: Path, card: Card) -> None:
     labels = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise InputError(f"{cards.LABELS}: is not a list of texts")
+        raise InputError(f"{cards.LABELS}: is not a list of strings")
     if len(labels) != card["labels"]["count"]:
-        raise InputError(f"{cards.LABELS}: {len(labels)} labels, the card says {card['labels']['count']}")
+        raise InputError(f"{cards.LABELS}: {len(labels)} labels, but the card declares {card['labels']['count']}")
 
 
 def _whole(opened: _Opened) -> tuple[Card, Path]:
     if opened.payload is None:
-        raise _NotChecked("the payload is not whole")
+        raise _NotChecked("the payload is incomplete or damaged")
     return _known(opened), opened.payload
 
 
@@ -222,10 +222,10 @@ def _code(opened: _Opened) -> str:
     card, payload = _whole(opened)
     if (by := card["packaged"]["by"]) != __version__:
         raise _NotChecked(
-            f"written by edgecompress {by}; this is {__version__}, whose code differs: pack again to compare"
+            f"written by edgecompress {by}; this is {__version__}, whose code differs: package again to compare"
         )
     if (runtime := card["runtime"]["name"]) not in registry.names("runtimes"):
-        raise _NotChecked(f"there is no runtime '{runtime}' here")
+        raise _NotChecked(f"this version has no runtime '{runtime}'")
     assert opened.module is not None  # it found the payload
     written = rebuild_check.check(card, payload, opened.module, _root(opened), opened.folder("code"))
     return f"{written} files"
@@ -241,7 +241,7 @@ def _processing(opened: _Opened) -> str:
     card, payload = _whole(opened)
     if card["preprocess"] is None or card["golden"]["raw"] is None:
         raise _NotChecked(
-            "no [preprocess] is declared" if card["preprocess"] is None else "it holds no raw golden item"
+            "the model declares no [preprocess]" if card["preprocess"] is None else "the package has no raw golden item"
         )
     declared = config.build(Preprocess, card["preprocess"], "preprocess")
     raw = golden.load(payload, card["golden"]["raw"])
@@ -251,12 +251,12 @@ def _processing(opened: _Opened) -> str:
     spec = next(TensorSpec.from_json(s) for s in card["inputs"] if s["name"] == declared.input)
     kept, made = golden.load(payload, item), tensors.fitted(made, spec)
     if kept.shape != made.shape:
-        raise InputError(f"golden input is {list(kept.shape)}, its raw item gives {list(made.shape)}")
+        raise InputError(f"golden input has shape {list(kept.shape)}, but its raw item gives {list(made.shape)}")
     off = float(np.abs(kept.astype(np.float64) - made.astype(np.float64)).max())
     whole = kept.dtype.kind != "f"
     limit = card["golden"]["processing"]["int8" if whole else "float"]
     if not off <= limit * (1 if whole else max(1.0, float(np.abs(kept).max()))):  # NaN is no small number
-        raise InputError(f"the processed raw item is {off:.3g} from the golden input, limit {limit:g}")
+        raise InputError(f"the preprocessed raw item is {off:.3g} from the golden input, limit {limit:g}")
     return ""
 
 
@@ -264,11 +264,11 @@ def _check_size(shape: tuple[int, ...], declared: Preprocess) -> None:
     """Raises InputError for a resize, or a spectrogram, that would fill the memory."""
     audio = declared.spectrogram
     if audio and max(audio.length / audio.hop + 1, audio.bins or 1) * audio.fft > PIXELS:
-        raise InputError("its spectrogram has more numbers than are made here")
+        raise InputError("its spectrogram is larger than this check computes")
     if declared.resize and len(shape) >= 2:
         height, width = shape[:2]
         if declared.resize**2 * max(height, width) / max(1, min(height, width)) > PIXELS:
-            raise InputError(f"it resizes {width} x {height} to {declared.resize}: more pixels than are read here")
+            raise InputError(f"it resizes {width} x {height} to {declared.resize}: more pixels than this check reads")
 
 
 def _golden(opened: _Opened) -> str:
@@ -282,7 +282,7 @@ def _golden(opened: _Opened) -> str:
         worst = max(worst, off)
         if not off <= card["golden"]["tolerance"]:
             raise InputError(
-                f"output {shown(item['name'])} is {off:.3g} (relative RMS) from what it was, limit "
+                f"output {shown(item['name'])} is {off:.3g} (relative RMS) from its golden value, limit "
                 f"{card['golden']['tolerance']:g}"
             )
     return f"{card['runtime']['name']} here, {worst:.1g} off (relative RMS)"
@@ -291,10 +291,10 @@ def _golden(opened: _Opened) -> str:
 def _runtime(card: Card) -> ModuleType:
     name = card["runtime"]["name"]
     if name not in registry.names("runtimes"):
-        raise _NotChecked(f"there is no runtime '{name}' here")
+        raise _NotChecked(f"this version has no runtime '{name}'")
     module = registry.load("runtimes", name)
     if card["model"]["format"] != module.FORMAT:
-        raise InputError(f"runtime '{name}' runs {module.FORMAT}, the model is {card['model']['format']}")
+        raise InputError(f"runtime '{name}' runs {module.FORMAT}, but the model is {card['model']['format']}")
     if why := registry.runtime(name).not_opened:
         raise _NotChecked(f"{module.FORMAT} {why}")
     if lacking := environments.missing(module):

@@ -37,10 +37,11 @@ def stage(runtime: str, precision: str, device: Device) -> Stage:
     carried, where = transport.runtimes, f"the channel block of {key(runtime, precision)}"
     if stands_in := registry.runtime(runtime).simulated:
         raise NoPath(
-            where, f"{stands_in} stands in for runtime {runtime} here: its speed says nothing; give `align` instead"
+            where,
+            f"{stands_in} stands in for runtime {runtime} here, so its speed cannot be measured; give `align` instead",
         )
     if carried is not None and runtime not in carried:
-        raise NoPath(where, f"{transport.simulated} does not carry runtime {runtime}; give `align` instead")
+        raise NoPath(where, f"{transport.simulated} does not support runtime {runtime}; give `align` instead")
     there = (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
     return Stage(
         STAGE,

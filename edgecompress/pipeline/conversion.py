@@ -100,7 +100,7 @@ def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str
     if not variant.export:
         return calls
     if not calls:
-        raise ConfigError(f"{where}: export: nothing is exported on this way")
+        raise ConfigError(f"{where}: export: this variant exports nothing; remove the key")
     config.build(runtime.Options, variant.export, f"{where}: export")
     return [*calls[:-1], (calls[-1][0], dict(variant.export))]
 
@@ -108,7 +108,7 @@ def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str
 def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> tuple[str, dict[str, Json]]:
     """The technique that a step means and its options: by its name, or by the precision it provides."""
     if "use" not in table:
-        raise ConfigError(f"{where}: key 'use' is missing: a technique or a precision")
+        raise ConfigError(f"{where}: key 'use' is missing; give a technique or a precision")
     options = {key: value for key, value in table.items() if key != "use"}
     use = str(table["use"])
     if use in registry.names("techniques"):
@@ -132,7 +132,7 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
         raise NoPath(where, f"no path from {start} to {goal} with {precision} (tried {', '.join(provided)})")
     winners = sorted(name for name, cost in costs.items() if cost == min(costs.values()))
     if len(winners) > 1:
-        raise ConfigError(f"{where}: '{precision}' could be {' or '.join(winners)}; name one of them")
+        raise ConfigError(f"{where}: '{precision}' is ambiguous: {' or '.join(winners)}; name one of them")
     return winners[0]
 
 

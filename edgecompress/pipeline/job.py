@@ -116,7 +116,7 @@ def _own_device(target: Found[Target]) -> str:
     name = target.value.device
     if not catalog.is_installed("devices", name):
         raise InputError(
-            f"target {target.name}: its device '{name}' is not an installed one; name it with --device {name}"
+            f"target {target.name}: its device '{name}' is not an installed device; give it with --device {name}"
         )
     return name
 
@@ -124,8 +124,8 @@ def _own_device(target: Found[Target]) -> str:
 def _wrong_place(job: Job) -> str:
     runs_on, platform = " or ".join(job.target.value.platforms), job.context.device["platform"]
     return (
-        f"--device {job.device.name}: it is {platform}, target {job.target.name} runs on {runs_on}: "
-        "what is measured there would rank nothing; name a device of the target, or none"
+        f"--device {job.device.name}: it is {platform}, target {job.target.name} runs on {runs_on}, so its "
+        "measurements cannot rank the variants; give a device of that platform, or leave --device out"
     )
 
 
@@ -153,7 +153,7 @@ def context(name: str, device: Device, more: Mapping[str, int | None]) -> Contex
     )
     if threads < 1 or batch < 1 or seed < 0:
         raise InputError(
-            f"threads {threads}, batch {batch}, seed {seed}: the first two are at least 1, the seed at least 0"
+            f"threads {threads}, batch {batch}, seed {seed}: threads and batch must be at least 1, the seed at least 0"
         )
     plain = dataclasses.asdict(device)
     del plain["blocks"]  # they choose widths, and change nothing of what is measured

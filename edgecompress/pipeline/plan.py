@@ -12,7 +12,7 @@ from edgecompress.core.catalog import check_file, is_factory
 from edgecompress.core.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
 from edgecompress.core.model import Stage, Substitute, seconds
 from edgecompress.core.settings import Device, Source, Variant
-from edgecompress.data import excerpt_size
+from edgecompress.data import excerpt_size, metrics
 from edgecompress.device import machine
 from edgecompress.pipeline import conversion, variant_stages, verification
 from edgecompress.pipeline.candidate import Candidate
@@ -94,7 +94,7 @@ def _check_machine(job: Job, variant: Variant) -> None:
     why = runtime.unavailable(variant.export) if runtime.unavailable else ""
     carried = transport.runtimes
     if not why and carried is not None and name not in carried:
-        why = f"{transport.simulated} does not carry runtime {name}"
+        why = f"{transport.simulated} does not support runtime {name}"
     if why:
         raise NoPath(f"{job.target.path}: variant {variant.name}", why)
 
@@ -114,18 +114,27 @@ def _check_data(source: Source, torch: bool) -> None:
     if not source.data:
         raise InputError(
             f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
-            "of .npy files or of images (or, asked for by name, --data random)"
+            "of .npy files or of images (or --data random)"
         )
     if source.data == "random" and torch:
-        raise InputError("--data random: a torch source is loaded with samples; give real data, or an .onnx")
+        raise InputError(
+            "--data random: a torch source cannot be loaded without samples; give real data, or an .onnx model"
+        )
     if source.data != "random" and not is_factory(source.data):
         check_file(Path(source.data), "data")
+
+
+def _check_metric(metric: str) -> None:
+    """Raises InputError for a metric that does not exist; a user's own function is imported by its stage."""
+    if not is_factory(metric):
+        metrics.find(metric)
 
 
 def front(job: Job) -> list[Stage]:
     """The stages before any compression: data, source, golden, excerpt."""
     source, kind = job.source.value, job.source_kind
     _check_data(source, kind.torch)
+    _check_metric(source.metric)
     random = source.data == "random"
     plain = dataclasses.replace(variant_stages.without_words(source), augment=())
     data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}

@@ -47,6 +47,8 @@ def of(source: Source) -> SourceKind:
             return read
     if path.suffix not in suffixes:
         known = ", ".join(sorted(suffixes))
-        raise InputError(f"{source.model}: a model is a factory pkg.mod:fn, a SavedModel, or a file ending in {known}")
+        raise InputError(
+            f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in {known}"
+        )
     check_file(path, "model file")
     return suffixes[path.suffix]

@@ -95,7 +95,7 @@ def _fit(job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Se
     why = job.unmeasured or (f"{simulated} counts instructions" if simulated and goal.quantity != "ratio" else "")
     if why:
         raise ConfigError(
-            f"{job.target.path}: {step.name}: {_asked_for(step)} is found by measuring, but {why}; give macs or ratio"
+            f"{job.target.path}: {step.name}: {_asked_for(step)} needs measurements, but {why}; give macs or ratio"
         )
     chain = [(call, options) for call, options in rest if not registry.step(call).trains]
     runtime = variant.runtime or job.target.value.runtime

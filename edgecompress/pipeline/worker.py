@@ -82,7 +82,9 @@ def _check_promise(result: Any, request: Request, call: str) -> None:
     """A stage proves itself: it returned an artifact, in the folder it was given, with its card written."""
     if not isinstance(result, Artifact) or result.path != request.out or not result.sha256:
         returned = type(result).__name__
-        raise StageFailed(f"{call}: promised an artifact in its folder, returned {returned} (the plug-in's fault)")
+        raise StageFailed(
+            f"{call}: must return an artifact in its folder, but returned {returned} (a bug of the plug-in)"
+        )
 
 
 def _mapped(error: Exception, stage_request: StageRequest) -> dict[str, str]:
@@ -99,7 +101,7 @@ def _mapped(error: Exception, stage_request: StageRequest) -> dict[str, str]:
 
 def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "socket.connect" and isinstance(arguments[1], tuple):
-        raise InputError(f"--offline: something tried to reach {arguments[1][0]}; fetch what it needs beforehand")
+        raise InputError(f"--offline: a stage tried to connect to {arguments[1][0]}; download what it needs first")
 
 
 class _Observed:

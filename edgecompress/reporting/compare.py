@@ -394,7 +394,10 @@ def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = ()) -> Report
         return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries)))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         labels = ", ".join(e.label for e in entries)
-        raise InputError(f"{labels}: one is no report of this version ({error!r}); deploy or profile again") from error
+        raise InputError(
+            f"{labels}: one of these reports was not written by this version of edgecompress ({error!r}); deploy or "
+            "profile again"
+        ) from error
 
 
 # --------------------------------------------------------------------------- as data, and on a console

@@ -13,7 +13,7 @@ from edgecompress.reporting.sessions import rounds
 from edgecompress.reporting.tables import Report, TextTable
 
 Facts = Mapping[str, Any]
-UNKNOWN = f"{DASH} it does not tell"
+UNKNOWN = f"{DASH} not reported"
 
 
 def environment(request: Request) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class BenchmarkRun:
         _holds(1 <= self.threads <= THREADS, f"threads is {self.threads}, not 1 to {THREADS}")
         _holds(self.batch == 1, f"batch is {self.batch}; a package runs one item at a time: 1")
         _holds(0 <= self.warmup <= MOST, f"warmup is {self.warmup}, not 0 to {MOST}")
-        _holds(_moment(self.started), "started is no time in UTC: write it as 2026-11-22T14:03:05Z")
+        _holds(_moment(self.started), "started is not a time in UTC: write it as 2026-11-22T14:03:05Z")
 
 
 @dataclass(frozen=True)
@@ -195,13 +195,13 @@ def parsed(data: bytes, where: str) -> Measurement:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _sober(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A table in which no key is there twice and no text is long."""
     table = dict(pairs)
-    _holds(len(table) == len(pairs), "a key is there twice")
+    _holds(len(table) == len(pairs), "a key occurs twice")
     for key, value in pairs:
         longest = max(len(key), len(value) if isinstance(value, str) else 0)
         _holds(longest <= TEXT, f"{key[:TEXT]}: a text of {longest:,} characters, more than {TEXT}")
@@ -268,7 +268,9 @@ def files(folder: Path) -> list[Path]:
 
 def _sound(file: Path) -> Measurement:
     if file.is_symlink() or (measurement := read(file)).name != file.stem:
-        raise InputError(f"{file}: not what was added (its sha256 differs from its name); remove it, and add it again")
+        raise InputError(
+            f"{file}: changed after it was added (its sha256 differs from its name); remove it and add it again"
+        )
     return measurement
 
 
@@ -296,6 +298,6 @@ def no_other_telling(known: Sequence[Measurement], new: Sequence[Measurement]) -
         if names.setdefault(measurement.session, measurement.name) != measurement.name:
             raise InputError(
                 f"{_brief(measurement.device.name)}, {measurement.run.started}: "
-                "this session is told twice, with different numbers "
+                "this session occurs twice, with different numbers "
                 f"({names[measurement.session]}, {measurement.name}); keep the one that the benchmark returned"
             )

@@ -38,7 +38,7 @@ Row = dict[str, Any]
 def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
     """Adds what a report is about; `folder` is where it is. Returns why it could not, or "": nothing is raised.
 
-    The same result twice is one row. A file that is no database is moved aside, and a new one is begun.
+    The same result twice is one row. A file that is no database is moved aside, and a new one is started.
     """
     try:
         rows = _rows(report, folder)
@@ -49,7 +49,7 @@ def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
                 raise
             aside = _set_aside(root)
             _insert(root, rows)
-            return f"history: {root / FILE} was damaged ({error}); it is now {aside.name}, and a new one is begun"
+            return f"history: {root / FILE} was damaged ({error}); it is now {aside.name}, and a new one is started"
     except (sqlite3.Error, OSError, KeyError, TypeError, ValueError) as error:
         return f"history: this result is not listed in {root / FILE}: {error}"
     return ""
@@ -64,7 +64,7 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
             results = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
         matching = [r for r in results if source in r["source"] and target in ("", r["target"])]
     except (sqlite3.Error, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy begins a new one") from error
+        raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy starts a new one") from error
     return list(reversed(_with_changes(matching)))[: max(limit, 0)]
 
 

@@ -59,7 +59,7 @@ def trace(energy: Artifact | None, name: str) -> Trace | None:
         answer = json.loads(file.read_text(encoding="utf-8"))
         return _trace(answer, gross) if _is_of(answer, gross["source"]) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        raise StageFailed(f"{file}: the windows of energy cannot be read: {error!r}; measure again") from error
+        raise StageFailed(f"{file}: the energy windows cannot be read: {error!r}; measure again") from error
 
 
 def _is_of(answer: Mapping[str, Any], source: str) -> bool:

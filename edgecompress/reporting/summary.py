@@ -99,7 +99,7 @@ def _warnings(report: Report) -> Iterator[str]:
         yield "The data is random: accuracy and calibration say nothing about real inputs."
     if why := report["choice"]["unmeasured"]:
         ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
-        yield f"Not measured on the target: {why}. No number of another machine ranks the variants: {ranks}."
+        yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."
     if why := report["not_measured"]:
         yield f"Energy had to be measured: {why}."
     yield from instructions.apart(report)
@@ -136,7 +136,7 @@ def _throttled(report: Report) -> Iterator[str]:
     for look in report["passes"]:
         for name, outcome in look["variants"].items():
             if outcome["why"]:
-                yield f"Pass {look['pass']} tells nothing of {name}: {outcome['why']}."
+                yield f"Profiler {look['pass']} has no result for {name}: {outcome['why']}."
 
 
 def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _notes(report: Report) -> Iterator[str]:
     yield from training.notes(report)
     if (virtual := report["environment"].get("virtual")) and not report["simulated"]:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
-        yield f"The machine is virtual{kind}: what its neighbours do is not controlled."
+        yield f"The machine is virtual{kind}: the load of its neighbours is not controlled."
     yield from _of_the_device(report)
     yield from estimates.notes(report)
     if _one_session(report):
@@ -173,7 +173,7 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"Energy is {energy['status']} by a {model}; ≈ numbers are never compared with measured ones."
     kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
     if kept:
-        yield f"report.json keeps one of up to {max(kept)} latencies of a session; the rounds' own files keep them all."
+        yield f"report.json keeps one in {max(kept)} latencies of some sessions; the files of the rounds keep all."
 
 
 def _of_the_device(report: Report) -> Iterator[str]:

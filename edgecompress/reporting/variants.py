@@ -186,5 +186,5 @@ def _fallback(ops: Artifact | None, verdict: Artifact | None, name: str) -> Numb
     seen = [a["fallback"] for a in (_ops(ops, name), verdict.facts if verdict else None) if a and "fallback" in a]
     if not seen:
         why = verdict.facts["reasons"].get("fallback") if verdict else ""
-        return missing("fallback", why or "no stage looked at where its operators ran")
+        return missing("fallback", why or "no stage checked where its operators ran")
     return number("fallback", max(map(len, seen)), n=1, source="the runtime")

@@ -52,7 +52,8 @@ def run(request: Request) -> Artifact:
     feed = loaders.feed(source, request)
     if not feed.sets:
         raise InputError(
-            f"{source.data}: no items for any of {', '.join(SPLITS)} (a function returned None for each); give it one"
+            f"{source.data}: no items for any of {', '.join(SPLITS)} (a function returned None for each); return "
+            "items for at least one"
         )
     writers: dict[str, tensors.Appender] = {}
     first = 0  # of the test items, in the set that they came from
@@ -263,7 +264,7 @@ def _preprocessed(declared: Preprocess, names: Sequence[str]) -> str:
             )
         return declared.input
     if len(names) != 1:
-        raise InputError(f"[preprocess] input: name the one that it applies to: {', '.join(names)}")
+        raise InputError(f"[preprocess] input: name the input that it applies to: {', '.join(names)}")
     return names[0]
 
 
@@ -273,7 +274,7 @@ def _array(value: ArrayLike, where: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{where} is no array: {user_code.error_line(error)}") from error
+        raise InputError(f"{where} is not an array: {user_code.error_line(error)}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where} is {array.dtype}, not numbers; give an array of numbers of one shape")
     return array

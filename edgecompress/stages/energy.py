@@ -114,7 +114,7 @@ def per_inference(answer: EnergyAnswer) -> list[Measured]:
 def _over(windows: Sequence[EnergyWindow], metric: str, figure: Figure) -> Measured:
     """The median of a figure over the windows, with its interval."""
     if any(joules_of(w) <= 0 for w in windows):
-        return Measured(metric, None, UNITS[metric], "unavailable", reason="a window without any energy")
+        return Measured(metric, None, UNITS[metric], "unavailable", reason="a window with no energy at all")
     if vague := next((w["energy"] for w in windows if _half(w) >= joules_of(w)), None):
         reason = f"its error bound is as large as the energy itself: {vague['reason']}"
         return Measured(metric, None, UNITS[metric], "unavailable", reason=reason)
@@ -180,7 +180,7 @@ def _net(windows: Sequence[EnergyWindow], idle: Sequence[EnergyWindow], gross: M
     bound += 1e3 * statistics.fmean(seconds) * statistics.fmean(_half(w) / w["seconds"] for w in idle)
     if value <= max(SIGMAS * sigma, bound, ROUNDING * 1e3 * idle_w * statistics.fmean(seconds)):
         off = f", off by {bound:.3g} at most" if bound else ""
-        reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}{off}: not told from nothing"
+        reason = f"net of idle is {value:.3g} mJ with a sigma of {sigma:.3g}{off}: not distinguishable from zero"
         return Measured(
             "energy_net",
             None,
@@ -233,7 +233,7 @@ def estimate(gross: Measured, idle: Measured, seconds: float) -> list[Measured]:
     idle_joules, idle_low, idle_high = _band(idle)
     net = _scaled(gross, "energy_net", joules - idle_joules, low - idle_high, high - idle_low)
     if low <= idle_high:
-        reason = "the error band of the power model is wider than what it tells above idle"
+        reason = "the error band of the power model is wider than its estimate above idle"
         net = Measured(
             "energy_net",
             None,
@@ -278,7 +278,7 @@ def _floor(gross: Measured, joules: float, seconds: float) -> list[Measured]:
 
 def _band(energy: Measured) -> tuple[float, float, float]:
     if energy.value is None or energy.low is None or energy.high is None:
-        raise StageFailed(f"{energy.source}: an estimate needs a value and a band (the sensor's fault)")
+        raise StageFailed(f"{energy.source}: an estimate needs a value and a band (a bug of the sensor)")
     return energy.value, energy.low, energy.high
 
 

@@ -87,7 +87,7 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: in
     kept = {}
     for name, output in outputs.items():
         if Path(name).name != name:
-            raise InputError(f"output '{name}' cannot be a file's name; rename the output in the model")
+            raise InputError(f"output '{name}' cannot be used as a file name; rename the output in the model")
         if not output.ndim:
             raise InputError(f"output '{name}' is a single number: axis 0 must be the batch")
         kept[name] = output[: total - writer.count]

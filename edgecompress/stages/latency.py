@@ -105,5 +105,5 @@ def _neighbours(session: SessionFacts) -> list[str]:
     if stolen_s > GRAIN_S + STOLEN * window_s:
         flags.append(f"stolen: the hypervisor took {stolen_s:.1f} s of processor in {window_s:.0f} s")
     if others_s > GRAIN_S + OTHERS * window_s:
-        flags.append(f"not alone: others kept {others_s / window_s:.1f} processors busy")
+        flags.append(f"not alone: other processes kept {others_s / window_s:.1f} processors busy")
     return flags

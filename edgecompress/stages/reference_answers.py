@@ -72,12 +72,12 @@ def _distance(before: np.ndarray, after: np.ndarray) -> Distance:
 
     old, new = (a[: min(len(before), len(after))].astype(np.float64) for a in (before, after))
     if old.shape != new.shape:
-        return {"moved": None, "reason": f"is {list(new.shape)} now, and was {list(old.shape)}"}
+        return {"moved": None, "reason": f"is {list(new.shape)} now, but was {list(old.shape)}"}
     if not np.isfinite(new).all():
         return {"moved": None, "reason": "holds NaN or infinite values"}
     change, size = (math.sqrt(float(np.square(x).sum())) for x in (new - old, old))
     if not size and change:
-        return {"moved": None, "reason": "was zero, and is not now"}
+        return {"moved": None, "reason": "was zero, but is not now"}
     return {"moved": change / size if size else 0.0, "reason": ""}
 
 

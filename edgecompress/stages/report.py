@@ -32,7 +32,9 @@ def again(request: Request) -> Artifact:
     try:
         _write(request.out, cleaned(request.options["report"]))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise InputError(f"report.json is none of this version ({error!r}); deploy again") from error
+        raise InputError(
+            f"report.json was not written by this version of edgecompress ({error!r}); deploy again"
+        ) from error
     return Artifact(request.out, "report").write()
 
 

@@ -188,7 +188,7 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
     if set(ours) <= set(theirs):
         return {name: name for name in ours}
     if len(ours) != len(theirs):
-        raise StageFailed(f"the source has the outputs {', '.join(ours)}, the artifact {', '.join(theirs)}")
+        raise StageFailed(f"the source has the outputs {', '.join(ours)}, but the artifact has {', '.join(theirs)}")
     return dict(zip(ours, theirs, strict=True))
 
 
@@ -237,7 +237,9 @@ def _checks(results: Results, limits: Limits) -> Iterator[Check]:
 def _as_shipped(moved: reference_answers.Moved, limit: float) -> Check:
     """The same outputs as when it shipped, to within the tolerance."""
     value, output = moved["moved"], f"output '{moved['name']}'"
-    says = f"{output} {moved['reason']}" if value is None else f"{output} moved by {100 * value:.3g} % since it shipped"
+    says = (
+        f"{output} {moved['reason']}" if value is None else f"{output} changed by {100 * value:.3g} % since it shipped"
+    )
     first = f", first at operator {moved['operator']}" if moved["operator"] else ""
     return Check(
         "as_shipped", value is not None and value <= limit, value, limit, f"{says}{first}, limit {100 * limit:g} %"

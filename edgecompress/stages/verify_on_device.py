@@ -58,7 +58,7 @@ def _check(moved: reference_answers.Moved, limit: float | None) -> Check:
     value, output = moved["moved"], f"output '{moved['name']}'"
     if value is None:
         return Check("on_device", False, None, limit, f"{output} {moved['reason']}")
-    says = f"{output} on the device is {100 * value:.3g} % from the same artifact's here"
+    says = f"{output} on the device is {100 * value:.3g} % from that of the same artifact on this machine"
     if limit is None:
         return Check("on_device", None, value, None, says)
     first = f", first at operator {moved['operator']}" if moved["operator"] else ""

@@ -53,7 +53,9 @@ def preloaded(request: AgentRequest, model: Artifact, items: int = ITEMS) -> lis
     """The split's first items, in memory. Raises InputError when there are none or the model's batch is another."""
     batch = batch_of(model, request.batch)
     if batch != request.batch:
-        raise InputError(f"{model.path}: made for batch {batch}, measured with {request.batch}; use --batch {batch}")
+        raise InputError(
+            f"{model.path}: its batch is fixed to {batch}, but batch {request.batch} was asked for; use --batch {batch}"
+        )
     inputs = list(batches(request, model, items * batch))
     if not inputs:
         raise InputError(f"{request.samples}: split '{request.split}' is empty; give it at least one item")

@@ -68,7 +68,7 @@ def _items(spec: TensorSpec, value: np.ndarray, batch: int) -> np.ndarray:
             f"output '{spec.name}' has shape {list(items.shape)} for a batch of {batch}: axis 0 is not the batch"
         )
     if Path(spec.name).name != spec.name:
-        raise InputError(f"output '{spec.name}' cannot be a file's name; rename the output in the model")
+        raise InputError(f"output '{spec.name}' cannot be used as a file name; rename the output in the model")
     return items
 
 

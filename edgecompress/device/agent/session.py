@@ -137,5 +137,5 @@ class _Arena(TypedDict):
 def _arena(session: Session, request: AgentRequest) -> _Arena:
     planned = getattr(session, "arena_bytes", None)
     name = request.runtime.name if request.runtime else ""
-    reason = "" if planned is not None else f"runtime {name} does not tell its arena"
+    reason = "" if planned is not None else f"runtime {name} does not report its arena"
     return {"arena_bytes": planned, "arena_reason": reason}

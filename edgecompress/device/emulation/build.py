@@ -95,9 +95,11 @@ def _check_machine() -> None:
     """Raises InputError for what this machine lacks."""
     system = f"{platform.system()} {platform.machine()}"
     if system != "Linux x86_64":
-        raise InputError(f"{NAME}: it is made on Linux x86_64, this is {system}; use an arm64 machine by ssh instead")
+        raise InputError(
+            f"{NAME}: it can be built on Linux x86_64 only, and this is {system}; use an arm64 machine over ssh instead"
+        )
     if os.environ.get(OFFLINE):
-        raise InputError(f"{NAME}: not built, and --offline; run `{COMMAND}` beforehand")
+        raise InputError(f"{NAME}: not built yet, and --offline allows no downloads; run `{COMMAND}` first")
     for command, package in {"apt-get": "apt", "dpkg-deb": "dpkg", "setpriv": "util-linux", "gcc": "gcc"}.items():
         if not shutil.which(command):
             raise InputError(f"{NAME}: needs {command}; install it (Debian, Ubuntu: apt-get install {package})")
@@ -118,8 +120,10 @@ def _os_errors_in_a_line(part: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(f"{NAME}: no room at {part}; make some and run it again, it goes on") from error
-        raise StageFailed(f"{NAME}: {part}: {error.strerror or error}; set {PLACE} to a folder of yours") from error
+            raise DiskFull(
+                f"{NAME}: no space left for {part}; free some and run the command again, it resumes"
+            ) from error
+        raise StageFailed(f"{NAME}: {part}: {error.strerror or error}; set {PLACE} to a writable folder") from error
 
 
 def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
@@ -132,7 +136,7 @@ def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, c
     lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
     full = next((line for line in lines if "No space left" in line), "")
     if full:
-        raise DiskFull(f"{NAME}: {full[:200]}; make room and run it again, it goes on")
+        raise DiskFull(f"{NAME}: {full[:200]}; free some space and run the command again, it resumes")
     errors = [line for line in lines if line.startswith(("E:", "ERROR", "error"))] or lines
     why = errors[0][:300] if errors else f"exit code {done.returncode}"
     raise StageFailed(f"{NAME}: {Path(argv[0]).name}: {why}; {hint}")
@@ -231,7 +235,7 @@ def _apt(state: Path, words: Sequence[str], cwd: Path | None = None) -> str:
         "#clear APT::Update::Post-Invoke-Success;",
     ]
     config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    hint = "check the network, and run it again: it goes on"
+    hint = "check the network and run the command again, it resumes"
     env = {**os.environ, "LC_ALL": "C.UTF-8", "APT_CONFIG": str(config.absolute())}
     return _run(["apt-get", "-q", *words], hint, env, cwd)
 
@@ -278,7 +282,7 @@ def _wheels(out: Path) -> None:
     how = ["--no-deps", "--only-binary=:all:", "--no-compile", "--implementation", "cp", "--python-version", RELEASE]
     quiet = ["-q", "--disable-pip-version-check", "--no-input"]
     words = child_process.python("pip", "install", *quiet, "--target", str(out), *how, *platforms, *pinned)
-    _run(words, "check the network and pip's settings, and run it again: it goes on")
+    _run(words, "check the network and pip's settings and run the command again, it resumes")
 
 
 def _plugin(state: Path, out: Path) -> None:

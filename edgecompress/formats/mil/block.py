@@ -53,14 +53,16 @@ class BlockStep:
             ) from error
         results = result if isinstance(result, tuple) else (result,)
         if len(results) != len(self.outputs):
-            raise StageFailed(f"{self.where} has {len(self.outputs)} outputs in the program, computed: {len(results)}")
+            raise StageFailed(
+                f"{self.where} has {len(self.outputs)} outputs in the program, but {len(results)} were computed"
+            )
         return tuple(self._settled(out, value) for out, value in zip(self.outputs, results, strict=True))
 
     def _settled(self, out: Declared, value: torch.Tensor) -> torch.Tensor:
         if kind_of(value) != out.dtype.kind or not out.fits(tuple(value.shape)):
             raise StageFailed(
-                f"{self.where}: {out.name!r} is {out.dtype.name} of {list(out.shape)} in the program, "
-                f"computed: {kind_of(value)} of {list(value.shape)}"
+                f"{self.where}: {out.name!r} is {out.dtype.name} of {list(out.shape)} in the program, but the "
+                f"computed value is {kind_of(value)} of {list(value.shape)}"
             )
         return settle(value, out.dtype)
 

@@ -37,7 +37,7 @@ def inside(package: Path, part: Path) -> Path:
     """A file of the package; raises InputError where a link leads out of it."""
     file = package / part
     if not file.resolve().is_relative_to(package.resolve()):
-        raise InputError(f"{file}: leads out of the package; copy the file into it")
+        raise InputError(f"{file}: points outside the package; copy the file into it")
     return file
 
 

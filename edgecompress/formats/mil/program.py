@@ -47,7 +47,7 @@ class Program:
 
     def _ordered(self, inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
         if set(inputs) != set(self.inputs):
-            raise InputError(f"Core ML: the inputs are {sorted(self.inputs)}, given: {sorted(inputs)}")
+            raise InputError(f"Core ML: the model's inputs are {sorted(self.inputs)}, but {sorted(inputs)} were given")
         return [_held(want, inputs[want.name]) for want in self._block.inputs]
 
 

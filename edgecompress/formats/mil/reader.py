@@ -61,7 +61,7 @@ class _FunctionReader:
 
     def _declare(self, value: Declared) -> Declared:
         if value.name in self.known.maps[0]:
-            raise InputError(f"Core ML: two values are called {value.name!r}; convert the model again")
+            raise InputError(f"Core ML: two values are named {value.name!r}; convert the model again")
         self.known[value.name] = value
         return value
 
@@ -83,7 +83,7 @@ class _FunctionReader:
     def _constant(self, out: Declared, value: MIL_pb2.Value, where: str) -> None:
         what, self.constants[out.name] = constant(out.name, value, self.blob)
         if what != out:
-            raise InputError(f"{where} declares another type than its value has; convert the model again")
+            raise InputError(f"{where} declares a type that is not its value's; convert the model again")
         self._declare(out)
 
     def _step(self, op: MIL_pb2.Operation, outputs: tuple[Declared, ...], where: str) -> BlockStep:
@@ -124,7 +124,7 @@ class _FunctionReader:
 
     def _value(self, name: str, where: str) -> Declared:
         if name not in self.known:
-            raise InputError(f"{where}: reads {name!r}, which nothing has computed; convert the model again")
+            raise InputError(f"{where}: reads {name!r}, which no earlier operation computes; convert the model again")
         return self.known[name]
 
 
@@ -146,7 +146,7 @@ def _check_names(where: str, schema: dict[str, signature.Parameter], names: set[
 
 
 def _unknown(where: str, what: str) -> StageFailed:
-    return StageFailed(f"{where} is not known to the interpreter{what}; the artifact cannot be verified")
+    return StageFailed(f"{where} is not supported by the interpreter{what}; the artifact cannot be verified")
 
 
 def _near(kind: str) -> str:

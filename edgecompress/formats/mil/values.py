@@ -39,11 +39,14 @@ def declared(name: str, kind: MIL_pb2.ValueType) -> Declared:
     """A `ValueType` message; raises StageFailed for a type that the interpreter does not know."""
     if kind.WhichOneof("type") != "tensorType":
         raise StageFailed(
-            f"Core ML: {name!r} is a {kind.WhichOneof('type')}, not known to the interpreter: only tensors"
+            f"Core ML: {name!r} is a {kind.WhichOneof('type')}, which the interpreter does not support: it handles "
+            "tensors only"
         )
     dtype = BY_NUMBER.get(kind.tensorType.dataType)
     if dtype is None:
-        raise StageFailed(f"Core ML: {name!r} has data type {kind.tensorType.dataType}, not known to the interpreter")
+        raise StageFailed(
+            f"Core ML: {name!r} has data type {kind.tensorType.dataType}, which the interpreter does not support"
+        )
     dimensions = kind.tensorType.dimensions
     shape = tuple(d.constant.size if d.WhichOneof("dimension") == "constant" else None for d in dimensions)
     return Declared(name, dtype, shape)
@@ -73,7 +76,7 @@ def _stored(
 
 def _word(name: str, tensor: MIL_pb2.TensorValue) -> str:
     if len(tensor.strings.values) != 1:
-        raise StageFailed(f"Core ML: {name!r} is a list of strings, not known to the interpreter")
+        raise StageFailed(f"Core ML: {name!r} is a list of strings, which the interpreter does not support")
     return str(tensor.strings.values[0])
 
 

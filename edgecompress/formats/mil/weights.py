@@ -47,7 +47,7 @@ class Blob:
         if mark != MARK:
             raise self._damaged(offset, "there is no header")
         if stored != dtype.blob:
-            raise self._damaged(offset, f"it holds type {stored}, the program says {dtype.name}")
+            raise self._damaged(offset, f"it has type {stored}, but the program declares {dtype.name}")
         if size != size_bytes(dtype, shape):
             raise self._damaged(offset, f"it has {size} bytes, {dtype.name} of {list(shape)} has another size")
         if begin + size > len(self.bytes):

@@ -22,7 +22,7 @@ WARM = 10  # before those that count
 def measured(opened: Predictor, root: Path, runs: int, passed: bool) -> dict[str, Any]:
     """What this machine did; `passed`: its self-test did. Raises InputError for too few or too many runs."""
     if not LEAST <= runs <= MOST:
-        raise InputError(f"benchmark: {runs} inferences; give {LEAST} to {MOST}")
+        raise InputError(f"benchmark: {runs} inferences is out of range; give {LEAST} to {MOST}")
     card, started = opened.card, datetime.datetime.now(datetime.UTC)
     return {
         "schema": SCHEMA,

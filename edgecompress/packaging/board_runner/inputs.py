@@ -50,7 +50,7 @@ def npy(data: bytes) -> Array:
     try:
         shape, fortran, dtype = _header(stream)
     except (ValueError, KeyError, SyntaxError, RecursionError, MemoryError) as error:
-        raise InputError("not a .npy file that NumPy reads: save it with numpy.save") from error
+        raise InputError("not a .npy file that NumPy can read: save it with numpy.save") from error
     if dtype.kind not in "biuf":
         raise InputError(f"a .npy of {str(dtype)[:40]}: give numbers")
     rest = data[stream.tell() :]
@@ -84,7 +84,7 @@ def _many(data: bytes, names: Sequence[str]) -> dict[str, Array]:
     except KeyError as error:
         raise InputError(f"the .npz has no array {error}; the model takes {', '.join(names)}") from error
     except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise InputError("not a .npz file that NumPy reads: save it with numpy.savez") from error
+        raise InputError("not a .npz file that NumPy can read: save it with numpy.savez") from error
 
 
 def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
@@ -99,14 +99,14 @@ def picture(data: bytes) -> Array:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingDependency("pictures need Pillow, which is not installed here: give a .npy") from error
+        raise MissingDependency("images need Pillow, which is not installed: install it, or give a .npy") from error
     try:
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if image.width * image.height > PIXELS:
                 raise InputError(f"a picture of {image.width} x {image.height}: at most {PIXELS // 10**6} megapixels")
             return np.asarray(image.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError("not a picture that can be read: damaged, or cut off") from error
+        raise InputError("not a readable image: damaged or truncated") from error
 
 
 def bare(data: bytes, shape: Sequence[int], dtype: str) -> Array:

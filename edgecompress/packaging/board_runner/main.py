@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"'{text[:40]}' is no whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a whole number from {least} to {most}")
         return int(text)
 
     return number

@@ -106,7 +106,7 @@ class Predictor:
         import numpy as np
 
         if not all(np.isfinite(array).all() for array in outputs.values() if array.dtype.kind == "f"):
-            raise StageFailed("the model answered NaN or infinite values; run the self-test")
+            raise StageFailed("the model returned NaN or infinite values; run the self-test")
         how = self.card["postprocess"]
         if how["task"] != "classify":
             return {"outputs": {name: array.tolist() for name, array in outputs.items()}}
@@ -119,9 +119,9 @@ class Predictor:
 def _check_size(shape: tuple[int, ...], how: Preprocess) -> None:
     """Raises InputError for a picture that is empty, or so narrow that it would be huge once it is resized."""
     if 0 in shape:
-        raise InputError(f"given was {list(shape)}: empty")
+        raise InputError(f"the input is empty: its shape is {list(shape)}")
     if how.resize and len(shape) > 1 and how.resize**2 * max(shape[:2]) > PIXELS * min(shape[:2]):
-        raise InputError(f"a picture of {shape[1]} x {shape[0]}: too narrow to resize its shorter side to {how.resize}")
+        raise InputError(f"an image of {shape[1]} x {shape[0]}: too narrow to resize its shorter side to {how.resize}")
 
 
 def _softmax(scores: Array) -> Array:
@@ -139,13 +139,13 @@ def _fitted(array: Array, spec: TensorSpec) -> Array:
     shape = spec.concrete()
     item = array[None] if array.shape == shape[1:] else array
     if item.shape != shape:
-        raise InputError(f"input '{spec.name}': takes {list(shape)}, given was {list(array.shape)}")
+        raise InputError(f"input '{spec.name}': must have shape {list(shape)}, but has {list(array.shape)}")
     if item.dtype.kind == "f" and not np.isfinite(item).all():
         raise InputError(f"input '{spec.name}': holds NaN or infinite values")
     kind = "float32" if spec.quantization and item.dtype.kind == "f" else spec.dtype
     if str(item.dtype) not in (kind, spec.dtype) and not np.can_cast(item.dtype, kind, "same_kind"):
-        raise InputError(f"input '{spec.name}': takes {spec.dtype}, given was {item.dtype}")
+        raise InputError(f"input '{spec.name}': must be {spec.dtype}, but is {item.dtype}")
     narrowed = np.ascontiguousarray(item.astype(kind))
     if item.dtype.kind in "iu" and (narrowed != item).any():
-        raise InputError(f"input '{spec.name}': a number does not fit into {kind}")
+        raise InputError(f"input '{spec.name}': a value is out of range for {kind}")
     return tensors.fitted(narrowed, spec)

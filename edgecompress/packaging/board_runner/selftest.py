@@ -52,7 +52,7 @@ def files(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     beside = json.loads((payload / CARD).read_text(encoding="utf-8"))
     if beside != card:
         changed = [key for key in {**card, **beside} if card.get(key) != beside.get(key)]
-        raise CheckFailed(f"{CARD}: {', '.join(sorted(changed))} is not what is compiled in")
+        raise CheckFailed(f"{CARD}: {', '.join(sorted(changed))} differs from what is compiled in")
     return f"{len(expected)} files have the sha256 that is compiled in"
 
 
@@ -91,7 +91,7 @@ def inference(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str
     moved = {i["name"]: golden.distance(golden.load(payload, i), outputs[i["name"]]) for i in card["golden"]["outputs"]}
     for name, distance in moved.items():
         if not distance <= limit:
-            raise CheckFailed(f"output '{name}' moved by {distance:.3g} (relative RMS), more than {limit}")
+            raise CheckFailed(f"output '{name}' differs by {distance:.3g} (relative RMS), more than {limit}")
     return f"the golden output, within {max(moved.values(), default=0.0):.3g} (relative RMS)"
 
 
@@ -104,13 +104,13 @@ def labels(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed where the best class of the answer has another label than that of the golden answer."""
     how = card["postprocess"]
     if how["task"] != "classify":
-        return "the model names no classes"
+        return "the model has no class labels"
     model, names = opened(), names_of(card, payload)
     expected = {item["name"]: golden.load(payload, item) for item in card["golden"]["outputs"]}
     best = [model.best(outputs)[0] for outputs in (answered(card, payload, model), expected)]
     mine, golden_label = (names[i] if names else str(i) for i in best)
     if mine != golden_label:
-        raise CheckFailed(f"the best class is {mine!r:.80}, and was {golden_label!r:.80}")
+        raise CheckFailed(f"the best class is {mine!r:.80}, but was {golden_label!r:.80} when packaged")
     return f"the best class is {mine!r:.80}"
 
 

@@ -90,15 +90,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._refuse(400, str(error))
         except Exception:  # the boundary: whatever a runtime raises is told in the log, and the next request is served
             traceback.print_exc()
-            self._refuse(500, "the model could not answer; the service's log says why")
+            self._refuse(500, "inference failed; the reason is in the service's log")
 
     def _welcome(self, path: str) -> bool:
         """Whether the request asks for `path`, at the host that it came to: no page of elsewhere reaches loopback."""
         named = urlsplit(f"//{self.headers.get('Host', self.server.host)}").hostname
         if self.server.host in LOOPBACK and named not in LOOPBACK:
-            self._refuse(403, "this service answers at its own address alone")
+            self._refuse(403, "this service answers only requests to its own address")
         elif urlsplit(self.path).path != path:
-            self._refuse(404, "there are POST /predict and GET /health")
+            self._refuse(404, "not found; this service has POST /predict and GET /health")
         else:
             return True
         return False
@@ -110,7 +110,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._refuse(411, "give a Content-Length")
             return None
         if int(length) > self.server.most:
-            self._refuse(413, f"{length} bytes; at most {self.server.most}")
+            self._refuse(413, f"{length} bytes is too large; at most {self.server.most}")
             return None
         body, end = bytearray(), time.monotonic() + BODY_S
         while len(body) < int(length) and time.monotonic() < end:
@@ -119,7 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 break
             body += block
         if len(body) < int(length):
-            self._refuse(408, f"{len(body)} of {length} bytes came")
+            self._refuse(408, f"{len(body)} of {length} bytes were received")
             return None
         return bytes(body)
 

@@ -208,7 +208,7 @@ class AccuracyGuard:
         kept = quantizer.kept
         stages = diagnosis.stages(self.job, f"{self.name}/diagnose", self._subject(best))
         if not kept or not stages:
-            return [_nothing("keep", best, "its layers cannot be told apart, or not be left out")]
+            return [_nothing("keep", best, "its layers cannot be identified, or not be excluded")]
         yield self._own(stages)
         outcome = outcomes[stages[-1].name]
         if outcome.status != "ok":
@@ -251,7 +251,9 @@ class AccuracyGuard:
             trials.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
             if trials[-1].inside:
                 break
-        return trials or [_nothing("keep", best, "no layer mends anything, and leaves it faster than unquantized")]
+        return trials or [
+            _nothing("keep", best, "no layer recovers accuracy and leaves the variant faster than unquantized")
+        ]
 
     # ------------------------------------------------------------------ one rung
 

@@ -75,7 +75,7 @@ def _xml(file: Path) -> ElementTree.Element:
     """A small document without a DOCTYPE, for that is where entities grow. Raises InputError."""
     data = file.read_bytes()
     if len(data) > LONGEST or b"<!DOCTYPE" in data or b"\0" in data:
-        raise InputError(f"{file.name}: is too long, or has a DOCTYPE")
+        raise InputError(f"{file.name}: is too large, or has a DOCTYPE")
     return ElementTree.fromstring(data)
 
 
@@ -88,7 +88,7 @@ def _structure(aar: Path, card: Mapping[str, Any]) -> str:
         raise InputError(f"the library has no {missing[0]}")
     more = sorted(p.name for p in aar.iterdir() if p.name not in {*ENTRIES, "META-INF", "assets"})
     if more:
-        raise InputError(f"the library has {archive.shown(more[0])}, which none of ours has")
+        raise InputError(f"the library has the unexpected entry {archive.shown(more[0])}")
     least = _xml(aar / MANIFEST).find("uses-sdk")
     min_sdk = str(engine(card).min_sdk)
     if least is None or least.get(f"{ANDROID}minSdkVersion") != min_sdk:
@@ -121,15 +121,15 @@ def _constants(aar: Path, card: Mapping[str, Any]) -> str:
     """What is compiled in is what the card says: the wrapper reads nothing but that text."""
     spec: ClassFile | None = jar(aar / "classes.jar").get(f"{_namespace(aar)}.ModelSpec")
     if spec is None:
-        raise InputError("there is no ModelSpec to look at")
+        raise InputError("ModelSpec was not found")
     parts = sorted((int(name[5:]), text) for name, text in spec.texts.items() if name.startswith("JSON_"))
     if "".join(text for _, text in parts) != _android_java.facts(card):
-        raise InputError("what is compiled into ModelSpec is not what the card says")
+        raise InputError("the values compiled into ModelSpec differ from the card")
     facts = {"NAME": card["name"], "VERSION": card["version"], "MODEL_SHA256": digest(card)}
     facts |= {"RUNTIME": card["runtime"]["name"], "RUNTIME_VERSION": card["runtime"]["version"]}
     for name, fact in facts.items():
         if spec.texts.get(name) != fact:
-            raise InputError(f"ModelSpec.{name} is not what the card says")
+            raise InputError(f"ModelSpec.{name} differs from the card")
     return f"{len(_android_java.FACTS) + len(facts)} facts"
 
 
@@ -146,7 +146,7 @@ def _sums(maven: Path) -> str:
         for name in _android_maven.SUMS:
             beside = file.with_name(f"{file.name}.{name}")
             if not beside.is_file() or beside.read_text().strip() != hashlib.new(name, file.read_bytes()).hexdigest():
-                raise InputError(f"{file.name}: its {name} is missing, or another")
+                raise InputError(f"{file.name}: its {name} is missing or wrong")
     return f"{len(files)} files"
 
 
@@ -165,9 +165,7 @@ def _pom(aar: Path, card: Mapping[str, Any]) -> str:
         for dependency in pom.iter(f"{POM}dependency")
     ]
     if needs != [[runtime.group, runtime.artifact, card["runtime"]["version"]]]:
-        raise InputError(
-            f"the pom does not depend on {runtime.group}:{runtime.artifact}:{card['runtime']['version']} alone"
-        )
+        raise InputError(f"the pom must depend on {runtime.group}:{runtime.artifact}:{card['runtime']['version']} only")
     return f"{runtime.group}:{runtime.artifact}:{card['runtime']['version']}"
 
 

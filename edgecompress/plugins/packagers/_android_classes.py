@@ -41,10 +41,10 @@ def jar(file: Path) -> dict[str, ClassFile]:
 def _named(file: Path, entry: str, inside: str) -> tuple[str, ClassFile]:
     """The class in an unpacked file, by its name. Raises InputError."""
     if not entry.endswith(".class") or file.stat().st_size > LARGEST:
-        raise InputError(f"{inside}: an entry is no class: {archive.shown(entry)}")
+        raise InputError(f"{inside}: an entry is not a class: {archive.shown(entry)}")
     read = parse(file.read_bytes())
     if f"{read.name.replace('.', '/')}.class" != entry:
-        raise InputError(f"{inside}: {archive.shown(entry)} holds another class than it is named")
+        raise InputError(f"{inside}: {archive.shown(entry)} contains a class of another name")
     return read.name, read
 
 

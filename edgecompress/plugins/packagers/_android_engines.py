@@ -53,7 +53,7 @@ def engine(card: Mapping[str, Any]) -> Engine:
     """The one of a card, which it can run. Raises InputError."""
     name = card["runtime"]["name"]
     if name not in ENGINES:
-        raise InputError(f"runtime '{name}' has no library for Android here; deploy with {' or '.join(ENGINES)}")
+        raise InputError(f"runtime '{name}' is not supported in Android packages; deploy with {' or '.join(ENGINES)}")
     runtime = ENGINES[name]
     if not card["runtime"]["version"]:
         raise InputError(f"the version of {runtime.words} that verified the model is not known; deploy it again")
@@ -62,10 +62,13 @@ def engine(card: Mapping[str, Any]) -> Engine:
     for file in card["model"]["files"]:
         if file["bytes"] > LARGEST:
             raise InputError(
-                f"{file['path']}: {file['bytes']} bytes, an app maps at most {LARGEST}; compress it further"
+                f"{file['path']}: {file['bytes']} bytes, but an app can map at most {LARGEST}; compress the model "
+                "further"
             )
         if any(part.startswith((".", "_")) or part.endswith("~") for part in file["path"].split("/")):
-            raise InputError(f"{file['path']}: Android's tools leave out such a name; rename it and deploy again")
+            raise InputError(
+                f"{file['path']}: Android's build tools skip files with such a name; rename it and deploy again"
+            )
     _check_raw(card)
     return runtime
 
@@ -78,7 +81,9 @@ def _check_end(spec: Mapping[str, Any], runtime: Engine) -> None:
             "export it so"
         )
     if how and (len(how["scale"]) != 1 or spec["dtype"] not in STORED):
-        raise InputError(f"{where} is quantized per channel, or not to 8 bits; the wrapper takes one scale of 8 bits")
+        raise InputError(
+            f"{where} is quantized per channel, or not to 8 bits; the wrapper supports 8 bits with one scale only"
+        )
 
 
 def _check_raw(card: Mapping[str, Any]) -> None:
@@ -88,7 +93,8 @@ def _check_raw(card: Mapping[str, Any]) -> None:
         return
     if how["resize"] or how["crop"] or how["layout"] or how["colour"] != "RGB":
         raise InputError(
-            f"the raw pictures are {raw['dtype']}, the processing on a phone takes uint8; give those, and a scale"
+            f"the raw images are {raw['dtype']}, but the preprocessing on a phone takes uint8; give uint8 images, "
+            "and set [preprocess] scale"
         )
 
 

@@ -95,8 +95,8 @@ def javac() -> str:
     compiler = (shutil.which("javac", path=str(Path(home) / "bin")) if home else None) or shutil.which("javac")
     if compiler is None:
         raise MissingDependency(
-            "packager 'android' compiles the wrapper, and there is no javac; install a JDK from 9 on "
-            "(Debian: apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
+            "packager 'android' needs javac to compile the wrapper; install a JDK, version 9 or later (Debian: "
+            "apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
         )
     return compiler
 

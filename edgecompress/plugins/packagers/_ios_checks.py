@@ -61,7 +61,7 @@ def _text(file: Path) -> str:
     """A source's text; raises InputError for one that is missing, huge, or no UTF-8."""
     try:
         if file.stat().st_size > LARGEST:
-            raise InputError(f"{file.name} has {file.stat().st_size >> 20} MiB: that is no source of ours")
+            raise InputError(f"{file.name} has {file.stat().st_size >> 20} MiB, too large for a generated source file")
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file.name} cannot be read: {type(error).__name__}") from error
@@ -91,7 +91,7 @@ def _inside(folder: Path, path: str) -> Path:
     """A path of the manifest; raises InputError for one that leaves its folder."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith(("/", "~")) or ".." in parts or "\\" in path:
-        raise InputError(f"{MANIFEST} names {ascii(path)[:100]}, which leads out of the package")
+        raise InputError(f"{MANIFEST} names {ascii(path)[:100]}, which points outside the package")
     return folder / path
 
 
@@ -110,7 +110,7 @@ def _syntax(root: Path) -> Iterator[PackageCheck]:
         wrong = f"the parser broke on the sources ({done.returncode})" if done.returncode or not output else output
         wrong = "" if wrong == PARSED else wrong
     except subprocess.TimeoutExpired:
-        wrong = f"the parser took over {PARSE_S:.0f} s for the sources: no Swift of ours"
+        wrong = f"the parser took more than {PARSE_S:.0f} s for the sources"
     yield PackageCheck("Swift syntax", "fail" if wrong else "pass", wrong)
 
 
@@ -186,7 +186,7 @@ def _normalised(text: str) -> list[Any] | None:
     try:
         return [float(match[1]), json.loads(match[2]), json.loads(match[3])] if match else None
     except ValueError as error:
-        raise InputError(f"{SPEC}: the normalisation is no list of numbers") from error
+        raise InputError(f"{SPEC}: the normalisation is not a list of numbers") from error
 
 
 def _declared(card: Mapping[str, Any]) -> list[Any] | None:
@@ -209,16 +209,16 @@ def _privacy(file: Path) -> None:
     except InputError:
         raise
     except Exception as error:  # expat's errors have no base of their own
-        raise InputError(f"{PRIVACY} is no property list: {type(error).__name__}") from error
+        raise InputError(f"{PRIVACY} is not a property list: {type(error).__name__}") from error
     wrong = [
         key
         for key, kind in PRIVATE.items()
         if not isinstance(properties, dict) or type(properties.get(key)) is not kind
     ]
     if wrong:
-        raise InputError(f"{PRIVACY}: {wrong[0]} is missing, or no {PRIVATE[wrong[0]].__name__}")
+        raise InputError(f"{PRIVACY}: {wrong[0]} is missing, or not a {PRIVATE[wrong[0]].__name__}")
     if properties["NSPrivacyTracking"] or properties["NSPrivacyTrackingDomains"]:
-        raise InputError(f"{PRIVACY} says that the package tracks: it does not")
+        raise InputError(f"{PRIVACY} declares tracking, which the package does not do")
 
 
 def _items(package: Path) -> None:
@@ -233,7 +233,9 @@ def _items(package: Path) -> None:
         raise InputError(f"{package.name}/Manifest.json: its root model is not among its items")
     for path in paths.values():
         if ".." in PurePosixPath(path).parts or path.startswith("/"):
-            raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which leads out of the package")
+            raise InputError(
+                f"{package.name}/Manifest.json names {ascii(path)[:100]}, which points outside the package"
+            )
         if not (package / "Data" / path).exists():
             raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which is not there")
 

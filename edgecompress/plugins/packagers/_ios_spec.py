@@ -121,7 +121,7 @@ def _systems(contents: Contents) -> dict[str, str]:
     engine = ENGINES[contents.card["model"]["format"]]
     needs = _specification(_main(contents)) if contents.card["model"]["format"] == "mlpackage" else 0
     if needs and needs not in SPECIFICATION_OS:
-        raise InputError(f"{contents.card['model']['main']}: Core ML's file format {needs} is not known here")
+        raise InputError(f"{contents.card['model']['main']}: Core ML's file format {needs} is not supported")
     ios = SPECIFICATION_OS.get(needs, 0)
     return {"ios": f"{max(engine.ios, ios)}.0", "macos": f"{max(engine.macos, MACOS_OF_IOS.get(ios, 0))}.0"}
 
@@ -157,7 +157,7 @@ def _check(spec: Mapping[str, Any], side: str, kind: str) -> None:
         )
     how = spec["quantization"]
     if how and len(how["scale"]) != 1:
-        raise InputError(f"{side[:-1]} '{short(spec['name'])}' has {len(how['scale'])} scales; a package takes one")
+        raise InputError(f"{side[:-1]} '{short(spec['name'])}' has {len(how['scale'])} scales; a package supports one")
 
 
 def _preprocess(card: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -172,7 +172,7 @@ def _preprocess(card: Mapping[str, Any]) -> dict[str, Any] | None:
     shaped = declared["resize"] or declared["crop"] or declared["layout"] or declared["colour"] != "RGB"
     picture = bool(shaped) and not sound
     if picture and raw and raw["dtype"] != "uint8":
-        raise InputError(f"raw pictures are {raw['dtype']}; a Swift package takes uint8")
+        raise InputError(f"the raw images are {raw['dtype']}; a Swift package takes uint8")
     changed = declared["scale"] != 1 or declared["mean"] or declared["std"] or sound
     stored = not changed and (raw["dtype"] if raw else "uint8") == spec["dtype"]
     return {

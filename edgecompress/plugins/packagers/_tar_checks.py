@@ -49,7 +49,7 @@ def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageC
             yield PackageCheck(name, "fail", " ".join(ascii(str(error))[1:-1].split())[:300])
         else:
             yield PackageCheck(name, "skipped" if skipped else "pass", skipped)
-    yield PackageCheck("installation", "skipped", f"a board is not here: {SCRIPTS[0]} ends with the self-test there")
+    yield PackageCheck("installation", "skipped", f"the self-test runs on the board, at the end of {SCRIPTS[0]}")
 
 
 def _scripts(root: Path) -> str:
@@ -58,7 +58,7 @@ def _scripts(root: Path) -> str:
         text = (root / name).read_bytes()
         done = subprocess.run(["sh", "-n"], input=text, capture_output=True, timeout=PARSE_S)
         if not text.startswith(b"#!/bin/sh\n") or done.returncode:
-            raise CheckFailed(f"{name} is no script that a shell reads: {done.stderr[:100].decode(errors='replace')}")
+            raise CheckFailed(f"{name} is not a valid shell script: {done.stderr[:100].decode(errors='replace')}")
     return ""
 
 
@@ -74,10 +74,10 @@ def _runner(root: Path, card: Mapping[str, Any], opened: Path) -> str:
             raise CheckFailed(f"run.pyz: {file.relative_to(opened)}: {error}") from error
     cards_inside = [opened / name for name in bundled.CARDS if (opened / name).is_file()]
     if not (opened / "__main__.py").is_file() or len(cards_inside) != 1:
-        raise CheckFailed("run.pyz: no runner with a card compiled in")
+        raise CheckFailed("run.pyz: contains no runner with a compiled-in card")
     inside = cards_inside[0]
     if inside.read_bytes() != (root / CARD).read_bytes() or cards.read(inside) != card:
-        raise CheckFailed(f"run.pyz: what is compiled in is not what {CARD} says")
+        raise CheckFailed(f"run.pyz: the compiled-in card differs from {CARD}")
     return ""
 
 
@@ -107,14 +107,14 @@ def _requirements(root: Path) -> str:
     if len(pins) != len(lines) or not pins:
         raise CheckFailed("requirements.txt: a line is not NAME==VERSION with its hashes")
     if not (root / "wheels").is_dir():
-        return "no wheels inside: the board fetches them"
+        return "the package contains no wheels: the board downloads them"
     hashes = {digest: pin[1] for pin in pins for digest in re.findall("sha256:([0-9a-f]{64})", pin[3])}
     files = {sha256_of(file): file.name for file in sorted((root / "wheels").iterdir())}
     strange = [name for digest, name in files.items() if digest not in hashes and not name.startswith("pip-")]
     if strange:
         raise CheckFailed(f"wheels/{strange[0]}: its sha256 is not in requirements.txt")
     if missing := [name for digest, name in hashes.items() if digest not in files]:
-        raise CheckFailed(f"wheels: the one of {missing[0]} is missing or changed")
+        raise CheckFailed(f"wheels: the wheel of {missing[0]} is missing or changed")
     if bare := [pin[1] for pin in pins if not pin[3]]:
         raise CheckFailed(f"requirements.txt: {bare[0]} has no hash")
     return ""

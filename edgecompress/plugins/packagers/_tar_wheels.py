@@ -29,7 +29,7 @@ def pinned(card: Mapping[str, Any], opens_with: Sequence[str], image: bool) -> l
     """NAME==VERSION of all that the board needs: NumPy, the runtime as it verified the model, Pillow for pictures."""
     engine = card["runtime"]["version"]
     if opens_with and not VERSION.fullmatch(engine):
-        raise InputError(f"packager 'tar': {opens_with[0]} {engine!r:.40}: no version that has a wheel; deploy again")
+        raise InputError(f"packager 'tar': {opens_with[0]} {engine!r:.40}: a version that has no wheel; deploy again")
     needed = {
         "numpy": PINS["numpy"],
         **dict.fromkeys(opens_with, engine),
@@ -55,7 +55,8 @@ def _fetch(requirement: str, platform: str, python: str, place: Path) -> None:
     """By pip into a folder beside, which is put in place by a rename."""
     if os.environ.get(OFFLINE):
         raise InputError(
-            f"packager 'tar': no wheel of {requirement} here, and --offline; pack once online, or wheels=false"
+            f"packager 'tar': no wheel of {requirement} in the cache, and --offline allows no downloads; package "
+            "once without --offline, or with --set wheels=false"
         )
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as work:
@@ -81,7 +82,7 @@ def _pip(requirement: str, platform: str, python: str, into: Path) -> None:
         why = errors[-1][:200] if errors else f"pip ended with code {done.returncode}"
         raise StageFailed(
             f"packager 'tar': no wheel of {requirement} for {platform}, Python {python}: {why}; check the network, "
-            "choose another --set python=, or pack with --set wheels=false"
+            "choose another --set python=, or package with --set wheels=false"
         )
 
 

@@ -76,7 +76,7 @@ class _Page(HTMLParser):
         self.inline: list[str] = []
         self.before: list[str] = []  # what leads somewhere before the policy holds
         if len(text) > PAGE_CHARS or text.count("<") > TAGS:
-            raise ValueError(f"{PAGE}: is longer, or has more tags, than the page of a web package")
+            raise ValueError(f"{PAGE}: is larger, or has more tags, than the page of a web package")
         self.feed(text)
         self.close()
 
@@ -107,7 +107,7 @@ def _hosts(root: Path) -> str:
     """Links of the page, and all text of the scripts and styles; a model's name may hold what it likes."""
     for link in _Page(_text(root / PAGE)).links:
         if HOST.search(link) or link.startswith(("/", "\\")) or ".." in link:
-            return f"{PAGE}: leads to {link[:80]!a}"
+            return f"{PAGE}: links to {link[:80]!a}"
     for name in OURS[1:]:
         if bad := HOST.search(_text(root / name)):
             return f"{name}: holds {bad[0]!a}"
@@ -122,7 +122,7 @@ def _strangers(root: Path, ort: str) -> str:
         return f"{ICON}: holds {acting[0]!a}"
     there = sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
     extra = [name for name in there if name.lower().endswith(code) and name not in known]
-    return f"{extra[0][:120]!a}: no part of a web package" if extra else ""
+    return f"{extra[0][:120]!a}: not part of a web package" if extra else ""
 
 
 def _constants(root: Path, card: Mapping[str, Any]) -> str:
@@ -132,7 +132,7 @@ def _constants(root: Path, card: Mapping[str, Any]) -> str:
     compiled = json.loads(literal[1])
     expected = json.loads(json.dumps(spec(card)))
     differ = sorted(key for key in {*compiled, *expected} if compiled.get(key) != expected.get(key))
-    return f"{SPEC}: {differ[0]} is not what the card says" if differ else ""
+    return f"{SPEC}: {differ[0]} differs from the card" if differ else ""
 
 
 def _runtime(folder: Path) -> str:

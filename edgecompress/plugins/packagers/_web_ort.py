@@ -55,7 +55,9 @@ def _folder() -> Path:
 
 def _check_can_fetch() -> None:
     if os.environ.get(OFFLINE):
-        raise InputError(f"{WANTED}: not in {_folder()}, and --offline; package once without it")
+        raise InputError(
+            f"{WANTED}: not in {_folder()}, and --offline allows no downloads; package once without --offline"
+        )
     if not shutil.which("npm"):
         raise MissingDependency(f"{WANTED} is fetched by npm, not installed; install it (Debian: apt-get install npm)")
 
@@ -83,13 +85,17 @@ def _packed(work: Path) -> Path:
             words, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:
-        raise StageFailed(f"{WANTED}: npm took over {TIMEOUT_S} s; check the network, and run it again") from error
+        raise StageFailed(
+            f"{WANTED}: npm took more than {TIMEOUT_S} s; check the network and run the command again"
+        ) from error
     archives = sorted(work.glob("*.tgz"))
     if done.returncode or len(archives) != 1:
         errors = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines() if "rror" in line] or [
             "no archive"
         ]
-        raise StageFailed(f"{WANTED}: npm: {errors[0][:200]}; check the network and npm's settings, and run it again")
+        raise StageFailed(
+            f"{WANTED}: npm: {errors[0][:200]}; check the network and npm's settings and run the command again"
+        )
     return archives[0]
 
 
@@ -97,7 +103,9 @@ def _check_integrity(archive: Path) -> None:
     with archive.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha512").digest()
     if f"sha512-{base64.b64encode(digest).decode()}" != INTEGRITY:
-        raise StageFailed(f"{WANTED}: npm brought other bytes than those of the release; check npm's registry setting")
+        raise StageFailed(
+            f"{WANTED}: the files from npm are not those of the release (sha256 differs); check npm's registry setting"
+        )
 
 
 def _unpack(archive: Path, out: Path) -> None:
@@ -106,8 +114,8 @@ def _unpack(archive: Path, out: Path) -> None:
         for name, pinned in FILES.items():
             stream = tar.extractfile(f"package/dist/{name}")
             if stream is None:
-                raise StageFailed(f"{WANTED}: {name} is no file; report it")
+                raise StageFailed(f"{WANTED}: {name} is not a file; report this as a bug")
             with (out / name).open("wb") as file:
                 shutil.copyfileobj(stream, file)
             if sha256_of(out / name) != pinned:
-                raise StageFailed(f"{WANTED}: {name} is not the pinned one; report it")
+                raise StageFailed(f"{WANTED}: {name} is not the pinned version; report this as a bug")

@@ -44,7 +44,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.platform and self.platform not in _tar_wheels.MACHINES:
-            raise ValueError(f"platform '{self.platform}': one of {', '.join(_tar_wheels.MACHINES)}")
+            raise ValueError(f"platform '{self.platform}': must be one of {', '.join(_tar_wheels.MACHINES)}")
         if bad := [version for version in self.pythons if not PYTHON.fullmatch(version)]:
             raise ValueError(f"python '{bad[0]}': write 3.11, or several as 3.11,3.13")
         if self.port not in PORTS:

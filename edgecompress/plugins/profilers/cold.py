@@ -29,7 +29,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.starts < 1:
-            raise ValueError("starts is at least 1")
+            raise ValueError("starts must be at least 1")
 
 
 class Start(StartTimes):
@@ -75,7 +75,7 @@ def _start(subject: Subject) -> Start:
 def dropped(files: Sequence[Path]) -> str:
     """Takes the files out of the page cache; why that did not go, or ""."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
-        return "this system cannot be asked to forget a file (posix_fadvise, preadv2)"
+        return "this system cannot drop a file from its page cache (posix_fadvise, preadv2)"
     try:
         return next((why for file in files if file.stat().st_size and (why := _dropped(file))), "")
     except OSError as error:

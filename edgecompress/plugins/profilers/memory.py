@@ -37,7 +37,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.every_ms <= 0:
-            raise ValueError("seconds and every_ms are above 0")
+            raise ValueError("seconds and every_ms must be above 0")
 
 
 def estimate_s(options: Options) -> float:
@@ -48,7 +48,10 @@ def estimate_s(options: Options) -> float:
 def measure(subject: Subject, options: Options) -> dict[str, Any]:
     """The timeline and its phases."""
     if not STATM.exists():
-        return {**_timeline([], [], options), "reason": "no /proc/self/statm: resident memory is told on Linux only"}
+        return {
+            **_timeline([], [], options),
+            "reason": "no /proc/self/statm: resident memory is available on Linux only",
+        }
     inputs = subject.inputs()
     with Sampler(options.every_ms / 1e3) as sampler:
         with sampler.phase("before"):

@@ -34,7 +34,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.rate_hz <= 0 or self.seconds * self.rate_hz < 1:
-            raise ValueError("rate_hz is above 0, and seconds hold at least one period")
+            raise ValueError("rate_hz must be above 0, and seconds must cover at least one period")
 
     @property
     def due(self) -> int:

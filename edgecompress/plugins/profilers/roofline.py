@@ -40,7 +40,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.size < 16 or self.runs < 1:
-            raise ValueError("seconds is above 0, size at least 16, runs at least 1")
+            raise ValueError("seconds must be above 0, size at least 16, runs at least 1")
 
 
 def estimate_s(options: Options) -> float:
@@ -90,7 +90,10 @@ def memory(threads: int, options: Options, root: Path) -> dict[str, Any]:
         triad_s, _ = _best(lambda: list(pool.map(_triad, parts)), options.seconds)
     copy, triad = COPY_MOVES * size / copy_s / 1e9, TRIAD_MOVES * size / triad_s / 1e9
     known = cache is not None and size >= OVER_CACHE * cache
-    doubt = f"the arrays are not {OVER_CACHE} times the largest cache ({cache} bytes): some of it may be the cache's"
+    doubt = (
+        f"the arrays are not {OVER_CACHE} times the largest cache ({cache} bytes), so the figure may include cache "
+        "bandwidth"
+    )
     return {
         "gb_per_s": max(copy, triad),
         "copy_gb_per_s": copy,
@@ -98,7 +101,7 @@ def memory(threads: int, options: Options, root: Path) -> dict[str, Any]:
         "array_bytes": size,
         "cache_bytes": cache,
         "method": f"the best of copy and triad in numpy over arrays of {size // MEBIBYTE} MiB, {threads} threads",
-        "reason": "" if known else doubt if cache else "the size of the caches is not told here",
+        "reason": "" if known else doubt if cache else "the size of the caches is not known",
     }
 
 

@@ -40,7 +40,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 < self.every_s <= self.seconds or self.rest_s < 0:
-            raise ValueError("every_s is above 0 and at most seconds, rest_s at least 0")
+            raise ValueError("every_s must be above 0 and at most seconds, rest_s at least 0")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _reasons(rows: Sequence[Row]) -> dict[str, str]:
 def verified(rows: Sequence[Row], held: _Held) -> dict[str, Any]:
     """The first windows against the last quarter."""
     if len(rows) < FEWEST:
-        reason = f"{len(rows)} windows, {FEWEST} are needed to tell"
+        reason = f"{len(rows)} windows; {FEWEST} are needed to detect throttling"
         unknown = {"flagged": None, "reason": reason, "p": None, "evidence": _signs(held)}
         return {"burst": None, "sustained": None, "ratio": None, "throttling": unknown}
     early, late = rows[:EARLY], rows[-max(EARLY, len(rows) // 4) :]
@@ -155,7 +155,7 @@ def _flag(ratio: float, p: float, held: _Held) -> dict[str, Any]:
 
 def _signs(held: _Held) -> list[str]:
     events = [f"the kernel counted {held.events} throttle events"] if held.events else []
-    return events + ([f"the firmware told: {', '.join(held.limits)}"] if held.limits else [])
+    return events + ([f"the firmware reported: {', '.join(held.limits)}"] if held.limits else [])
 
 
 def _evidence(early: Sequence[Row], late: Sequence[Row]) -> list[str]:

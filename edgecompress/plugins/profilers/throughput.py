@@ -26,7 +26,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not self.batches or min(self.batches) < 1 or self.seconds <= 0:
-            raise ValueError("batches are at least 1, seconds above 0")
+            raise ValueError("batches must be at least 1, seconds above 0")
 
 
 def estimate_s(options: Options) -> float:

@@ -75,7 +75,9 @@ def tapped(request: Request) -> Artifact:
             specs.append(TensorSpec(name, place.shape, "float32" if layer.quantize else dtype))
             rows.append({"output": name, **row})
     if not rows:
-        raise StageFailed(f"runtime onnx: no layer of {model.path} can be tapped: none computes floats for each item")
+        raise StageFailed(
+            f"runtime onnx: no layer output of {model.path} can be read: none is a float tensor with a row per item"
+        )
     onnx.save_model(proto, request.out / FILE)
     return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
 
@@ -230,7 +232,9 @@ def _session(proto: onnx.ModelProto, tensors: Sequence[str]) -> onnxruntime.Infe
     try:
         return onnxruntime.InferenceSession(copy.SerializeToString(), options(1), providers=[CPU])
     except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
-        raise StageFailed(f"runtime onnx: the model cannot be tapped: {error}".splitlines()[0]) from error
+        raise StageFailed(
+            f"runtime onnx: the layer outputs cannot be added to the model: {error}".splitlines()[0]
+        ) from error
 
 
 def _zeros(
@@ -243,7 +247,9 @@ def _zeros(
             names, {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs}
         )
     except Exception as error:
-        raise StageFailed(f"runtime onnx: the tapped model does not run: {error}".splitlines()[0]) from error
+        raise StageFailed(
+            f"runtime onnx: the model with added layer outputs does not run: {error}".splitlines()[0]
+        ) from error
     return outputs
 
 

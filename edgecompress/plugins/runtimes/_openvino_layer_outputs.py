@@ -54,7 +54,7 @@ def tapped(request: Request, net: openvino.Model, compiled: openvino.CompiledMod
             specs.append(TensorSpec(name, _shape(port), FLOATS[port.get_element_type().get_type_name()]))
             rows.append({"output": name, **words})
     if not rows:
-        raise StageFailed(f"runtime openvino: no layer of {model.path} can be tapped: none computes floats")
+        raise StageFailed(f"runtime openvino: no layer output of {model.path} can be read: none is a float tensor")
     openvino_ir.save(net, request.out)
     return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
 

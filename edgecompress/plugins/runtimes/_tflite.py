@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgecompress.core.protocols import OperatorTimes
 
 REHEARSAL_S = 300.0
-NO_TIMES = "its Python runtime tells no times of single operators"
+NO_TIMES = "its Python runtime reports no times of single operators"
 
 # --------------------------------------------------------------------------- a trial
 
@@ -34,7 +34,7 @@ def rehearse(file: Path, where: str) -> None:
         try:
             code = child.wait(REHEARSAL_S)
         except subprocess.TimeoutExpired as error:
-            raise InputError(f"{where}: LiteRT does not finish one run of it in {REHEARSAL_S:.0f} s") from error
+            raise InputError(f"{where}: LiteRT did not finish one inference in {REHEARSAL_S:.0f} s") from error
         finally:
             child_process.end(child)
         lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]

@@ -29,8 +29,8 @@ NATIVE = platform.system() == "Darwin"
 SIMULATED = "" if NATIVE else "the MIL interpreter"  # what runs it here in Core ML's place: its speed says nothing
 DTYPES = {"float16": "float16", "float32": "float32", "float64": "float32", "bfloat16": "float32"}  # others: int32
 AGREE_DB = 40.0  # Core ML and the interpreter round at other places; a wrong operator is far below
-NO_TIMES = "Core ML tells no time per operator"
-NO_MACOS = "Core ML runs on Apple's systems only: here its program is interpreted, which says nothing of its speed"
+NO_TIMES = "Core ML reports no time per operator"
+NO_MACOS = "Core ML runs on Apple's systems only: here its program is interpreted, so its speed is not measured"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
     for dim in spec.shape:
         if isinstance(dim, Dim) and dim.name != "batch":
             raise InputError(
-                f"runtime coreml: input '{spec.name}' has the dynamic axis '{dim.name}', its files have fixed shapes; "
-                "leave it out of 'dynamic'"
+                f"runtime coreml: input '{spec.name}' has the dynamic axis '{dim.name}', but Core ML files of this "
+                "runtime have fixed shapes; remove it from 'dynamic'"
             )
     return replace(spec, shape=spec.concrete(batch), dtype=_dtype(spec.dtype))
 
@@ -214,7 +214,10 @@ def tapped(request: Request) -> Artifact:
             words = {"operator": layer.operator, "type": layer.type, "dtype": layer.held}
             rows.append({"output": layer.output, **words, "layout": "", "module": ""})
     if not rows:
-        raise StageFailed(f"runtime coreml: {model.path}: it has no layer to tap: none makes floats from its inputs")
+        raise StageFailed(
+            f"runtime coreml: {model.path}: no layer output can be read: none is a float tensor computed from the "
+            "inputs"
+        )
     return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
 
 
@@ -298,6 +301,6 @@ def check_agreement(answer: Mapping[str, np.ndarray], interpreted: Mapping[str, 
         wrong = numpy.asarray(answer[name], "float64")[finite] - right
         if not (wrong**2).sum() <= (right**2).sum() / 10 ** (AGREE_DB / 10):
             raise StageFailed(
-                f"runtime coreml: output '{name}': Core ML answers other numbers than its program says (up to "
+                f"runtime coreml: output '{name}': Core ML's results differ from those of its program (by up to "
                 f"{abs(wrong).max():.3g} off); run the model on the CPU only, or keep its operators in fp32"
             )

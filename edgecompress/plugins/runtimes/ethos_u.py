@@ -35,9 +35,9 @@ NOT_OPENED = "runs on its device only"
 READS: tuple[str, ...] = ("tflite",)
 SUFFIX = ""
 
-SIMULATED = "LiteRT (the file as it was before Vela)"  # what runs it here: its speed says nothing
+SIMULATED = "LiteRT (the file from before Vela)"  # what runs it here: its speed says nothing
 ESTIMATES = "Vela"  # who tells of each artifact how many cycles it takes
-NO_TIMES = "it runs on a device with an Ethos-U only; what Vela estimates stands in the report"
+NO_TIMES = "it runs only on a device with an Ethos-U; the report has Vela's estimates"
 ALL_LEFT = "Vela left every operator on the CPU: it compiles int8 files"
 
 FILE, BEFORE = "model_vela.tflite", "model.tflite"  # for the device; what it was compiled from, to run here
@@ -159,7 +159,9 @@ def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
     """One of the tables that Vela wrote. Raises StageFailed: there is none."""
     tables = sorted(folder.glob(pattern))
     if len(tables) != 1:
-        raise StageFailed(f"runtime ethos_u: Vela wrote {len(tables)} tables {pattern}; is it of version 5?")
+        raise StageFailed(
+            f"runtime ethos_u: Vela wrote {len(tables)} files {pattern}, expected 1; check that Vela 5 is installed"
+        )
     with tables[0].open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
@@ -182,7 +184,10 @@ def _reason(lines: str) -> str:
 
 def read(request: Request) -> Artifact:
     """Nothing: what Vela compiled runs on the device only."""
-    raise InputError(f"{request.options['path']}: give the .tflite file as it was before Vela, or the model it is of")
+    raise InputError(
+        f"{request.options['path']}: compiled by Vela already; give the .tflite file from before Vela, or its "
+        "source model"
+    )
 
 
 # --------------------------------------------------------------------------- a session

@@ -68,12 +68,16 @@ def tapped(request: Request) -> Artifact:
     model, before = request.model, request.inputs.get("before")
     if before is None:
         raise InputError(
-            f"runtime executorch: {model.path}: a .pte file cannot be tapped alone; give the program it was made of"
+            f"runtime executorch: {model.path}: layer outputs cannot be read from a .pte file; give the program "
+            "that it was exported from"
         )
     program = _program(before)
     specs, rows = _executorch_layer_outputs.add(program, before)
     if not rows:
-        raise StageFailed(f"runtime executorch: {before.path}: it has no layer to tap: none makes floats of its inputs")
+        raise StageFailed(
+            f"runtime executorch: {before.path}: no layer output can be read: none is a float tensor computed from "
+            "the inputs"
+        )
     facts = _lower(program, model.facts["backend"], request.out / FILE)
     return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**facts, "taps": rows}).write()
 

@@ -52,8 +52,8 @@ def _check_fixed(spec: TensorSpec) -> None:
     free = [d.name for d in spec.shape if not isinstance(d, int) and d.name != "batch"]
     if free:
         raise InputError(
-            f"runtime litert: the axis '{free[0]}' of input '{spec.name}' is dynamic, a TFLite file has fixed shapes; "
-            "give it one size in the source"
+            f"runtime litert: axis '{free[0]}' of input '{spec.name}' is dynamic, but a TFLite file has fixed "
+            "shapes; give it one size in the source"
         )
 
 

@@ -62,7 +62,7 @@ def parse(file: Path) -> NullNet:
 
 def export(request: Request) -> Artifact:
     """Nothing but a null net becomes one."""
-    raise InputError(f"runtime null: no way from {request.model.kind} to null")
+    raise InputError(f"runtime null: cannot convert {request.model.kind} to null")
 
 
 def read(request: Request) -> Artifact:

@@ -158,7 +158,7 @@ def _symbols(values: Iterable[onnx.ValueInfoProto], specs: Sequence[TensorSpec])
     for value in values:
         spec = by_name.get(value.name)
         if spec is None:
-            raise StageFailed(f"runtime onnx: the export has a tensor '{value.name}' that the program has not")
+            raise StageFailed(f"runtime onnx: the export has a tensor '{value.name}' that the program does not have")
         for dim, ours in zip(value.type.tensor_type.shape.dim, spec.shape, strict=True):
             if dim.dim_param and isinstance(ours, Dim):
                 yield dim.dim_param, ours.name

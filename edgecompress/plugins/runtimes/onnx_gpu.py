@@ -27,12 +27,12 @@ GPU = ("TensorrtExecutionProvider", "CUDAExecutionProvider")  # the first that c
 
 def export(request: Request) -> Artifact:
     """Nothing: runtime onnx makes its files."""
-    raise InputError(f"runtime onnx_gpu: no way from {request.model.kind}; runtime onnx exports ONNX")
+    raise InputError(f"runtime onnx_gpu: cannot convert {request.model.kind}; use runtime onnx to export ONNX")
 
 
 def read(request: Request) -> Artifact:
     """No source of its own: runtime onnx reads the file."""
-    raise InputError(f"{request.options['path']}: runtime onnx reads ONNX files")
+    raise InputError(f"{request.options['path']}: this runtime reads no source files; use runtime onnx")
 
 
 def tapped(request: Request) -> Artifact:

@@ -83,7 +83,9 @@ def tapped(request: Request) -> Artifact:
         net = core.read_model(request.model.file(".xml"))
         compiled = core.compile_model(net, "CPU", _config(1)).get_runtime_model()
     except RuntimeError as error:
-        raise StageFailed(f"runtime openvino: the model cannot be tapped: {_first_line(error)}") from error
+        raise StageFailed(
+            f"runtime openvino: the layer outputs cannot be added to the model: {_first_line(error)}"
+        ) from error
     return _openvino_layer_outputs.tapped(request, net, compiled)
 
 

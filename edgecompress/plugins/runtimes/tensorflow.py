@@ -23,7 +23,7 @@ REQUIRES = ("tensorflow-cpu",)
 IMPORTS = ("tensorflow",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "tensorflow"
 FORMAT = "savedmodel"
-NOT_OPENED = "runs its author's code when it is loaded: `edgecompress verify` does that where he is trusted"
+NOT_OPENED = "runs its author's code when it is loaded; if you trust the author, run `edgecompress verify`"
 READS: tuple[str, ...] = ()
 SUFFIX = ".keras"
 FOLDER = _savedmodel.FILE  # a folder that holds it is a SavedModel
@@ -36,7 +36,8 @@ KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp",
 def export(request: Request) -> Artifact:
     """Nothing becomes a SavedModel: it is a source."""
     raise InputError(
-        f"runtime tensorflow: no way from {request.model.kind} to a SavedModel; TensorFlow is a source only"
+        f"runtime tensorflow: cannot convert {request.model.kind} to a SavedModel; TensorFlow is supported as a "
+        "source only"
     )
 
 
@@ -105,7 +106,9 @@ def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, Any], dic
         raise InputError(f"{path}: TensorFlow cannot load it: {_first_line(error)}; export it again") from error
     names = sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs)
     if len(names[0]) != len(frozen.inputs):  # what could not be frozen is an input
-        raise InputError(f"{path}: it keeps a table or other state, which cannot be deployed; do that part in the app")
+        raise InputError(
+            f"{path}: it contains a lookup table or other state, which cannot be deployed; move that part to the app"
+        )
     pairs = (dict(zip(n, t, strict=True)) for n, t in zip(names, (frozen.inputs, frozen.outputs), strict=True))
     return frozen, *pairs
 
@@ -133,7 +136,7 @@ def _check(graph: GraphDef, path: Path) -> None:
     for node in graph.node:
         if node.op in KEPT:
             raise InputError(
-                f"{path}: '{node.name}' keeps state ({node.op}), which cannot be deployed; do it in the app"
+                f"{path}: '{node.name}' keeps state ({node.op}), which cannot be deployed; move that part to the app"
             )
         if node.op == "Const":
             values = MakeNdarray(node.attr["value"].tensor)
@@ -201,7 +204,7 @@ class TensorflowSession:
         """None: TensorFlow runs here to know what the source answers, and ships nothing."""
         return {
             "ops": [],
-            "why": "TensorFlow is a source here, and ships nothing: its operators are not timed",
+            "why": "TensorFlow is supported as a source only, so its operators are not timed",
             "fallback": [],
         }
 

@@ -23,12 +23,12 @@ CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
 
 def export(request: Request) -> Artifact:
     """Nothing: it runs what the runtime litert exports."""
-    raise StageFailed("runtime tflite exports nothing: it runs the files of the runtime litert")
+    raise StageFailed("runtime tflite exports nothing: it runs the files that runtime litert exports")
 
 
 def read(request: Request) -> Artifact:
     """Nothing: the runtime litert reads users' .tflite files."""
-    raise InputError(f"{request.options['path']}: the runtime tflite reads no files; the runtime litert does")
+    raise InputError(f"{request.options['path']}: runtime tflite reads no source files; use runtime litert")
 
 
 def tapped(request: Request) -> Artifact:

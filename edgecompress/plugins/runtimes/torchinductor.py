@@ -31,7 +31,7 @@ IMPORTS = (
 )  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "torch"
 FORMAT = "aoti"
-NOT_OPENED = "is machine code: it is run where its author is trusted, with `edgecompress verify`"
+NOT_OPENED = "is machine code; if you trust its author, run `edgecompress verify`"
 READS: tuple[str, ...] = ("program",)
 SUFFIX = ""
 
@@ -62,7 +62,7 @@ def unavailable(options: Mapping[str, Json]) -> str:
     """Why this machine cannot export with these options, or ""; PyTorch is not loaded for it."""
     nvidia = any(Path(device).exists() for device in DRIVERS)
     on_gpu = options.get("device") == "cuda"
-    return "a package for a GPU is compiled on a machine that has one" if on_gpu and not nvidia else ""
+    return "a package for a GPU must be compiled on a machine with a GPU" if on_gpu and not nvidia else ""
 
 
 # --------------------------------------------------------------------------- a program becomes a package
@@ -75,7 +75,7 @@ def export(request: Request) -> Artifact:
     options: Options = request.options or Options()
     if options.device == "cuda" and not torch.cuda.is_available():
         raise StageFailed(
-            'runtime torchinductor: device "cuda": PyTorch sees no GPU here; run it where there is one, or take "cpu"'
+            'runtime torchinductor: device "cuda": PyTorch finds no GPU; use a machine with one, or set device = "cpu"'
         )
     program = torch.export.load(request.model.file(".pt2"))
     # torch splits its own command lines at spaces
@@ -117,8 +117,8 @@ def _compiler(folder: Path) -> Path:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise MissingDependency(
-            "runtime torchinductor needs a C++ compiler, and there is no g++; "
-            "install it (Debian: apt-get install g++) or name yours in the variable CXX"
+            "runtime torchinductor needs a C++ compiler, and g++ is not installed; install it (Debian: apt-get "
+            "install g++) or set the environment variable CXX to yours"
         )
     hidden = (folder, Path(torch.__file__).parents[1])
     command = shlex.join([compiler, *(f"-ffile-prefix-map={path}=." for path in hidden)])

@@ -34,7 +34,7 @@ def number(file: Path) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{file} says {text!r}, not a number") from None
+        raise ValueError(f"{file} contains {text!r}, not a number") from None
 
 
 def text(file: Path) -> str:
@@ -50,14 +50,14 @@ def chosen(rails: Sequence[Rail], listed: Sequence[str], sensor: str) -> list[Ra
         raise ValueError(f"no rail '{missing[0]}'; there are {', '.join(names)}")
     kept = [r for r in rails if r.name in selected]
     if twice := [n for n in sorted(selected) if names.count(n) > 1]:
-        raise ValueError(f"several rails are called '{twice[0]}'")
+        raise ValueError(f"several rails are named '{twice[0]}'")
     if len(kept) > 1 and not listed:
-        says = "a rail may hold others: name those to add in the device's options"
+        says = "a rail may include others: name those to add in the device's options"
         raise ValueError(f"several rails ({', '.join(names)}), and {says}: {ways}")
     if len(kept) > 1 and (whole := sorted(selected & set(WHOLE))):
-        raise ValueError(f"rail '{whole[0]}' holds the others and is never added to them; name it alone: {ways}")
+        raise ValueError(f"rail '{whole[0]}' includes the others and cannot be added to them; name it alone: {ways}")
     if len({r.kind for r in kept}) > 1:
-        raise ValueError(f"counters of energy and samples of power are not added; name rails of one kind: {ways}")
+        raise ValueError(f"energy counters and power samples cannot be added; name rails of one kind: {ways}")
     return kept
 
 
@@ -101,4 +101,4 @@ def _still(rails: Sequence[Rail]) -> str:
     named = {r.name: r for r in rails}
     seconds = max([_sampler.SELF_TEST_S, *(3 * r.period_s for r in rails)])
     still = sorted(named.keys() - _sampler.moving({n: r.read for n, r in named.items()}, seconds))
-    return f"{still[0]} does not move: it says {named[still[0]].read():g} all the time" if still else ""
+    return f"{still[0]} does not change: it reads {named[still[0]].read():g} all the time" if still else ""

@@ -187,7 +187,7 @@ class CounterMeter:
         with self._poll.lock:
             columns = [(list(times), list(values)) for times, values in self._columns]
         if any(len(times) < 2 for times, _ in columns):
-            raise ValueError("the counter has told nothing new since the start")
+            raise ValueError("the counter has not changed since the start")
         pairs = zip(columns, self.wraps_uj)  # noqa: B905 (Python 3.9)
         return [Curve.of_counter(times, values, wrap) for (times, values), wrap in pairs]
 
@@ -245,7 +245,7 @@ def _stuck(curve: Curve) -> str:
     long = len(curve.times) >= STUCK_SAMPLES and curve.times[-1] - curve.times[0] >= STUCK_S
     if not long or len(set(curve.watts)) > 1:
         return ""
-    return f"the sensor does not move: {curve.watts[0]:g} W in each of {len(curve.watts)} samples"
+    return f"the sensor does not change: {curve.watts[0]:g} W in each of {len(curve.watts)} samples"
 
 
 def wait_for(ready: Callable[[], object], seconds: float, says: str) -> None:

@@ -49,7 +49,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
         return _sampler.denied(error, ALLOW)
     except (OSError, ValueError) as error:
         return f"android_odpm: {error}"
-    return "".join(f"the counters in {file} do not move" for file in list(rails)[:1] if not moved)
+    return "".join(f"the counters in {file} do not change" for file in list(rails)[:1] if not moved)
 
 
 def open(device: Mapping[str, Json], root: Path) -> CounterMeter:
@@ -72,9 +72,9 @@ def _rails(device: Mapping[str, Json], files: Sequence[Path]) -> dict[Path, list
     names = [n for each in kept.values() for n in each]
     if not names:
         there = ", ".join(", ".join(each) for each in known.values())
-        raise ValueError(f"no rail is called {' or '.join(patterns)}; there are {there}")
+        raise ValueError(f"no rail is named {' or '.join(patterns)}; there are {there}")
     if len(names) > 1 and (whole := sorted(set(names) & set(WHOLE))):
-        raise ValueError(f"rail '{whole[0]}' holds the others and is never added to them; name it alone")
+        raise ValueError(f"rail '{whole[0]}' includes the others and cannot be added to them; name it alone")
     return {file: each for file, each in kept.items() if each}
 
 
@@ -85,7 +85,7 @@ def _read(rails: Mapping[Path, Sequence[str]]) -> list[Stamped]:
         text, now_s = file.read_text(), time.monotonic()
         counters = dict(READING.findall(text))
         if missing := [n for n in names if n not in counters]:
-            raise ValueError(f"{file} tells no more of {missing[0]}")
+            raise ValueError(f"{file} no longer lists {missing[0]}")
         readings += [Stamped(now_s - _age_s(text), float(counters[n])) for n in names]
     return readings
 

@@ -32,9 +32,9 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     """Why there is no gauge to read, or "". A gauge that stands still is found while it measures."""
     supplies = _supplies(root)
     if not supplies:
-        return f"no battery that tells its current in {root / 'sys/class/power_supply'}"
+        return f"no battery that reports its current in {root / 'sys/class/power_supply'}"
     try:
-        return "" if _watts(supplies) else f"the battery's gauge says 0 W ({supplies[0]})"
+        return "" if _watts(supplies) else f"the battery's gauge reads 0 W ({supplies[0]})"
     except PermissionError as error:
         return _sampler.denied(error, ALLOW)
     except (OSError, ValueError) as error:

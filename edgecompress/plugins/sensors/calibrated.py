@@ -52,7 +52,7 @@ def open(device: Mapping[str, Any], root: Path) -> CalibratedMeter:
     """A meter of the work in `device["work"]`, done by `device["threads"]` threads (0: idle)."""
     file = _file(device)
     assert file is not None  # `unavailable` has said so
-    work = device.get("work") or {"macs": None, "why": "nobody counted the operators"}
+    work = device.get("work") or {"macs": None, "why": "the operators were not counted"}
     return CalibratedMeter(load(file), work, int(device.get("threads", 1)))
 
 

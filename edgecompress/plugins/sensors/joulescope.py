@@ -70,7 +70,7 @@ class _Instrument:
         try:
             self._driver.parameter_set("reduction_frequency", f"{RATE_HZ} Hz")
             self._driver.statistics_callback_register(self._add, "sensor")
-            wait_for(lambda: self._sum, FIRST_S, f"{self.name} told nothing within {FIRST_S:g} s")
+            wait_for(lambda: self._sum, FIRST_S, f"{self.name} sent no sample within {FIRST_S:g} s")
             yield
         finally:
             self._driver.close()

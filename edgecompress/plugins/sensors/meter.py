@@ -116,20 +116,20 @@ def align(curve: Curve, marks: Marks) -> float:
     """
     chip_s = (marks.edges[-1] - marks.edges[0]) / len(marks.chips)
     if curve.period_s * SAMPLES_PER_CHIP > chip_s:
-        raise ValueError(f"a sample each {curve.period_s:.3g} s is too seldom for marks of {chip_s:.3g} s")
+        raise ValueError(f"one sample every {curve.period_s:.3g} s is too few for marks of {chip_s:.3g} s")
     first, last = curve.times[0] - marks.edges[0], curve.times[-1] - marks.edges[-1]
     places = [(_likeness(curve, marks, shift), shift) for shift in _steps(first, last, chip_s / 4)]
     swings = [(swing, shift) for (like, swing), shift in places if like >= MAYBE_LIKE]
     if not swings:
         best = max((like for (like, _), _ in places), default=0.0)
-        raise ValueError(f"the marks are not found in the trace (best correlation {best:.2f})")
+        raise ValueError(f"the marks were not found in the trace (best correlation {best:.2f})")
     about = max(swings)[1]
     fine = _steps(max(first, about - chip_s / 2), min(last, about + chip_s / 2), chip_s / 100)
     (like, swing), shift = max((_likeness(curve, marks, s), s) for s in fine)
     if like < LEAST_LIKE:
-        raise ValueError(f"the marks are not found in the trace (best correlation {like:.2f}, below {LEAST_LIKE})")
+        raise ValueError(f"the marks were not found in the trace (best correlation {like:.2f}, below {LEAST_LIKE})")
     if rivals := [s for other, s in swings if abs(s - shift) > chip_s and other > RIVAL * swing]:
-        raise ValueError(f"the marks are found in several places, {abs(rivals[0] - shift):.3g} s apart")
+        raise ValueError(f"the marks were found in several places, {abs(rivals[0] - shift):.3g} s apart")
     return -shift
 
 
@@ -230,7 +230,7 @@ def _port(options: Mapping[str, Any]) -> int:
     baud = options.get("baud", 115200)
     speed = getattr(termios, f"B{baud}", None)
     if speed is None:
-        raise ValueError(f"no serial port has {baud} baud")
+        raise ValueError(f"{baud} baud is not supported")
     port = os.open(str(options["port"]), os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
     try:
         tty.setraw(port)

@@ -37,7 +37,9 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     try:
         with _opened(nvml):
             board = _Board(nvml, device)
-            return "" if _sampler.moving({"": board.read}, SELF_TEST_S) else f"the counter of {board.name} stands still"
+            return (
+                "" if _sampler.moving({"": board.read}, SELF_TEST_S) else f"the counter of {board.name} does not change"
+            )
     except nvml.NVMLError as error:
         return f"NVML: {error} (is the NVIDIA driver installed, and the GPU shown to this process?)"
     except (OSError, ValueError) as error:

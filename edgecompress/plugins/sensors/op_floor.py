@@ -53,7 +53,7 @@ def unavailable(device: Mapping[str, Any], root: Path) -> str:
 
 def open(device: Mapping[str, Any], root: Path) -> FloorMeter:
     """A meter of the work in `device["work"]`."""
-    return FloorMeter(device.get("work") or {"macs": None, "why": "nobody counted the operators"}, _node_nm(device))
+    return FloorMeter(device.get("work") or {"macs": None, "why": "the operators were not counted"}, _node_nm(device))
 
 
 def _node_nm(device: Mapping[str, Any]) -> float:

@@ -18,7 +18,7 @@ def unavailable(device: Mapping[str, Any], root: Path) -> str:
     """Why there is no estimate, or "": the device has no [power] table, or nobody knows its cores."""
     if not device.get("power"):
         return "the device has no [power] table; add idle_w, active_w, error and source to its TOML"
-    return "" if device.get("cores") else "the device's number of cores is not known; add `cores` to its TOML"
+    return "" if device.get("cores") else "the device's number of cores is unknown; add `cores` to its TOML"
 
 
 def open(device: Mapping[str, Any], root: Path) -> ModelMeter:

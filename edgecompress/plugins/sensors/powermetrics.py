@@ -49,7 +49,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
             f"`USER ALL=(root) NOPASSWD: /{PROGRAM}`, or run as root"
         )
     try:
-        return "" if joules(done.stdout.split(b"\0")[0]) > 0 else "powermetrics tells no power on this Mac"
+        return "" if joules(done.stdout.split(b"\0")[0]) > 0 else "powermetrics reports no power on this Mac"
     except ValueError as error:
         return str(error)
 
@@ -71,7 +71,7 @@ def joules(plist: bytes) -> float:
         return float(processor["combined_power"]) * 1e-3 * seconds
     if "package_joules" in processor:  # Intel Macs
         return float(processor["package_joules"])
-    raise ValueError("powermetrics tells neither combined_power nor package_joules")
+    raise ValueError("powermetrics reports neither combined_power nor package_joules")
 
 
 def _command(program: Path, samples: int) -> list[str]:

@@ -36,7 +36,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
         return _sampler.denied(error, ALLOW)
     except (OSError, ValueError) as error:
         return f"RAPL cannot be read: {error}"
-    return f"the counter of {_name(still[0])} does not move ({still[0]})" if still else ""
+    return f"the counter of {_name(still[0])} does not change ({still[0]})" if still else ""
 
 
 def open(device: Mapping[str, Json], root: Path) -> CounterMeter:

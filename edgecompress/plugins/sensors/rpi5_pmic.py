@@ -38,7 +38,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
         moved = _sampler.moving({"power": partial(_watts, program)}, 4 * PERIOD_S)
     except (OSError, ValueError) as error:
         return str(error)
-    return "" if moved else "the rails of vcgencmd pmic_read_adc do not move"
+    return "" if moved else "the rails of vcgencmd pmic_read_adc do not change"
 
 
 def open(device: Mapping[str, Json], root: Path) -> Sampled:
@@ -63,8 +63,8 @@ def _readings(program: str) -> str:
     if done.returncode or not _rails(done.stdout):
         message = " ".join((done.stderr or done.stdout).split())[:120] or "nothing"
         raise ValueError(
-            f"{program} pmic_read_adc tells no rails (it says: {message}): only the Raspberry Pi 5 has this chip, and "
-            "only members of the group `video` may ask it"
+            f"{program} pmic_read_adc lists no rails (it printed: {message}): it needs a Raspberry Pi 5, and a user "
+            "in the group `video`"
         )
     return done.stdout
 

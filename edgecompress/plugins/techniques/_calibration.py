@@ -24,7 +24,7 @@ def spread(request: Request, limit: int | None, batch: int | None = None) -> lis
     """
     total = tensors.count(request.inputs["samples"], SPLIT)
     if total == 0:
-        raise InputError(f"no calibration data: the split '{SPLIT}' is empty; give it some")
+        raise InputError(f"no calibration data: the split '{SPLIT}' is empty; add items to it")
     used = min(total, limit or total)
     chosen = [round(i * (total - 1) / max(used - 1, 1)) for i in range(used)]
     size = batch or _batch(request)

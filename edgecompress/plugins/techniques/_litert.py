@@ -105,7 +105,7 @@ def check_patterns(patterns: Iterable[str]) -> None:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"skip: '{pattern}' is no regular expression: {error}") from error
+            raise ValueError(f"skip: '{pattern}' is not a valid regular expression: {error}") from error
 
 
 def recipe() -> RecipeManager:

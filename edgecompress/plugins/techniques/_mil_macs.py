@@ -16,19 +16,19 @@ def by_dtype(program: Program) -> dict[str, int]:
     """The MACs of coremltools' program by the dtype of what is multiplied: {"fp16": n, "fp32": m}.
 
     A product added to a sum counts once, as He et al. (2015) count. Raises ValueError, with the reason, where a size or
-    an operator is not known before it runs.
+    an operator is known only at run time.
     """
     macs: dict[str, int] = {}
     for op in program.functions["main"].operations:
         if op.op_type in BRANCHES:
-            raise ValueError(f"how often the body of {op.op_type} runs is not known before it does")
+            raise ValueError(f"the number of iterations of the body of {op.op_type} is known only at run time")
         if op.op_type in MACS:
             read = _data(op)
             dtype = str(read.dtype.__name__)
             try:
                 macs[dtype] = macs.get(dtype, 0) + int(MACS[op.op_type](op))
             except TypeError as error:  # a symbol is no number
-                raise ValueError(f"the shape of '{op.outputs[0].name}' is not known before it runs") from error
+                raise ValueError(f"the shape of '{op.outputs[0].name}' is known only at run time") from error
     return macs
 
 

@@ -35,7 +35,7 @@ class Weight:
 
         if isinstance(self.module, (nn.Embedding, nn.EmbeddingBag)):
             return LOOKED_UP
-        return "" if "weight" in self.parameter.rpartition(".")[2] else "it is no layer's weight"
+        return "" if "weight" in self.parameter.rpartition(".")[2] else "it is not the weight of a layer"
 
     @property
     def magnitudes(self) -> np.ndarray:
@@ -65,7 +65,7 @@ def chosen(known: Sequence[Weight], patterns: Sequence[str]) -> list[Weight]:
     names = [weight.layer for weight in known]
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in names):
-            raise InputError(f"layers: '{pattern}' is no layer with a weight{did_you_mean(pattern, names)}")
+            raise InputError(f"layers: '{pattern}' is not a layer with a weight{did_you_mean(pattern, names)}")
     picked = [w for w in known if any(fnmatch(w.layer, p) for p in patterns) or not (patterns or w.aside)]
     if not picked:
         raise InputError("the net has no layer with a weight of two or more axes: there is nothing to prune")

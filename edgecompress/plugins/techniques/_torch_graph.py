@@ -170,7 +170,9 @@ class Flow:
         for node in self.nodes:
             if operator(node) in (*CONVOLUTIONS, "linear") and self._layer(node) is None:
                 name = self.names.get(arguments(node)["weight"])
-                reasons[_short(name) if name else node.name] = "others use its weight too" if name else "it is computed"
+                reasons[_short(name) if name else node.name] = (
+                    "its weight is shared with other layers" if name else "it is computed"
+                )
         return reasons
 
     def _layer(self, node: torch.fx.Node) -> WeightedLayer | None:
@@ -301,7 +303,7 @@ def _cut(user: torch.fx.Node, node: torch.fx.Node, axis: int) -> ActivationCut:
     low, high = (args["min"], args["max"]) if operator(user) == "clamp" else (args["min_val"], args["max_val"])
     low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
     if low > 0 or high <= 0:
-        raise Ends(f"'{operator(user)}' cuts it above zero")
+        raise Ends(f"'{operator(user)}' clips it above zero")
     return ActivationCut(node, axis, low, high)
 
 
@@ -394,8 +396,8 @@ def check_same(flow: Flow, batches: Batches, before: Batches) -> float:
     distance = moved(before, flow.outputs(batches))
     if not distance <= SAME:
         raise StageFailed(
-            f"{torch_module.reference(flow.request.model)}: rescaled, the net answers otherwise (by {distance:.2g} of "
-            "its outputs): its forward reads a weight beside the layer that has it; leave this step out"
+            f"{torch_module.reference(flow.request.model)}: rescaling changed the net's outputs (by {distance:.2g} "
+            "relative RMS): its forward reads a layer's weight directly; remove this step"
         )
     return distance
 

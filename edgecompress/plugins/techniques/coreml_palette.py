@@ -34,7 +34,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.group < 0:
-            raise ValueError("group is at least 0")
+            raise ValueError("group must be at least 0")
 
 
 def apply(request: Request) -> Artifact:

@@ -33,7 +33,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 < self.sparsity < 1:
-            raise ValueError("sparsity is between 0 and 1")
+            raise ValueError("sparsity must be between 0 and 1")
 
 
 def apply(request: Request) -> Artifact:

@@ -67,16 +67,19 @@ class Options:
     def __post_init__(self) -> None:
         weights = (self.hard, self.soft, *self._compared.values())
         if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
-            raise ValueError("weights of losses are at least 0, and not all are 0")
+            raise ValueError("loss weights must be at least 0, and at least one above 0")
         setup.check(self)
         if self.generations < 1 or (self.generations > 1 and self.scheme != "self"):
-            raise ValueError("generations are at least 1; more belong to scheme = 'self'")
+            raise ValueError("generations must be at least 1; more than 1 needs scheme = 'self'")
         if bool(self.layers) < bool(self.hints or self.attention):
             raise ValueError("hints and attention compare layers: give layers = [['the student's', 'the source's']]")
         if self.layers and not any(self._compared.values()):
-            raise ValueError("layers are compared by hints, attention, distances or angles: give one a weight")
+            raise ValueError("layers need a loss that compares them; set hints, attention, distances or angles above 0")
         if self.scheme == "online" and any(self._compared.values()):
-            raise ValueError("peers learn from each other's answers alone: hints and the like need another scheme")
+            raise ValueError(
+                "scheme = 'online' compares outputs only; remove hints, attention, distances and angles, or use "
+                "another scheme"
+            )
 
     @property
     def _compared(self) -> dict[str, float]:
@@ -134,8 +137,8 @@ def _check_alone(request: Request) -> None:
     done = torch_module.edits(request.model)
     if request.options.student and done:
         raise InputError(
-            f"distill: the student {request.options.student} takes the place of the net, and the '{done[0]['edit']}' "
-            "done to it before is lost; put distill first"
+            f"distill: the student {request.options.student} replaces the net, so the '{done[0]['edit']}' of an "
+            "earlier step is lost; put distill first"
         )
 
 
@@ -280,12 +283,14 @@ def _lessons(request: Request, device: torch.device, part: int, before: torch.nn
     assert isinstance(lessons, Lessons)
     if options.scheme == "online" and lessons.items.labels is None:
         raise InputError(
-            f"the split '{lessons.items.split}' has no labels: nobody would tell the peers what is right; give it "
-            "labels, or let the source teach: scheme = 'offline'"
+            f"the split '{lessons.items.split}' has no labels: peers are trained on labels; give it labels, or use "
+            "the source as teacher: scheme = 'offline'"
         )
     what, least = ("angles", 3) if options.angles else ("distances", 2) if options.distances else ("", 1)
     if lessons.size < least:
-        raise InputError(f"{what} are between {least} items of a batch, which has {lessons.size}; leave {what} out")
+        raise InputError(
+            f"{what} need batches of at least {least} items, but a batch has {lessons.size}; remove {what}"
+        )
     teachers = [setup.placed(net, device, request.model) for net in _teachers(lessons, before)]
     pairs = options.layers if before is None else [(mine, mine) for mine, _ in options.layers]
     return replace(lessons, teachers=teachers, pairs=pairs, part=part, parts=options.generations)
@@ -341,8 +346,8 @@ def _begin_anew(net: torch.nn.Module) -> None:
             reset()
         elif next(layer.parameters(recurse=False), None) is not None:
             raise InputError(
-                f"the layer '{name}' ({type(layer).__name__}) has no reset_parameters to begin anew with; add it, or "
-                "name the net's factory without its trained weights as student"
+                f"the layer '{name}' ({type(layer).__name__}) has no reset_parameters to reset its weights; add it, "
+                "or give a factory of the untrained net as student"
             )
 
 
@@ -402,7 +407,7 @@ def _check_same(who: str, outputs: Sequence[torch.Tensor], expected: Named) -> N
     mine, source = (", ".join(map(_words, answers)) for answers in (outputs, expected.values()))
     if mine != source:
         raise InputError(
-            f"distill: {who} answers {mine}, the source {source} ({', '.join(expected)}); give it the same outputs"
+            f"distill: {who} returns {mine}, the source {source} ({', '.join(expected)}); give it the same outputs"
         )
 
 

@@ -45,9 +45,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.weight_bits not in (8, 4):
-            raise ValueError("weight_bits is 8 or 4")
+            raise ValueError("weight_bits must be 8 or 4")
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
 
 
 @dataclass

@@ -54,9 +54,11 @@ class Options:
     def __post_init__(self) -> None:
         setup.check(self)
         if self.rewind != "none" and (self.original_epochs or 0) < self.epochs:
-            raise ValueError("rewind needs original_epochs: how many the dense net was trained for, at least `epochs`")
+            raise ValueError(
+                "rewind needs original_epochs, the number of epochs that trained the dense net, at least `epochs`"
+            )
         if (self.rewind == "weights") != bool(self.early):
-            raise ValueError("early, the dense net's early weights, belongs to rewind = 'weights'")
+            raise ValueError("early (the dense net's early weights) is used with rewind = 'weights' only")
 
     @property
     def rate(self) -> float:
@@ -104,14 +106,16 @@ def _rewind(net: torch.nn.Module, request: Request) -> None:
     changed = next((e for e in torch_module.edits(request.model) if e["edit"] != "zeros"), None)
     if changed:
         raise InputError(
-            f"rewind = 'weights': '{changed['module']}' was given other shapes, which early weights do not fit; "
-            "it works on nets whose weights were set to zero; use rewind = 'lr'"
+            f"rewind = 'weights': '{changed['module']}' has changed its shape, so the early weights do not fit; use "
+            "rewind = 'lr'"
         )
     early = _early(Path(options.early))
     state = net.state_dict()
     wrong = [n for n in {**state, **early} if n not in state or n not in early or early[n].shape != state[n].shape]
     if wrong:
-        raise InputError(f"{options.early}: its tensors are not the net's ('{wrong[0]}'); give the dense net's weights")
+        raise InputError(
+            f"{options.early}: its tensors do not match the net's (first: '{wrong[0]}'); give the dense net's weights"
+        )
     net.load_state_dict(early)
 
 

@@ -29,7 +29,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 <= self.small < 1:
-            raise ValueError("small is a share: at least 0 and below 1")
+            raise ValueError("small must be at least 0 and below 1")
         _litert.check_patterns(self.skip)
 
 

@@ -51,9 +51,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
         if not 50 < self.percentile <= 100:
-            raise ValueError("percentile is above 50 and at most 100")
+            raise ValueError("percentile must be above 50 and at most 100")
         _litert.check_patterns(self.skip)
 
 
@@ -75,7 +75,7 @@ def apply(request: Request) -> Artifact:
     """
     options: Options = request.options
     if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
-        raise InputError("int8: a net with state keeps float inputs and outputs; use io = 'float'")
+        raise InputError("int8: a net with state must keep float inputs and outputs; use io = 'float'")
     data = request.model.file(".tflite").read_bytes()
     skipped = _litert.to_their_ends(data, _litert.matching(_litert.operators(data), options.skip))
     recipe = _litert.recipe()
@@ -118,7 +118,10 @@ def calibrate(data: bytes, items: Iterator[Mapping[str, np.ndarray]], recipe: Re
     )
     signatures = list(work.get_signature_list())
     if len(signatures) != 1:
-        raise InputError(f"int8: the file has {len(signatures)} signatures, its calibration takes one; export it anew")
+        raise InputError(
+            f"int8: the file has {len(signatures)} signatures, but calibration supports one; export the model with "
+            "one signature"
+        )
     signature = signatures[0]
     for item in items:
         work.calibrate({signature: [item]}, recipe)
@@ -157,7 +160,10 @@ def _histograms(data: bytes, items: Items, extremes: Mapping[str, _activation_ra
     work = interpreters.create_tfl_interpreter(data, use_xnnpack=False, num_threads=1)  # XNNPACK keeps some to itself
     signatures = list(work.get_signature_list())
     if len(signatures) != 1:
-        raise InputError(f"int8: the file has {len(signatures)} signatures, its calibration takes one; export it anew")
+        raise InputError(
+            f"int8: the file has {len(signatures)} signatures, but calibration supports one; export the model with "
+            "one signature"
+        )
     signature = signatures[0]
     floats = [d for d in work.get_tensor_details() if d["name"] in extremes and d["dtype"] == np.float32]
     places = {d["name"]: d["index"] for d in floats}

@@ -60,15 +60,15 @@ class Options:
         for name, limit in (("energy", 1), ("ratio", 1), ("latency_ratio", 1), ("keep", 1), ("latency_ms", math.inf)):
             value = getattr(self, name)
             if value is not None and not 0 < value <= limit:
-                raise ValueError(f"{name} is above 0" + (f", at most {limit}" if limit == 1 else ""))
+                raise ValueError(f"{name} must be above 0" + (f", at most {limit}" if limit == 1 else ""))
         if self.speedup is not None and self.speedup < 1:
-            raise ValueError("speedup is at least 1")
+            raise ValueError("speedup must be at least 1")
         if self.align is not None and self.align < 1:
-            raise ValueError("align is at least 1")
+            raise ValueError("align must be at least 1")
         if (self.saved is None) != (self.keep is None):
-            raise ValueError("saved and keep go together")
+            raise ValueError("saved and keep must be given together")
         if len(rules := self.rules()) > 1:
-            raise ValueError(f"ranks are chosen by one rule; {' and '.join(rules)} are given")
+            raise ValueError(f"give one rule for the ranks, not {' and '.join(rules)}")
 
     def rules(self) -> list[str]:
         """Those that are set."""
@@ -144,7 +144,7 @@ def apply(request: Request) -> Artifact:
     """
     options: Options = request.options
     if goal(options) is not None:
-        raise InputError(f"{options.rules()[0]} is met by the search of a deploy; give ratio, energy or evbmf instead")
+        raise InputError(f"{options.rules()[0]} needs the search that deploy runs; give ratio, energy or evbmf instead")
     net = torch_module.rebuild(request.model)
     scan = factorizable.scan(net, request, options.layers, options.method)
     before = _size(net)
@@ -183,7 +183,7 @@ def _ranks(layer: FactorizableLayer, request: Request, shares: Mapping[str, floa
     options, align = request.options, request.align
     if shares is not None:
         if layer.name not in shares:
-            raise Dense("by what was measured it gains nothing, or need not be faster")
+            raise Dense("factorizing it saves no measured time, or is not needed to reach the goal")
         return factorizable.by_ratio(layer, shares[layer.name], align)
     if options.energy is not None:
         return factorizable.by_energy(layer, options.energy, align, request.context.seed)
@@ -321,6 +321,6 @@ def _check_runs(net: torch.nn.Module, request: Request) -> None:
     except Exception as error:
         message = f"{type(error).__name__}: {str(error)[:200]}"
         raise StageFailed(
-            f"the net of low rank does not run ({message}): its code reads a layer that was replaced; "
-            "name the layers that may be with the option layers"
+            f"the factorized net does not run ({message}): its code reads a layer that was replaced; "
+            "list the layers to factorize in the option layers"
         ) from error

@@ -55,9 +55,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
         if not 50 < self.percentile <= 100:
-            raise ValueError("percentile is above 50 and at most 100")
+            raise ValueError("percentile must be above 50 and at most 100")
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:

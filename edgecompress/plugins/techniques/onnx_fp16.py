@@ -55,9 +55,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
         if self.headroom < 1:
-            raise ValueError("headroom is at least 1")
+            raise ValueError("headroom must be at least 1")
 
 
 def apply(request: Request) -> Artifact:
@@ -247,7 +247,7 @@ class _OnnxTrial:
         try:
             return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
-            raise StageFailed(f"onnx_fp16: ONNX Runtime cannot open a trial: {first_line(error)}") from error
+            raise StageFailed(f"onnx_fp16: ONNX Runtime cannot open a trial model: {first_line(error)}") from error
 
 
 def _exposed(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -67,19 +67,19 @@ class Options:
         for name in ("ratio", "macs", "latency_ratio", "keep"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1 and (name, value) != ("keep", 1):
-                raise ValueError(f"{name} is between 0 and 1")
+                raise ValueError(f"{name} must be between 0 and 1")
         for name, least in (("latency_ms", 0), ("speedup", 1)):
             value = getattr(self, name)
             if value is not None and not least < value < math.inf:
-                raise ValueError(f"{name} is above {least}")
+                raise ValueError(f"{name} must be above {least}")
         if min(1 if self.align is None else self.align, self.samples, self.steps) < 1:
-            raise ValueError("align, samples and steps are at least 1")
+            raise ValueError("align, samples and steps must be at least 1")
         if any(width < 0 for width in self.widths.values()):
-            raise ValueError("widths are at least 0")
+            raise ValueError("widths must be at least 0")
         if self.steps > 1 and not {*self.strengths} <= {"ratio", "macs"}:
             raise ValueError("several steps need a ratio or macs")
         if self.between and self.steps == 1:
-            raise ValueError("between is for several steps: give steps")
+            raise ValueError("between needs steps of at least 2")
 
     @property
     def strengths(self) -> tuple[str, ...]:
@@ -301,7 +301,9 @@ class _Work:
             self.request.progress(0.1 + 0.8 * done / len(tried), f"{name} at {width} channels")
             harms[name][width] = self.bench.harm(self.narrow({name: width}))
             if not math.isfinite(harms[name][width]):
-                raise StageFailed(f"prune_channels: with {width} channels of {name} the net answers no numbers")
+                raise StageFailed(
+                    f"prune_channels: with {width} channels of {name} the net returns NaN or infinite values"
+                )
         return harms
 
     # ------------------------------------------------------------------ how wide
@@ -319,7 +321,7 @@ class _Work:
             ratio = self.options.ratio or RATIO
             widths, facts = self._within(self.choices, self._channels, 1 - ratio)
         else:
-            raise InputError(f"{self.options.strengths[0]} is found by measuring; a deploy does that")
+            raise InputError(f"{self.options.strengths[0]} needs measurements, which only a deploy makes")
         return self._settled(widths), facts
 
     def _settled(self, widths: Mapping[str, int]) -> dict[str, int]:
@@ -427,18 +429,20 @@ def _fitting(group: CoupledChannels, width: int) -> int:
     """A width of the option `widths`; raises InputError where the group cannot be so wide."""
     where = f"widths: {group.name}"
     if width == 0 and not group.leads:
-        raise InputError(f"{where} cannot go whole: it is not in a residual block that would be the identity then")
+        raise InputError(f"{where} cannot be 0: only a residual block that then is the identity can be removed")
     if width > group.channels or width % group.per_unit:
-        raise InputError(f"{where} has {group.channels} channels, in units of {group.per_unit}; {width} cannot be kept")
+        raise InputError(
+            f"{where} has {group.channels} channels, in units of {group.per_unit}; {width} is not a possible width"
+        )
     return width
 
 
 def _why(refused: Mapping[str, str], choices: Mapping[str, Sequence[int]]) -> str:
     """Why nothing is left to prune."""
     if choices:
-        return f"the channels of no layer ({max(map(max, choices.values()))} at most) are more than align"
+        return f"the channels of no layer ({max(map(max, choices.values()))} at most) exceed align"
     first = [f"{name}: {why}" for name, why in refused.items()][:3]
-    return "; ".join(first) or "the net has no layers that make channels"
+    return "; ".join(first) or "the net has no layer with output channels that can be removed"
 
 
 def _label(names: Sequence[str]) -> str:

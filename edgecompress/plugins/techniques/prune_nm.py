@@ -37,7 +37,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 < self.n < self.m:
-            raise ValueError("n is at least 1 and below m: n of each m weights are kept")
+            raise ValueError("n must be at least 1 and below m: n of each m weights are kept")
 
 
 def apply(request: Request) -> Artifact:
@@ -80,4 +80,4 @@ def _unfit(weight: _sparsity.Weight, m: int) -> str:
         return weight.aside
     axis = _summed(weight)
     inputs = weight.tensor.shape[axis] // (weight.module.groups if axis == 0 else 1)
-    return f"it sums over {inputs}, no multiple of {m}" if inputs % m else ""
+    return f"it sums over {inputs} inputs, not a multiple of {m}" if inputs % m else ""

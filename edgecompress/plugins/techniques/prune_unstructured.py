@@ -35,9 +35,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 < self.sparsity < 1:
-            raise ValueError("sparsity is between 0 and 1")
+            raise ValueError("sparsity must be between 0 and 1")
         if self.steps < 1 or (self.between and self.steps == 1):
-            raise ValueError("steps is at least 1, and 2 or more where something is between them")
+            raise ValueError("steps must be at least 1, and at least 2 with between")
 
 
 def expand(options: Options) -> list[tuple[str, dict[str, Json]]] | None:

@@ -53,11 +53,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 50 < self.percentile <= 100:
-            raise ValueError("percentile is above 50 and at most 100")
+            raise ValueError("percentile must be above 50 and at most 100")
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
         if self.weight_bits < 8 and not self.per_channel:
-            raise ValueError("weights of 4 bits are quantized per channel: per_channel stays true")
+            raise ValueError("weight_bits = 4 needs per_channel = true")
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:

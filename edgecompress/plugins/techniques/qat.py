@@ -57,7 +57,7 @@ class Options:
     def __post_init__(self) -> None:
         setup.check(self)
         if not 0 <= self.watch <= 1:
-            raise ValueError("watch is between 0 and 1")
+            raise ValueError("watch must be between 0 and 1")
 
     @property
     def rate(self) -> float:

@@ -45,9 +45,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
-            raise ValueError("alpha is between 0 and 1")
+            raise ValueError("alpha must be between 0 and 1")
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _spot(flow: Flow, node: torch.fx.Node, parameters: tuple[str, ...]) -> Spot:
     if other := [reader.layer.name for reader in readers if not reader.layer.dense]:
         raise _torch_graph.Ends(f"the convolution {other[0]} reads it")
     if any(reader.cuts for reader in readers):
-        raise _torch_graph.Ends("an activation cuts it")
+        raise _torch_graph.Ends("an activation clips it")
     layers = tuple(reader.layer for reader in readers)
     return Spot(parameters[0].removesuffix(".weight"), parameters, layers, _torch_graph.shape(node)[-1])
 

@@ -41,7 +41,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
         check_patterns(self.skip)
 
 

@@ -45,9 +45,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
-            raise ValueError("samples is at least 1")
+            raise ValueError("samples must be at least 1")
         if self.headroom < 1:
-            raise ValueError("headroom is at least 1")
+            raise ValueError("headroom must be at least 1")
 
 
 def apply(request: Request) -> Artifact:

@@ -80,7 +80,7 @@ def connect(device: Mapping[str, Any]) -> Adb:
     adb, serial = _executable(device), _chosen_serial(device)
     folder = _option(device, "folder") or FOLDER
     if not folder.startswith("/"):
-        raise InputError(f"device.options.folder is '{folder}': name a whole path on the device, as {FOLDER}")
+        raise InputError(f"device.options.folder is '{folder}': give an absolute path on the device, such as {FOLDER}")
     shell = Adb(adb, _serial(adb, serial, ANSWER_S), folder.rstrip("/"), _option(device, "python"))
     shell.tell(f"mkdir -p {shlex.quote(folder)}", f"make the folder {folder}", place="/")
     return shell
@@ -103,12 +103,13 @@ def _chosen_serial(device: Mapping[str, Any]) -> str:
 def _executable(device: Mapping[str, Any]) -> str:
     if _option(device, "adb"):
         raise InputError(
-            f"device.options.adb names a program of this machine, which no device may: set {NAMED} instead"
+            f"device.options.adb is not allowed: a device file may not name a program of this machine; set {NAMED} "
+            "instead"
         )
     named = os.environ.get(NAMED, "")
     program = shutil.which(named or "adb")
     if not program:
-        what = f"no program '{named}' here" if named else "no adb here"
+        what = f"there is no program '{named}' on this machine" if named else "no adb here"
         raise Unreachable(f"{what}; install Android's platform-tools, or set {NAMED} to where adb is")
     return program
 
@@ -151,7 +152,7 @@ def _join(adb: str, address: str, end: float) -> None:
     """Connects to HOST:PORT. adb's code is 0 whatever came of it: its words count."""
     answer = _call([adb, "connect", address], end)
     if not re.search(r"^(already )?connected to ", answer, re.MULTILINE) and "authenticate" not in answer:
-        raise Unreachable(f"{address}: {_last(answer) or 'adb connect said nothing'}; is Wi-Fi debugging on there?")
+        raise Unreachable(f"{address}: {_last(answer) or 'adb connect printed nothing'}; is Wi-Fi debugging on there?")
 
 
 def _call(argv: Sequence[str], end: float) -> str:
@@ -218,7 +219,7 @@ class Adb:
         arrived = self.tell(f"{read} | cut -c1-64", f"read {path.name}", CARRY_S)
         if arrived.strip() != digest:
             self.code(f"rm -rf {part}")
-            raise Unreachable(f"{self.serial}: {path.name} did not arrive whole: {_last(output)}")
+            raise Unreachable(f"{self.serial}: {path.name} was not transferred completely: {_last(output)}")
         return part
 
     def pull(self, there: str, path: Path) -> None:
@@ -270,7 +271,7 @@ class Adb:
         return code
 
     def _lost(self, text: str) -> str:
-        return f"{self.serial}: the link was lost ({_last(text) or 'adb ended without a word'}); plug it in again"
+        return f"{self.serial}: the link was lost ({_last(text) or 'adb ended without a message'}); plug it in again"
 
     def facts(self) -> Mapping[str, Any]:
         """What the device is, by its own words; "python" is None where there is none."""
@@ -352,6 +353,6 @@ def _unpack(archive: Path, path: Path, says: str) -> None:
         with tarfile.open(archive) as packed:
             _archive.unpack(packed, path)
     except (tarfile.TarError, EOFError) as error:
-        raise Unreachable(f"{says} did not arrive whole: {error}") from error
+        raise Unreachable(f"{says} was not transferred completely: {error}") from error
     except ValueError as error:
-        raise StageFailed(f"{says} came back wrong: {error}") from error
+        raise StageFailed(f"{says} was not received correctly: {error}") from error

@@ -56,7 +56,7 @@ def _built() -> Emulator:
     try:
         build.build(lambda step: None)
     except EdgeError as error:
-        raise Unreachable(f"not built, and cannot be now: {error}") from error
+        raise Unreachable(f"not built yet, and it cannot be built now: {error}") from error
     built = build.find()
     assert built
     return built

@@ -48,23 +48,23 @@ SAYS = b"==edgecompress-says==\n"  # before what a script says: profiles of logi
 REASONS = (
     (
         "IDENTIFICATION HAS CHANGED",
-        "its host key is not the one that is known here: another machine, or one set up anew",
-        "if you know why, forget the old key with `ssh-keygen -R`, then run `{by_hand}` and compare the new one",
+        "its host key differs from the known one: it is another machine, or was reinstalled",
+        "if you know why, remove the old key with `ssh-keygen -R`, then run `{by_hand}` and compare the new one",
     ),
     (
         "Host key verification failed|host key is known",
-        "its host key is not known here",
+        "its host key is not known on this machine",
         "run `{by_hand}` once and compare the key that it shows",
     ),
     (
         "Permission denied|Too many authentication failures",
-        "it accepts none of our keys (a password is never asked for)",
+        "it accepts none of your keys (passwords are not used)",
         "run `ssh-copy-id` for it, or load the key with ssh-add",
     ),
     ("Could not resolve hostname", "no such host", "check the name, or give it an entry in ~/.ssh/config"),
     ("Connection refused", "it refuses the connection", "start sshd there, or set its port in options.port"),
-    ("No route to host|unreachable", "no route to it", "check its network and ours"),
-    ("[Tt]imed out|[Tt]imeout|not responding", "no answer", "check that it is on, and on this network"),
+    ("No route to host|unreachable", "no route to it", "check its network and this machine's"),
+    ("[Tt]imed out|[Tt]imeout|not responding", "no answer", "check that it is on and connected to this network"),
 )
 
 # What stands by in a session of its own until we let go of it or die, by whatever signal: then it clears up over there
@@ -112,7 +112,7 @@ def unavailable(device: Mapping[str, Any]) -> str:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S)
         _raise_if_ssh_failed(address, done.returncode, done.stderr.decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
-        return f"{address.host}: no answer within {PROBE_S} s; check that it is on, and on this network"
+        return f"{address.host}: no answer within {PROBE_S} s; check that it is on and connected to this network"
     except (InputError, Unreachable) as error:
         return str(error)
     return ""
@@ -139,7 +139,8 @@ def _address(device: Mapping[str, Any]) -> Address:
     options = device.get("options") or {}
     if options.get("config"):
         raise InputError(
-            f"device.options.config names an ssh_config, which can run programs here: set {CONFIG} instead"
+            f"device.options.config is not allowed: an ssh_config can run programs on this machine; set {CONFIG} "
+            "instead"
         )
     settings = {k: v for k, v in options.items() if k in Address.__dataclass_fields__ and v != ""}
     port = settings.get("port", 22)
@@ -147,14 +148,14 @@ def _address(device: Mapping[str, Any]) -> Address:
         raise InputError(f"device options: port {port!r} is not a number from 1 to 65535")
     for name, value in settings.items():
         if name != "port" and (not isinstance(value, str) or not value.isprintable()):
-            raise InputError(f"device options: {name} {value!r} is not a text of one line")
+            raise InputError(f"device options: {name} {value!r} is not one line of text")
     host = settings.get("host", "")
     if not host:
         raise InputError(f"device options: no host to connect to; {HOW}")
     if host.startswith("-") or SHELL.search(host):
-        raise InputError(f"device options: host {host!r} is no host; {HOW}")
+        raise InputError(f"device options: host {host!r} is not a valid host name; {HOW}")
     if SHELL.search(settings.get("user", "")):
-        raise InputError(f"device options: user {settings['user']!r} is no name of a user; {HOW}")
+        raise InputError(f"device options: user {settings['user']!r} is not a valid user name; {HOW}")
     config = os.environ.get(CONFIG, "")
     if config and not Path(config).expanduser().is_file():
         raise InputError(f"{CONFIG}={config}: no such file; name an ssh_config, or unset it")
@@ -272,7 +273,9 @@ class SshBoard:
             if not self._holds(entry, digests):
                 self._send(files, entry, 0o400)
                 if not self._holds(entry, digests):
-                    raise Unreachable(f"{self.address.host}: {path} arrived with other bytes; try again")
+                    raise Unreachable(
+                        f"{self.address.host}: {path} was changed in transfer (sha256 differs); try again"
+                    )
             self.pushed.add(entry)
         return f"{entry}/{path.name}" if path.is_file() else entry
 
@@ -294,13 +297,13 @@ class SshBoard:
             script = _marked(f"tar -cf - -C {folder} ./{name}")
             code, reason = self._call(f"sh -c {shlex.quote(script)}", CARRY_S, out=stream)
             if code:
-                raise StageFailed(f"{self.address.host}: no {there} to bring back: {reason}")
+                raise StageFailed(f"{self.address.host}: {there} cannot be fetched: {reason}")
             _seek_answer(stream)
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     _archive.unpack(archive, path)
             except (tarfile.TarError, ValueError) as error:
-                raise StageFailed(f"{self.address.host}: {there} came back wrong: {error}") from error
+                raise StageFailed(f"{self.address.host}: {there} was not received correctly: {error}") from error
 
     def _send(self, files: Mapping[str, Path], there: str, mode: int) -> None:
         """The files as the folder `there`, at once: whole, or not at all."""
@@ -361,7 +364,7 @@ class SshBoard:
             return self._script(f"{_kill(job)}\n{_await(job, DEADLINE)}", tries=1)
         except Unreachable as error:
             raise Unreachable(
-                f"{error}; the deadline of {deadline_s:.0f} s is over; the program ends by itself"
+                f"{error}; the deadline of {deadline_s:.0f} s has passed; the program there ends by itself"
             ) from error
 
     # ------------------------------------------------------------------ what it is, and the end
@@ -482,7 +485,7 @@ def _ended(answer: bytes) -> tuple[int, bytes]:
     """The code and the output from what `_await` says."""
     first, _, rest = answer.partition(b"\n")
     if not re.fullmatch(rb"\d{1,3}", first):
-        raise Unreachable(f"the board's answer makes no sense: {machine.line(repr(first))}; try again")
+        raise Unreachable(f"unexpected answer from the board: {machine.line(repr(first))}; try again")
     return int(first), rest
 
 

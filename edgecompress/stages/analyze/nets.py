@@ -43,9 +43,7 @@ def opened(model: Artifact, threads: int) -> ChangeableNet:
         return _Torch(model, threads)
     if model.kind == "onnx":
         return _Onnx(model, threads)
-    raise InputError(
-        f"--sensitivity changes weights and runs the net: give a factory, a .pt2 or an .onnx, not kind '{model.kind}'"
-    )
+    raise InputError(f"--sensitivity needs a factory, a .pt2 or an .onnx, not kind '{model.kind}'")
 
 
 class _Torch:

@@ -110,7 +110,7 @@ def _chosen(weights: Sequence[str], patterns: Sequence[str]) -> list[str]:
         if not any(fnmatch(layer, pattern) for layer in weights):
             raise InputError(f"--layers {pattern}: no such layer with a weight{did_you_mean(pattern, weights)}")
     if not weights:
-        raise InputError("the net has no weight of two or more axes: nothing to be sensitive")
+        raise InputError("the net has no weight of two or more axes: there is nothing to measure")
     return [layer for layer in weights if not patterns or any(fnmatch(layer, pattern) for pattern in patterns)]
 
 

@@ -46,7 +46,7 @@ def run(request: Request) -> Artifact:
     options, source = request.options, request.inputs["source"]
     if source.kind != "program" and not options["source_runtime"]:
         raise InputError(
-            f"diagnose: the source is of kind '{source.kind}'; give its program, or the runtime of its file"
+            f"diagnose: the source is of kind '{source.kind}'; give a torch program, or set source_runtime for a file"
         )
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {options['runtime']}")

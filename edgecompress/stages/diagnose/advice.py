@@ -123,9 +123,9 @@ def _fault(wrong: Sequence[Clue]) -> Verdict:
     first = wrong[0]
     more = f", and so {'are' if len(wrong) > 2 else 'is'} {', '.join(c.name for c in wrong[1:])}" if wrong[1:] else ""
     says = (
-        f"{first.says} computes something else than the source{more}: from the same inputs its error is "
-        f"{first.beyond_db:.0f} dB above what eight bits explain, no other layer's is; "
-        "the file or the converter is wrong there."
+        f"{first.says} computes something different from the source{more}: from the same inputs its error is "
+        f"{first.beyond_db:.0f} dB above what 8-bit rounding explains, as in no other layer; the file or the "
+        "converter is wrong there."
     )
     return Verdict("fault", says, tuple(clue.name for clue in wrong))
 
@@ -137,7 +137,7 @@ def _noise(clues: Sequence[Clue], output_db: float) -> Verdict:
     """Whose noise is most of that at the output, and what is the matter with those layers."""
     total = sum(clue.effect or 0.0 for clue in clues)
     if not total:
-        says = f"The outputs are {output_db:.1f} dB from the source's; which layer does it is not known."
+        says = f"The outputs are {output_db:.1f} dB from the source's; the layer responsible is not known."
         return Verdict("train", says)
     culprits = _most(clues, total)
     part = sum(clue.effect or 0.0 for clue in culprits) / total
@@ -200,5 +200,5 @@ def _reason(advice: str, worst: Clue) -> str:
         "equalize": f"{unlike}, and one scale serves both; equalize the channels",
         "smooth": f"{unlike}, before a product of matrices; smooth it (SmoothQuant)",
         "keep": "keep that in higher precision",
-        "train": "no layer is to blame alone; train with quantization (QAT)",
+        "train": "no single layer is responsible; train with quantization (QAT)",
     }[advice]

@@ -10,7 +10,7 @@ from edgecompress.stages.diagnose.noise import LayerNoise, Power
 from edgecompress.stages.diagnose.noise_passes import ALIGNED, Measurements
 from edgecompress.stages.diagnose.rows import LayerRecord, Place
 
-UNKNOWN = "own error and effect need a torch source: a file cannot be computed layer by layer"
+UNKNOWN = "own error and effect need a torch source: a model file cannot be run layer by layer"
 
 
 def against(source: NetOutputs, artifact: NetOutputs) -> Measurements:

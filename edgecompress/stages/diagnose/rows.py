@@ -9,8 +9,8 @@ from typing import TypedDict
 from edgecompress.stages.diagnose.advice import Clue
 from edgecompress.stages.diagnose.noise import LayerNoise, Power, decibels, largest
 
-NO_OUTPUT = "no output of the file is this layer's: it is computed together with another"
-FIRST = "nothing is computed before it"
+NO_OUTPUT = "the file has no output of this layer: it is fused with another layer"
+FIRST = "it has no preceding layer"
 
 
 class _Numbers(TypedDict):
@@ -149,7 +149,7 @@ def _growth(record: LayerRecord, every: Sequence[LayerRecord]) -> tuple[float | 
     here = decibels(record.ratio)
     if here is None:
         return None, ""
-    return (here - max(known), "") if known else (None, "what it reads has no noise" if before else FIRST)
+    return (here - max(known), "") if known else (None, "its inputs have no noise" if before else FIRST)
 
 
 def clue(record: LayerRecord, every: Sequence[LayerRecord]) -> Clue | None:

@@ -23,7 +23,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.digits < 0:
-            raise ValueError("digits is at least 0")
+            raise ValueError("digits must be at least 0")
 
 
 def apply(request: Request) -> Artifact:

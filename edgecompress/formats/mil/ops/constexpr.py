@@ -66,7 +66,7 @@ def _looked_up(indices: torch.Tensor, lut: torch.Tensor, vector_axis: int | None
     """Each index by its vector in the table of its block."""
     *blocks, palettes, wide = lut.shape
     if indices.numel() and int(indices.max()) >= palettes:
-        raise IndexError(f"an index of {int(indices.max())} into tables of {palettes}")
+        raise IndexError(f"index {int(indices.max())} is out of range for tables of {palettes} entries")
     table = torch.zeros((), dtype=torch.int64)
     for size, count in zip(indices.shape, blocks, strict=True):
         table = table.unsqueeze(-1) * count + torch.arange(size) // (size // count)
@@ -74,7 +74,7 @@ def _looked_up(indices: torch.Tensor, lut: torch.Tensor, vector_axis: int | None
     if wide == 1:
         return vectors.squeeze(-1)
     if vector_axis is None:
-        raise ValueError("a table of vectors without an axis")
+        raise ValueError("a lookup table of vectors needs vector_axis")
     axis = vector_axis % indices.ndim
     return vectors.movedim(-1, axis + 1).flatten(axis, axis + 1)
 
@@ -83,7 +83,7 @@ def _dense(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The values where the mask is not 0, row by row."""
     result = torch.zeros(mask.shape, dtype=values.dtype)
     if int((mask != 0).sum()) != values.numel():
-        raise ValueError(f"{values.numel()} values for {int((mask != 0).sum())} places")
+        raise ValueError(f"{values.numel()} values, but the mask has {int((mask != 0).sum())} nonzero positions")
     result[mask != 0] = values.reshape(-1)
     return result
 
@@ -92,7 +92,7 @@ def _spread(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """One value per block, repeated over the block along each axis."""
     for axis, (size, count) in enumerate(zip(shape, values.shape, strict=True)):
         if size % count:
-            raise ValueError(f"{count} blocks in an axis of {size}")
+            raise ValueError(f"an axis of size {size} cannot be divided into {count} equal blocks")
         values = values.repeat_interleave(size // count, axis)
     return values
 

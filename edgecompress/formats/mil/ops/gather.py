@@ -103,5 +103,5 @@ def _checked(indices: torch.Tensor, size: int, validate: bool | None) -> torch.T
     """Indices inside an axis. Those below 0 count from its end in programs before iOS 17, which know no `validate`."""
     wrapped = torch.where(indices < 0, indices + size, indices) if validate is None else indices
     if wrapped.numel() and (int(wrapped.min()) < 0 or int(wrapped.max()) >= size):
-        raise IndexError(f"an index is outside an axis of {size}, which Core ML does not define")
+        raise IndexError(f"an index is out of range for an axis of size {size}, which Core ML does not define")
     return wrapped.to(torch.int64)

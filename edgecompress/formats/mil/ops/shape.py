@@ -67,7 +67,7 @@ def stack(values: Tensors, axis: int) -> Result:
 
 def split(x: Tensor, axis: int, num_splits: int | None = None, split_sizes: Ints | None = None) -> Result:
     if split_sizes is None and (num_splits is None or x.shape[axis] % num_splits):
-        raise ValueError(f"{x.shape[axis]} elements in {num_splits} equal parts")
+        raise ValueError(f"{x.shape[axis]} elements cannot be split into {num_splits} equal parts")
     parts = split_sizes or [x.shape[axis] // (num_splits or 1)] * (num_splits or 1)
     return tuple(torch.split(x, list(parts), axis))
 

@@ -85,7 +85,7 @@ def scan(net: torch.nn.Module, request: Request, patterns: Sequence[str], method
 def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         if names and not fnmatch.filter(names, pattern):
-            raise InputError(f"layers: no Linear or convolution is called '{pattern}'{did_you_mean(pattern, names)}")
+            raise InputError(f"layers: no Linear or convolution is named '{pattern}'{did_you_mean(pattern, names)}")
     return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
@@ -97,17 +97,17 @@ def _why_not(net: torch.nn.Module, name: str, layer: torch.nn.Module, called: bo
     if type(layer) not in (nn.Linear, nn.Conv2d):
         return f"a {type(layer).__name__}: only plain Linear and Conv2d are factorized"
     if getattr(layer, "groups", 1) > 1:
-        return f"a convolution in {layer.groups} groups: the channels of each are few already"
+        return f"a convolution in {layer.groups} groups: each group has few channels already"
     if layer._parameters.get("weight") is None or layer._forward_hooks or layer._forward_pre_hooks:
-        return "hooks compute its weight, or see its calls"
+        return "hooks compute its weight, or observe its calls"
     if layer.weight.dtype != torch.float32:
         return f"its weight is {str(layer.weight.dtype).removeprefix('torch.')}, not float32"
     parameters = net.named_parameters(remove_duplicate=False)
     if same := [n for n, p in parameters if p is layer.weight and n != f"{name}.weight"]:
-        return f"its weight is {same[0]} too"
+        return f"its weight is shared with {same[0]}"
     if isinstance(net.get_submodule(name.rpartition(".")[0]), nn.TransformerEncoderLayer):
         return "torch's TransformerEncoderLayer reads the weight itself"
-    return "" if called else "the net does not call it: it reads the weight itself, or has no use for it"
+    return "" if called else "the net does not call it: it reads the weight directly, or does not use it"
 
 
 def _calls(
@@ -179,7 +179,7 @@ def by_ratio(layer: FactorizableLayer, ratio: float, align: int) -> Ranks:
         spectra = factors.spectra(factors.kernel(layer.module), layer.method)
         chosen = rank.within(spectra, layer.macs, budget, align)
     if not chosen:
-        raise Dense(f"no rank in steps of {align} takes at most {ratio:.0%} of its MACs")
+        raise Dense(f"no rank that is a multiple of {align} needs at most {ratio:.0%} of its MACs")
     return rank.clipped(layer.shape, layer.method, chosen)
 
 
@@ -193,7 +193,7 @@ def by_energy(layer: FactorizableLayer, share: float, align: int, seed: int) -> 
 
     least_useful = rank.first(ranks, lambda r: factors.error(weight, factorized(layer, (r,), seed)) ** 2 <= 1 - share)
     if least_useful is None:
-        raise Dense(f"no rank that takes fewer MACs than the layer keeps {share:.0%} of the squared weights")
+        raise Dense(f"no rank that needs fewer MACs than the layer keeps {share:.0%} of the squared weights")
     return (least_useful,)
 
 
@@ -203,7 +203,7 @@ def by_evbmf(layer: FactorizableLayer, align: int) -> Ranks:
     spectra, unfolded = factors.spectra(weight, layer.method), factors.matrix(weight, layer.method)
     ranks = [rank.evbmf(spectrum, *each.shape) for spectrum, each in zip(spectra, unfolded, strict=True)]
     if not all(ranks):
-        raise Dense("EVBMF finds nothing but noise in it")
+        raise Dense("EVBMF finds only noise in its weight (rank 0)")
     return _cheaper(layer, [max(ranks)] if layer.method == "cp" else ranks, align)
 
 
@@ -220,7 +220,7 @@ def _cheaper(layer: FactorizableLayer, ranks: Sequence[int], align: int) -> Rank
     clipped = rank.clipped(layer.shape, layer.method, aligned)
     if layer.macs(clipped) >= layer.macs():
         raise Dense(
-            f"of rank {_in_words(clipped)} it would take {layer.macs(clipped):,} MACs instead of {layer.macs():,}"
+            f"at rank {_in_words(clipped)} it would need {layer.macs(clipped):,} MACs instead of {layer.macs():,}"
         )
     return clipped
 

@@ -71,7 +71,7 @@ def narrowed(net: torch.nn.Module, groups: Iterable[CoupledChannels], kept: Kept
         if not units or group.block in blocks:
             continue
         if len(units) == group.units:
-            raise StageFailed(f"prune_channels: nothing would be left of {group.name}")
+            raise StageFailed(f"prune_channels: no channel of {group.name} would be left")
         for slot in group.slots:
             gone[slot.tensor, slot.axis].update(place for unit in units for place in slot.places[unit])
         for size in group.sizes:

@@ -88,7 +88,9 @@ def by_activation(net: Module, groups: Sequence[CoupledChannels], batches: Batch
     seen = _read(net, groups, batches, run, _alive)
     for group in groups:
         if not any(owner(slot) in seen for slot in inputs(group)):
-            raise StageFailed(f"prune_channels: no layer reads {group.name} (criterion activation); choose another one")
+            raise StageFailed(
+                f"prune_channels: no layer reads {group.name} (criterion activation); choose another criterion"
+            )
     return _checked({group.name: _mean([*_of_units(net, group, seen)]) for group in groups}, "activation")
 
 

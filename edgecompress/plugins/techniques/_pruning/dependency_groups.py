@@ -60,7 +60,7 @@ def find(net: Module, run: Run) -> Dependencies:
                 groups.append(_tried(net, graph.group(root), run))
             except Refusal as why:
                 refused |= {graph.names[root]: str(why)}
-                refused |= {graph.names[layer]: f"it goes with {graph.names[root]}" for layer in others}
+                refused |= {graph.names[layer]: f"it is coupled to {graph.names[root]}" for layer in others}
         return Dependencies(tuple(_in_blocks(groups, residual_blocks(net, run))), refused)
 
 
@@ -382,7 +382,7 @@ class _Draft:
     def _attention(self, name: str, layer: MultiheadAttention, places: Places) -> None:
         """nn.MultiheadAttention: its heads are parts of the channels before and behind it."""
         if not layer._qkv_same_embed_dim or layer.bias_k is not None:
-            raise Refusal(f"{name}: keys or values of another width, or with a bias of their own")
+            raise Refusal(f"{name}: its keys or values have a different width, or a separate bias")
         self.head, width = layer.head_dim, layer.embed_dim
         rows = {c: [part * width + p for p in each for part in range(3)] for c, each in places.items()}
         self._all(name, layer, "in_proj_weight in_proj_bias", (0, rows, False))
@@ -407,11 +407,11 @@ class _Draft:
         )
         size = next((attribute for kind, attribute in kinds if isinstance(layer, kind)), "")
         if not size:
-            raise Refusal(f"{name}: channels cannot be taken out of a {type(layer).__name__}")
+            raise Refusal(f"{name}: channels cannot be removed from a {type(layer).__name__}")
         if isinstance(layer, nn.PReLU) and layer.num_parameters == 1:
             return
         if isinstance(layer, nn.LayerNorm) and len(layer.normalized_shape) > 1:
-            raise Refusal(f"{name} averages over more than the channels")
+            raise Refusal(f"{name} normalizes over more axes than the channels")
         if isinstance(layer, (nn.LayerNorm, nn.GroupNorm)):
             self.norms.append(name)
             self.parts = math.lcm(self.parts, getattr(layer, "num_groups", 1))
@@ -423,13 +423,13 @@ class _Draft:
     def group(self, name: str) -> CoupledChannels:
         """The group, its channels in units; raises Refusal when they do not divide into such."""
         if self.channels % self.parts or (self.head and self.parts > 1):
-            raise Refusal(f"its {self.channels} channels do not fall into {self.parts} equal parts")
+            raise Refusal(f"its {self.channels} channels cannot be divided into {self.parts} equal parts")
         step = self.channels // self.parts
         units = [range(u, self.channels, step) for u in range(step)]
         if self.head:
             units = [range(h, h + self.head) for h in range(0, self.channels, self.head)]
         if len(units) < 2:
-            raise Refusal("all of its channels can only go together")
+            raise Refusal("its channels can only be removed all together")
         draft = CoupledChannels(
             *(name, tuple(dict.fromkeys(self.makers)), self.channels, self.channels),
             *(tuple(self.slots), tuple(self.sizes), tuple(self.norms), " ".join(sorted(self.kinds))),
@@ -498,12 +498,12 @@ def _proved(net: Module, group: CoupledChannels, run: Run) -> CoupledChannels:
             outputs = run(narrowed(net, [group], {group.name: stays}))
             expected, dense = run(without(net, group, goes)), run(net)
         except Exception as error:  # of the user's own forward
-            raise Refusal(f"narrowed, the net raises {one_line(error)}") from error
+            raise Refusal(f"with channels removed, the net raises {one_line(error)}") from error
     for a, b, c in zip(outputs, expected, dense, strict=True):
         if a.shape != b.shape:
-            raise Refusal(f"narrowed, an output is {list(a.shape)} and not {list(b.shape)}")
+            raise Refusal(f"with channels removed, an output has shape {list(a.shape)} instead of {list(b.shape)}")
         if not _rms(a, b) <= EXACT * _rms(c, b) + NOISE * _rms(b):
-            raise Refusal("narrowed, the net does not compute what it computes when nothing reads these channels")
+            raise Refusal("with channels removed, the net's outputs differ from those with the channels masked")
     return group
 
 

@@ -28,7 +28,7 @@ class OutOfReach(ValueError):
     """No widths meet the budget; `least` is the lowest cost that any reach."""
 
     def __init__(self, least: float) -> None:
-        super().__init__(f"the least that any widths reach is {least:.4g}")
+        super().__init__(f"the narrowest widths reach {least:.4g}")
         self.least = least
 
 

@@ -151,7 +151,7 @@ def load(folder: Path, state: State, of: str) -> Card:
 
 def _check(card: Card, tensors: Mapping[str, torch.Tensor], state: State, of: str) -> None:
     if card["of"] != of:
-        raise Damaged("it is of another training: other inputs, options or another device")
+        raise Damaged("it is from another training run (other inputs, options or device)")
     stored, own = _shapes(tensors), _shapes({NET + n: t for n, t in state.net.state_dict().items()})
     for name in sorted({*stored, *card["shapes"], *own}):
         expected = own.get(name) if name.startswith(NET) else card["shapes"].get(name)

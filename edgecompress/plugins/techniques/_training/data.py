@@ -96,11 +96,12 @@ def check_augment(augment: tuple[Augment, ...] | None, items: Items) -> None:
     """Raises InputError where there is no picture to augment, or labels that would have to move with it."""
     if augment and not images(items.model):
         raise InputError(
-            f"augment: no input is said to be a picture; declare its layout ({' or '.join(LAYOUTS)}) in [preprocess]"
+            f"augment: no input is declared as an image; declare its layout ({' or '.join(LAYOUTS)}) in [preprocess]"
         )
     if augment and items.labels is not None and items.labels.ndim > 1:
         raise InputError(
-            f"augment moves pictures, but not their labels, which are {list(items.labels.shape)}; leave augment out"
+            f"augment shifts images but cannot shift their labels, which have shape {list(items.labels.shape)}; "
+            "remove augment"
         )
 
 

@@ -123,10 +123,14 @@ def check(pair: Sequence[str], student: torch.Tensor, teacher: torch.Tensor, pla
     known = (3, 4) if places else (2, 3, 4)
     steps = [features.shape[1] for features in (student, teacher) if features.dim() == 3]
     if student.dim() != teacher.dim() or student.dim() not in known or len(set(steps)) > 1:
-        kinds = "pictures or as many steps" if places else "pictures, as many steps, or one vector per item"
+        kinds = (
+            "images, or the same number of steps"
+            if places
+            else "images, the same number of steps, or one vector per item"
+        )
         raise InputError(
-            f"layers: the student's '{pair[0]}' answers {list(student.shape)}, the teacher's '{pair[1]}' "
-            f"{list(teacher.shape)}: they cannot be compared; name two that both answer {kinds}"
+            f"layers: the student's '{pair[0]}' returns {list(student.shape)}, the teacher's '{pair[1]}' "
+            f"{list(teacher.shape)}, which cannot be compared; name two layers that both return {kinds}"
         )
 
 
@@ -169,5 +173,5 @@ def _tensor(output: Output, name: str) -> torch.Tensor:
 
     first = output[0] if isinstance(output, (tuple, list)) else output
     if not isinstance(first, torch.Tensor):
-        raise InputError(f"layers: '{name}' answers a {type(first).__name__}, not a tensor; name another layer")
+        raise InputError(f"layers: '{name}' returns a {type(first).__name__}, not a tensor; name another layer")
     return first

@@ -187,7 +187,7 @@ class Training:
         self.history[:] = card.get("history", [])
         done = len(self.history)
         if done:
-            self._say(f"going on after epoch {done} of {self.options.epochs}, from its checkpoint")
+            self._say(f"resuming after epoch {done} of {self.options.epochs}, from its checkpoint")
         self._set_off(done)
         return done
 
@@ -288,7 +288,7 @@ class Training:
         try:
             return checkpoint.load(self.request.keep / self._run, state, self._of())
         except checkpoint.Damaged as error:
-            self._say(f"beginning anew: the checkpoint cannot be used: {error}")
+            self._say(f"starting again from epoch 1: the checkpoint cannot be used: {error}")
             return {}
 
     def _keep(self, state: checkpoint.State) -> None:

@@ -46,13 +46,13 @@ class TrainingFacts(TypedDict):
 def check(options: TrainingOptions) -> None:
     """Raises ValueError for numbers that cannot be, among the options that each technique that trains has."""
     if options.epochs < 1 or options.batch_size < 1:
-        raise ValueError("epochs and batch_size are at least 1")
+        raise ValueError("epochs and batch_size must be at least 1")
     if not 0 < options.rate < math.inf or not 0 <= options.weight_decay < math.inf:
-        raise ValueError("lr is above 0, weight_decay at least 0")
+        raise ValueError("lr must be above 0, weight_decay at least 0")
     if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
-        raise ValueError("distill is between 0 and 1, temperature above 0")
+        raise ValueError("distill must be between 0 and 1, temperature above 0")
     if not all(0 < a < b for a, b in zip(options.milestones, (*options.milestones[1:], 1.0), strict=True)):
-        raise ValueError("milestones rise between 0 and 1")
+        raise ValueError("milestones must increase, each between 0 and 1")
 
 
 def settled(request: Request) -> Request:
@@ -99,7 +99,9 @@ def training(
     fixed = request.model.inputs[0].shape[0]
     size = fixed if isinstance(fixed, int) else max(1, min(options.batch_size, items.count // steps))
     if size > items.count:
-        raise InputError(f"training: the net takes {size} items at once, the data has {items.count}; give it more")
+        raise InputError(
+            f"training: the net needs batches of {size} items, but the data has {items.count}; give more data"
+        )
     return kind(request, device, amp(options, device), items, select, dense, objective, size)
 
 
@@ -109,7 +111,7 @@ def training_items(request: Request, device: torch.device) -> Items:
     items = Items(request.model, training, TRAIN, device)
     items = items if items.count else Items(request.model, samples, LENDER, device)
     if not items.count:
-        raise InputError(f"training: the splits '{TRAIN}' and '{LENDER}' are empty; give the data one of them")
+        raise InputError(f"training: the splits '{TRAIN}' and '{LENDER}' are empty; give the data at least one of them")
     return items
 
 
@@ -206,7 +208,7 @@ def train(net: torch.nn.Module, training: Training) -> None:
         kind, who = (InputError, own) if own else (StageFailed, "training")
         raise kind(f"{who} raised {user_code.error_line(error)}") from error
     if changed := [name for name, shape in _shapes(net).items() if shapes.get(name) != shape]:
-        raise InputError(f"{own}: it changed the shape of '{changed[0]}'; a loop trains the net that it is given")
+        raise InputError(f"{own}: it changed the shape of '{changed[0]}'; a training loop must keep the net's shapes")
 
 
 def _shapes(net: torch.nn.Module) -> Mapping[str, Sequence[int]]:
