@@ -19,7 +19,7 @@ __all__ = ["Options", "Result", "analyze", "deploy", "diagnose", "package", "pro
 
 
 def __getattr__(name: str) -> Any:
-    """The public names come from their modules at first use, so that `import edgecompress` costs nothing."""
+    """The public names are imported from their modules at first use, so `import edgecompress` is cheap."""
     if name in __all__:
         from importlib import import_module
 

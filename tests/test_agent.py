@@ -170,7 +170,7 @@ def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypat
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ('{"n": NaN}', "not JSON: NaN is not a number"),
         ('["x"]', "which is not a JSON object"),
         ('{"error": "gone \x1b[2J\\n wild", "class": "NoPath"}', r"gone  \[2J  wild"),

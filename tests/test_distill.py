@@ -306,7 +306,7 @@ def test_a_layer_that_cannot_begin_anew_is_named() -> None:
         ({"generations": 0, "scheme": "self"}, "generations must be at least 1"),
         ({"hints": 1.0}, "hints and attention compare layers"),
         ({"layers": LAYERS}, "layers need a loss that compares them"),
-        ({"scheme": "online", "angles": 1.0}, "answers alone"),
+        ({"scheme": "online", "angles": 1.0}, "compares outputs only"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: Any, said: str) -> None:

@@ -201,7 +201,7 @@ def test_vela_s_own_error_is_its_last_line(tmp_path: Path) -> None:
 
 
 def test_what_vela_compiled_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="as it was before Vela"):
+    with pytest.raises(InputError, match="from before Vela"):
         ethos_u.read(Request({}, tmp_path, {"path": "x_vela.tflite"}))
 
 

@@ -398,7 +398,7 @@ def test_a_checkpoint_of_other_shapes_is_told_and_not_used(residual: Case, tmp_p
     said: list[str] = []
     again = dataclasses.replace(residual.request(keep), progress=lambda _, what: said.append(what))
     assert_equal(finetune.apply(again), straight)
-    assert "beginning anew" in said[0] and "'net/head.weight' is [10, 5], not [10, 16]" in said[0]
+    assert "starting again" in said[0] and "'net/head.weight' is [10, 5], not [10, 16]" in said[0]
 
 
 def test_a_checkpoint_of_other_options_or_of_noise_is_not_used(residual: Case, tmp_path: Path) -> None:
@@ -607,7 +607,7 @@ def test_augmenting_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         ({"weight_decay": -1.0}, "weight_decay at least 0"),
         ({"distill": 1.5}, "between 0 and 1"),
         ({"temperature": 0.0}, "temperature above 0"),
-        ({"milestones": (0.7, 0.5)}, "milestones rise"),
+        ({"milestones": (0.7, 0.5)}, "milestones must increase"),
         ({"rewind": "lr"}, "rewind needs original_epochs"),
         ({"rewind": "lr", "original_epochs": 19}, "rewind needs original_epochs"),
         ({"rewind": "weights", "original_epochs": 30}, "early"),

@@ -283,7 +283,7 @@ def test_what_an_app_cannot_run_is_refused(small: Opened) -> None:
     refused("per channel", inputs=[{**end, "dtype": "int8", "quantization": per_channel}])
     refused("not supported in Android packages", runtime={"name": "openvino", "version": "1"})
     refused("deploy it again", runtime={"name": "onnx", "version": ""})
-    refused("leave out", model={**small.card["model"], "files": [{"path": "model/.x", "bytes": 1, "sha256": "0"}]})
+    refused("skip files", model={**small.card["model"], "files": [{"path": "model/.x", "bytes": 1, "sha256": "0"}]})
     golden = {**small.card["golden"], "raw": {**small.card["golden"]["raw"], "dtype": "float32"}}
     refused("takes uint8", golden=golden)
 

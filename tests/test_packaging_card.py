@@ -218,7 +218,7 @@ def test_a_folder_without_an_excerpt_is_refused(own: Path) -> None:
     import shutil
 
     shutil.rmtree(own / "excerpt")
-    with pytest.raises(InputError, match="no excerpt"):
+    with pytest.raises(InputError, match="contains no test items"):
         package.package(own)
 
 

@@ -559,7 +559,7 @@ def test_a_vcgencmd_that_refuses_is_quoted(world):
     world.files.clear()
     world.say({f"{rpi5_pmic.PROGRAM}.txt": "VCHI initialization failed"})
     why = rpi5_pmic.unavailable({}, world.root)
-    assert "it says: VCHI initialization failed" in why and "group `video`" in why
+    assert "it printed: VCHI initialization failed" in why and "group `video`" in why
 
 
 def test_what_a_pixel_printed_is_understood(data, tmp_path):
@@ -750,7 +750,7 @@ def test_a_sensor_that_fails_in_a_window_leaves_it_without_energy(world):
     world.advance(0.1)
     world.files[file] = tells
     world.advance(3)
-    assert "curr1_input says '', not a number" in meter.energy(begin, world.now_s).reason
+    assert "curr1_input contains '', not a number" in meter.energy(begin, world.now_s).reason
 
 
 def test_a_counter_may_miss_a_reading_but_not_the_windows_end(world):

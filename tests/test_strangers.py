@@ -140,7 +140,7 @@ def test_the_ssh_config_is_named_by_the_environment_and_by_no_file(theirs, monke
 @pytest.mark.parametrize("host", ["`touch ran`", "$(touch ran)", "a;b", "a|b", "'a'"])
 def test_a_host_or_user_that_a_proxy_command_would_read_as_shell_is_refused(theirs, host):
     for options in ({"host": host}, {"host": "x", "user": host}):
-        assert " is no " in ssh.unavailable({"options": options})
+        assert " is not a valid " in ssh.unavailable({"options": options})
 
 
 def test_json_of_devices_says_which_were_not_tried(theirs, capsys):

@@ -29,14 +29,14 @@ SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yell
 
 
 def open(args: argparse.Namespace) -> Console:
-    """The console of a command: stdout, or stderr where stdout is for JSON. Colour as NO_COLOR and the terminal say."""
+    """The console of a command: stdout, or stderr if stdout is for JSON. Colour follows NO_COLOR and the terminal."""
     from rich.console import Console
 
     return Console(stderr=args.json, highlight=False)
 
 
 def line(screen: Console, text: str, style: str = "") -> None:
-    """One line as it is: no markup in it is obeyed, none of its control characters reaches the terminal."""
+    """Prints one line literally: markup is not interpreted, and control characters are escaped."""
     screen.print(clean(text), markup=False, soft_wrap=True, style=style or None)
 
 
@@ -46,7 +46,7 @@ def print_json(data: Any) -> None:
 
 
 def say(args: argparse.Namespace, data: Any, text: str) -> None:
-    """The answer of a command: JSON if asked for, else text."""
+    """Prints the result of a command: JSON if asked for, else text."""
     if args.json:
         print_json(data)
     else:
@@ -54,12 +54,12 @@ def say(args: argparse.Namespace, data: Any, text: str) -> None:
 
 
 def clean(text: str) -> str:
-    """On one line, with the control characters of strangers' names made visible."""
+    """The text on one line, with control characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds in words, such as `2 min`."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 90:
@@ -120,7 +120,7 @@ def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
 
 
 def searches(steps: Plan) -> list[Substitute]:
-    """The steps of a plan that are found by trying: how strongly to compress, what mends an artifact."""
+    """The steps of a plan that search: the compression strength, and repairs of an artifact."""
     return [s for s in steps.stages if not isinstance(s, Stage)]
 
 

@@ -55,7 +55,7 @@ def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Prints what a deploy would do."""
+    """Prints the plan of a deploy."""
     from edgecompress.cli import console
 
     plans = _plans(args)
@@ -99,7 +99,7 @@ def guard(args: argparse.Namespace) -> int:
 
 
 def analyze(args: argparse.Namespace) -> int:
-    """Counts what a model costs, and tries what its layers mind."""
+    """Counts the cost of each layer, and measures its sensitivity if asked for."""
     from edgecompress.cli import console
     from edgecompress.commands import analyze
 
@@ -130,7 +130,7 @@ def _sensitivity(args: argparse.Namespace) -> Any:
 
 
 def diagnose(args: argparse.Namespace) -> int:
-    """Finds the layer at which an artifact leaves its source."""
+    """Finds the layer at which an artifact departs from its source."""
     from edgecompress.cli import console
     from edgecompress.commands import diagnose
 
@@ -188,7 +188,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Holds results against each other; 1 when a gate fails."""
+    """Compares reports; returns 1 when a gate fails."""
     from edgecompress.cli import console
     from edgecompress.commands import compare, compare_page
 
@@ -218,7 +218,7 @@ def history(args: argparse.Namespace) -> int:
 
 
 def package(args: argparse.Namespace) -> int:
-    """Wraps what was shipped."""
+    """Packages a shipped artifact for an app."""
     from edgecompress.cli import console
     from edgecompress.commands import package
 
@@ -266,7 +266,7 @@ def cache_ls(args: argparse.Namespace) -> int:
 
 
 def cache_why(args: argparse.Namespace) -> int:
-    """Says what a stage depends on."""
+    """Prints what the result of a stage depends on."""
     from edgecompress.cli import console
     from edgecompress.commands import cache
 
@@ -310,7 +310,7 @@ def _steps(args: argparse.Namespace) -> Callable[[str], None]:
 
 
 def energy_calibrate(args: argparse.Namespace) -> int:
-    """Learns energy on a device that has a sensor."""
+    """Calibrates a model of energy on a device that has a sensor."""
     from edgecompress.cli import console
     from edgecompress.commands import energy_calibrate
     from edgecompress.core import config
@@ -368,7 +368,7 @@ def device_blocks(args: argparse.Namespace) -> int:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Says what a machine can do."""
+    """Prints what a machine can do."""
     from edgecompress.cli import console
     from edgecompress.commands import doctor
 

@@ -1,4 +1,4 @@
-"""What `analyze` asks for: the costs of each layer, its zeros, how much it minds, and where each device waits."""
+"""`edgecompress analyze`: the cost, zeros and sensitivity of each layer; memory-bound layers on devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = ("seed", "batch", "threads")
 
 @dataclass(frozen=True)
 class SensitivityRequest:
-    """What is done to one layer after the other. `levels` empty: LEVELS; `layers`: names or patterns, empty: all."""
+    """The sensitivity measurement. `levels` empty: LEVELS; `layers`: names or patterns, empty: all layers."""
 
     by: str = "ratio"  # or "bits"
     structure: str = "element"  # what a ratio is of: element, filter, channel
@@ -60,9 +60,9 @@ class Analysis:
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """What else than the costs is asked for: `devices` whose memory-bound layers are told, the page's file.
+    """What to report beside the costs: the memory-bound layers of `devices`, and an HTML page.
 
-    `storage`: what the weights take without their zeros, and compressed.
+    `storage`: the bytes of the weights in sparse and compressed encodings.
     """
 
     devices: tuple[str, ...] = ("host",)
@@ -159,9 +159,9 @@ def _drawn(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> Path:
 
 
 def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Which layers wait for memory on a device: those with fewer operations per byte than its two roofs meet at.
+    """The layers that are memory-bound on a device: those whose FLOP per byte is below the ridge of its roofline.
 
-    `roof` is the device file's, or None: then `why` says how to measure it. Layers that multiply nothing are left out.
+    `roof` is the device file's, or None: then `why` says how to measure it. Layers without MACs are left out.
     """
     if roof is None:
         how = f"edgecompress profile FOLDER --profile throughput --device {name}"
@@ -186,7 +186,7 @@ def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> 
 
 
 def text(analysis: Analysis, brief: bool = False) -> str:
-    """The totals, and what was asked for; unless `brief`, each table between."""
+    """The totals as text; unless `brief`, with all tables."""
     from edgecompress.stages.analyze import page
 
     facts, minded, takes = analysis.facts, analysis.facts["sensitivity"], analysis.facts["storage"]

@@ -13,7 +13,7 @@ from edgecompress.pipeline.store import Store
 
 
 def opened(root: Path) -> Store:
-    """The store in a folder; raises InputError when there is none: looking makes nothing."""
+    """The store in a folder; raises InputError when there is none. Creates nothing."""
     if not (root / "store").is_dir():
         raise InputError(f"{root}: no store of results here; give --store, or deploy first")
     return Store(root)
@@ -36,7 +36,7 @@ def stored(root: Path) -> list[Row]:
 
 
 def reasons(root: Path, stage: str) -> list[Row]:
-    """What the key of a stage was made of the last time it ran, for each model and target it ran for."""
+    """The parts of a stage's key the last time it ran, for each model and target it ran for."""
     known = opened(root).remembered()
     rows = [r for r in known if r["name"].rpartition(":")[2] == stage]
     if not rows:

@@ -1,4 +1,4 @@
-"""`edgecompress compare`: reads reports, measures again where asked, and lays them side by side."""
+"""`edgecompress compare`: reads reports, measures again on request, and compares them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgecompress.reporting.formatting import cleaned
 def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> ReportComparison:
     """Each of `paths` is a report.json, or the folder it is in; PATH@VARIANT names a variant that did not ship.
 
-    Raises InputError for a path, variant or gate that is wrong. Gates are judged, not raised: see `exit_code`.
+    Raises InputError for a path, variant or gate that is wrong. A failed gate raises nothing: see `exit_code`.
     """
     return of(_entries(paths), _gates(fail_if))
 

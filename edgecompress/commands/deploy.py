@@ -1,4 +1,4 @@
-"""`edgecompress deploy`: a job, its plan, the walk of the plan's stages, and what ships at the end."""
+"""`edgecompress deploy`: makes the job and its plan, runs the plan's stages, and ships the result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def deploy(model: str | None = None, target: str = "x86", *, options: Options | 
 
 
 def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast: Forecast | None = None) -> Result:
-    """Walks a plan made by `plan.deploy`, and ships what its search chose.
+    """Runs a plan made by `plan.deploy`, and ships the variant that its search chose.
 
     `later_s` is how many seconds the plans after it may take: they belong to the time left. `forecast` has learned from
     the plans before it.
@@ -76,7 +76,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast:
 
 
 def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Result]:
-    """Walks the plans of several targets in turn; what they share is made once, and one that breaks ends only itself.
+    """Runs the plans of several targets in turn; shared stages run once, and a failed target does not stop the others.
 
     Each ships into its own folder of `options.out`.
     """

@@ -58,7 +58,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Added:
-    """A device file that was written: what was found, and what is missing there with what to do."""
+    """A device file that was written: what was found on the board, and what is missing, with the remedy."""
 
     file: Path
     present: tuple[str, ...]
@@ -66,7 +66,7 @@ class Added:
 
 
 class AgentFacts(TypedDict, total=False):
-    """What an agent tells of its machine: the version of its Python, and why each sensor cannot read, or ""."""
+    """What an agent reports of its machine: the version of its Python, and why each sensor cannot be read, or ""."""
 
     python: str
     sensors: dict[str, str]
@@ -74,7 +74,7 @@ class AgentFacts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ProbedBoard:
-    """What a board told of itself. `sensors`: why each cannot read, or ""; `modules`: the version of each, or None."""
+    """What was found on a board. `sensors`: why each cannot read, or ""; `modules`: the version of each, or None."""
 
     facts: Mapping[str, Any]
     listed: Mapping[str, str]
@@ -112,7 +112,7 @@ def default_name(host: str) -> str:
 
 
 def text(added: Added) -> str:
-    """What was found and what is missing, as lines to read."""
+    """What was found and what is missing, as text."""
     missing = [f"  missing: {line}" for line in added.missing]
     command = f"edgecompress profile dist/TARGET --device {added.file}"
     return "\n".join([f"wrote {added.file}", *(f"  {line}" for line in added.present), *missing, f"next: {command}"])

@@ -1,4 +1,4 @@
-"""What `device blocks` does: measures a device's staircase of latency against channels, and writes down its block."""
+"""`device blocks`: measures a device's latency by number of channels and writes its channel block to its file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAR = 32  # characters of the widest
 
 
 class BlockFacts(TypedDict, total=False):
-    """What the stage tells: the block, and what of the slope is left within blocks of each size."""
+    """The result of the stage: the block, and the share of the slope left within blocks of each size."""
 
     runtime: str
     precision: str

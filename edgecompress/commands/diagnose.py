@@ -1,4 +1,4 @@
-"""What `diagnose` asks for: a variant's artifact, or one from outside, layer by layer against its source; the table."""
+"""`diagnose`: compares an artifact with its source layer by layer; the artifact is a variant's or the user's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect",
 
 @dataclass(frozen=True)
 class DiagnosisRequest:
-    """What is diagnosed: a variant of the target (empty: the first that compresses), or an artifact from outside.
+    """What to diagnose: a variant of the target (empty: the first that compresses), or an existing artifact.
 
     `artifact`: a folder that a deploy wrote, or a model file. `out`: where diagnosis.json and its pages go.
     """
@@ -67,7 +67,7 @@ def diagnose(
     options: result.Options | None = None,
     **more: Any,
 ) -> Diagnosis:
-    """Which layer of an artifact answers something else than its source, and what to do about it. Raises EdgeError.
+    """Finds the layers whose outputs differ from the source's, and the remedy. Raises EdgeError.
 
     `more` is what `edgecompress.pipeline.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
     """
@@ -125,7 +125,7 @@ def _of_variant(
 
 
 def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:
-    """What is diagnosed of a candidate: its artifact, against the last program in float on the way to it."""
+    """The diagnosis of a candidate: its artifact against the last float program on the way to it."""
     stages = _by_name(steps)
     last, at = stages[candidate.artifact], candidate.artifact
     before = last.inputs["model"] if last.call.endswith(":export") else ""
@@ -202,7 +202,7 @@ def _reader(file: Path) -> str:
 
 
 def text(diagnosis: Diagnosis, brief: bool = False) -> str:
-    """The layers in the order of computing, those at fault marked; then the sentence. `brief`: that alone."""
+    """The layers in computing order, those at fault marked, and the conclusion. `brief`: the conclusion only."""
     facts = diagnosis.facts
     parts = [] if brief else ["\n".join(_lines(facts))]
     parts.append(str(facts["says"]))

@@ -22,7 +22,7 @@ KINDS = ("runtimes", "techniques", "transports", "packagers")
 
 
 def report(device: str = "host", root: Path = Path("/")) -> dict[str, Any]:
-    """What runs here and what not, with the reason or the command that mends it. `root` is where sensors look.
+    """What runs here and what does not, with the reason or the command that fixes it. `root` is where sensors look.
 
     Raises NotFound for an unknown device; a device that cannot be reached is said in the report.
     """

@@ -62,7 +62,7 @@ class Micro:
 
     @property
     def name(self) -> str:
-        """Its family and sizes."""
+        """The family and the sizes."""
         return "-".join([self.family, *map(str, self.sizes)])
 
 
@@ -195,7 +195,7 @@ class EnergyBench:
 
 
 def run(device: str, out: Path | None = None, profile: str = "quick", threads: int = 1, says: Says = print) -> Path:
-    """Measures the nets on a device that has a sensor and writes what they tell; returns the file.
+    """Measures the nets on a device that has a sensor and writes the calibration; returns the file.
 
     `out`: DEVICE-energy.toml in the working folder. Raises InputError for a device without a sensor that measures.
     """

@@ -37,7 +37,7 @@ def all_of(kind: str) -> list[Row]:
 
 
 def one(kind: str, name: str) -> Row:
-    """One of them, whole: a file with its text, a plug-in with its options. Raises NotFound."""
+    """One entry in full: a file with its text, a plug-in with its options. Raises NotFound."""
     if kind in READERS:
         path = catalog.path_of(kind, name)
         row = _device(name) if kind == "devices" else _file(kind, name)
@@ -55,7 +55,7 @@ def sensors(device: str = "host", root: Path = Path("/")) -> list[Row]:
 
 
 def devices() -> list[Row]:
-    """Every device with what it is, and whether it can be reached now; all installed ones are asked at once."""
+    """Every device with its description, and whether it can be reached now; all installed ones are asked at once."""
     names = catalog.names("devices")
     with ThreadPoolExecutor(max(1, len(names))) as pool:
         return list(pool.map(_listed, names))

@@ -21,7 +21,7 @@ def package(
     settings: Mapping[str, Json] | None = None,
     sign: Path | None = None,
 ) -> Path:
-    """Packs what a deploy shipped for an app; returns the file (by default beside the folder). Raises EdgeError.
+    """Packages a shipped artifact for an app; returns the file (by default beside the folder). Raises EdgeError.
 
     `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options. `sign`: a secret
     key of minisign; the signature lies beside the package then.

@@ -1,4 +1,4 @@
-"""`edgecompress profile`: measures what was shipped."""
+"""`edgecompress profile`: measures a shipped artifact."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def profile(path: Path, *, options: Options | None = None, **settings: Any) -> R
 def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **settings: Any) -> Result:
     """Measures several shipped artifacts, interleaved, all on the first one's excerpt of inputs.
 
-    The variants of its report are called by the names given. Raises EdgeError.
+    The variants of its report have the names given. Raises EdgeError.
     """
     artifacts = {name: shipped(path)[0] for name, path in named.items()}
     first, *others = artifacts.values()

@@ -1,4 +1,4 @@
-"""The report of what shipped, with what packages' benchmarks measured on devices that only their owners reach."""
+"""`edgecompress report`: the report of a deploy, with measurements of its packages from other devices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def report(folder: Path) -> Report:
 
 
 def add(folder: Path, files: Sequence[Path], options: result.Options | None = None) -> Report:
-    """Keeps what was measured elsewhere beside the report and writes its faces anew; returns the report.
+    """Stores measurements from other devices beside the report and renders the report again; returns it.
 
-    All of the files are looked at before the first is kept. Raises InputError for a file that is no measurement, is of
+    All files are checked before the first is stored. Raises InputError for a file that is no measurement, is of
     another model, or tells a session again with other numbers.
     """
     report, home, options = read.report(folder), _home(folder), options or result.Options()

@@ -1,4 +1,4 @@
-"""The request for a report: what is known of a run that has been walked, and the stage that writes it down."""
+"""The request for a report: the facts of a finished run, and the stage that writes the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgecompress.reporting.request import ChoiceFacts, ReportRequest, StageRow
 
 
 def stage(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: Options) -> Stage:
-    """The stage that writes the report, of whatever there is by now."""
+    """The stage that writes the report from the outcomes so far."""
     alone = ("source", "golden", "energy", "ops", "count")
     profilers = [name for name in walk.outcomes if name.startswith("pass/")]
     inputs = {role: role for role in (*alone, *profilers) if _exists(walk, role)}

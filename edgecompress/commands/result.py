@@ -1,4 +1,4 @@
-"""How a job is run and how it ended: the walk, its report, its exit code."""
+"""How a job runs and how it ended: the plan run, its report, its exit code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Result:
 
 
 def check_sensors(job: Job, race: Race | Count, options: Options) -> None:
-    """Raises CheckFailed before anything runs, where it is known already that no sensor will measure energy."""
+    """Raises CheckFailed before anything runs if no sensor can measure energy."""
     if not options.require_measured:
         return
     device, why = job.device, ""
@@ -78,7 +78,7 @@ def not_measured(walk: PlanRun, choice: Choice, options: Options) -> str:
 
 
 def begin(job: Job, options: Options, scope: str) -> PlanRun:
-    """A walk of a job's stages; `scope` says whose they are."""
+    """A run of a job's stages; `scope` names their owner."""
     return PlanRun(
         Store(options.store.resolve()),
         job.context,
@@ -91,7 +91,7 @@ def begin(job: Job, options: Options, scope: str) -> PlanRun:
 
 
 def raise_if_all_broke(walk: PlanRun, choice: Choice) -> None:
-    """When no variant was even lost, and all broke, the first breakage is the error of the whole run."""
+    """If every variant broke and none was only lost, raises the first error as the error of the run."""
     if choice.stage or any(row["verdict"] == "lost" for row in choice.table.values()):
         return
     broken = next((o for o in walk.outcomes.values() if o.status == "failed"), None)
@@ -100,12 +100,12 @@ def raise_if_all_broke(walk: PlanRun, choice: Choice) -> None:
 
 
 def out_folder(job: Job, options: Options) -> Path:
-    """Where it ships."""
+    """The output folder."""
     return (options.out or Path("dist") / job.target.name).resolve()
 
 
 def artifact_of(walk: PlanRun, stage: str) -> Artifact:
-    """What a stage made; raises StageFailed where it made nothing."""
+    """The artifact of a stage; raises StageFailed if there is none."""
     artifact = walk.outcomes[stage].artifact
     if artifact is None:
         raise StageFailed(f"{stage}: made no result, see its reason above")

@@ -1,4 +1,4 @@
-"""What a deploy wrote, read again: the artifact, its excerpt, where it came from."""
+"""Reads what a deploy wrote: the artifact, its excerpt of test items, and its origin."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
 
 
 def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:
-    """The source as far as what shipped tells of it: nothing of it is loaded."""
+    """The source as the shipped folder describes it; nothing of it is loaded."""
     facts = origin.get("source") or {}
     model = str(facts.get("model") or origin.get("model") or path)
     return catalog.Found(model, Path(model), Source(model, name=str(facts.get("name") or "")), ())

@@ -1,4 +1,4 @@
-"""Finds targets, devices, profiles and sources: a path, the installed ones, other people's packages, ./targets."""
+"""Finds targets, devices, profiles and sources: by path, among the installed ones, in other packages, in ./targets."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Found(Generic[T]):
 
 
 def shipped(kind: str) -> Path:
-    """Where our own files of a kind are: inside the package once installed, beside it in a checkout."""
+    """The folder of this project's files of a kind: inside the package once installed, beside it in a checkout."""
     inside = PACKAGE / kind
     return inside if inside.is_dir() else PACKAGE.parent / kind
 
 
 def installed(kind: str) -> list[Path]:
-    """Where the installed files of a kind are, each folder once: ours, then other people's."""
+    """The folders of the installed files of a kind: this project's, then those of other packages."""
     others = [util.find_spec(point.value) for point in entry_points(group=f"edgecompress.{kind}")]
     foreign = [Path(place) for spec in others if spec for place in spec.submodule_search_locations or ()]
     return list({folder.resolve(): folder for folder in reversed([shipped(kind), *foreign])}.values())[::-1]
 
 
 def folders(kind: str) -> list[Path]:
-    """Where files of a kind are looked for, in order: the installed ones, then ./KIND where it is another folder."""
+    """The folders that are searched for files of a kind, in order: the installed ones, then ./KIND."""
     known, own = installed(kind), Path(kind)
     return known if own.resolve() in [folder.resolve() for folder in known] else [*known, own]
 
@@ -85,36 +85,36 @@ def _beside(kind: str, file: Path) -> bool:
 
 
 def is_installed(kind: str, name: str) -> bool:
-    """Whether a name, or a path, is that of an installed file."""
+    """Whether a name or a path is that of an installed file."""
     known = [folder.resolve() for folder in installed(kind)]
     return path_of(kind, name).resolve().parent in known
 
 
 def check_new(file: Path) -> None:
-    """Raises InputError where a new file, of ./KIND, would take the name of an installed one."""
+    """Raises InputError if a new file in ./KIND would have the name of an installed one."""
     kind = file.parent.name
     if kind in KINDS and any((folder / file.name).is_file() for folder in installed(kind)):
         raise InputError(f"{file.stem} is already the name of an installed {kind.removesuffix('s')}; give another name")
 
 
 def reference(kind: str, parsed: Found[Any]) -> str:
-    """What finds a file again, from any folder: its name where that is one of the installed ones, else its path."""
+    """A reference that is valid in any folder: the name of an installed file, else the path."""
     known = [(folder / f"{parsed.name}.toml").resolve() for folder in installed(kind)]
     return parsed.name if parsed.path.resolve() in known else str(parsed.path.resolve())
 
 
 def target(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Target]:
-    """A target by name or path, with `--set` values laid over it."""
+    """A target by name or path, with `--set` values applied."""
     return _read("targets", name, overrides or {})
 
 
 def device(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Device]:
-    """A device by name or path, with `--set` values laid over it."""
+    """A device by name or path, with `--set` values applied."""
     return _read("devices", name, overrides or {})
 
 
 def profile(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Profile]:
-    """A profile by name or path, with `--set` values laid over it."""
+    """A profile by name or path, with `--set` values applied."""
     return _read("profiles", name, overrides or {})
 
 
@@ -124,7 +124,7 @@ def _read(kind: str, name: str, overrides: Mapping[str, Any]) -> Found[Any]:
 
 
 def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
-    """The source that MODEL means: a `.toml` of one, a model file, a factory, or None for the embedded demo.
+    """The source that MODEL names: a `.toml` of one, a model file, a factory, or None for the embedded demo.
 
     `flags` ({"data": ..., "metric": ...}) override the file's values. Paths are made absolute: those in a TOML are
     relative to its folder, those in `flags` to the working folder.
@@ -150,7 +150,7 @@ def _absolute(reference: str, base: Path) -> str:
 
 
 def is_factory(reference: str) -> bool:
-    """Whether this names user code, `pkg.mod:fn`."""
+    """Whether a text names user code, `pkg.mod:fn`."""
     module, colon, function = reference.partition(":")
     return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
 

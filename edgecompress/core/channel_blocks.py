@@ -1,4 +1,4 @@
-"""The channel block of a device: how many channels its kernels take at once, read off a staircase of latencies."""
+"""The channel block of a device: how many channels its kernels compute at once, found in latencies by width."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAT = 0.1  # of the time of the widest: where all widths differ by less, none o
 def block(times: Mapping[int, float]) -> int:
     """The channel block, from the time of each width in any unit.
 
-    FINEST where no block shows, WIDEST where all widths cost alike.
+    FINEST if there is no block, WIDEST if all widths take the same time.
     """
     widest = times[max(times)]
     if widest - min(times.values()) < FLAT * widest:
@@ -62,12 +62,12 @@ def _moments(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 
 def key(runtime: str, precision: str) -> str:
-    """What a device's file calls the block of a runtime at a precision."""
+    """The key of a block in a device file: RUNTIME-PRECISION."""
     return f"{runtime}-{precision}"
 
 
 def staircase(facts: Mapping[str, Any]) -> dict[int, float]:
-    """The staircase that the stage measured: width -> milliseconds (the median of its rounds), or instructions."""
+    """The measured table: width -> milliseconds (the median of its rounds), or instructions."""
     if "instructions" in facts:
         return {int(width): float(count) for width, count in facts["instructions"].items()}
     return {int(width): statistics.median(rounds) for width, rounds in facts["times_ms"].items()}

@@ -1,4 +1,4 @@
-"""A child that does not outlive its parent: worker and agent call `tie` first, whoever starts them uses `spawn`."""
+"""Child processes that end with their parent: the parent starts them with `spawn`, the child calls `tie` first."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PR_SET_PDEATHSIG = 1
 def python(module: str, *words: str, by: str = "") -> list[str]:
     """The command that runs a module by this Python, or `by` another one of this version.
 
-    It looks for nothing in the working folder, whose files may be anybody's: every Python that runs here starts so.
+    It imports nothing from the working folder, whose files are not trusted.
     """
     return [by or sys.executable, "-P", "-m", module, *words]
 
 
 def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Starts a child in a session of its own: errors to `log`, stdout piped, stdin held open as its lifeline."""
+    """Starts a child in a new session: stderr goes to `log`, stdout is piped, stdin closes when the parent ends."""
     with log.open("ab") as stream:
         return subprocess.Popen(
             list(argv),
@@ -61,7 +61,7 @@ def _watch() -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a child started by `spawn`, and whatever is left in its session."""
+    """Kills a child started by `spawn` and all processes left in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

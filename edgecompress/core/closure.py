@@ -1,4 +1,4 @@
-"""What a module needs: the modules of its own package and of this one that it imports or names, and files beside it."""
+"""The files that a module depends on: modules that it imports or names, and data files beside it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Places = Sequence[tuple[str, Path]]  # modules, each with its source
 
 @dataclass(frozen=True)
 class Needs:
-    """What one source file needs."""
+    """The dependencies of one source file."""
 
     around: Places  # the package that it is in
     imports: Places
@@ -57,7 +57,7 @@ def imported(modules: Sequence[str]) -> dict[str, Path]:
 
 
 def sources(module: str, without: Collection[str]) -> dict[str, Path]:
-    """All files that can change what a module does, but for the modules in `without` and what only those need.
+    """All files that can change what a module does, except the modules in `without` and what only those need.
 
     The modules that it imports or names, the packages around them, and the data that they read beside them.
     Raises InputError for a module that is not there.

@@ -16,7 +16,7 @@ RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions ca
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; raises ConfigError with the file and the line."""
+    """The tables of a TOML file; raises ConfigError with the file and the position."""
     import tomllib
 
     try:

@@ -1,4 +1,4 @@
-"""Which libraries a plug-in needs and which Python has them: this one, or an environment of the plug-in's own.
+"""The libraries that a plug-in needs, and the Python that has them: this one, or a separate environment.
 
 A plug-in whose libraries do not fit with ours pins them in its constant ENVIRONMENT. They are installed in a virtual
 environment of their own, which sees this package and nothing else of ours; only its agent runs there.
@@ -86,7 +86,7 @@ def _brought(package: str, extra: str) -> list[str]:
 
 
 def install_command(module: ModuleType) -> str:
-    """What to type to get what a plug-in needs."""
+    """The command that installs what a plug-in needs."""
     if environment(module):
         return f"python -m edgecompress.pipeline.requirements make {_name(module)}"
     extra = _described(module).extra
@@ -125,9 +125,9 @@ def extras(modules: Iterable[ModuleType]) -> list[str]:
 
 
 def environment(module: ModuleType) -> Path | None:
-    """Where the environment of a plug-in is, or will be; None where it needs no own one.
+    """The folder of a plug-in's environment, which may not exist yet; None if it needs none.
 
-    Its name holds all that makes it: other pins, another Python or another place of this package make another one.
+    Its name is a digest of the pins, the Python and the place of this package.
     """
     pins = _described(module).environment
     if not pins:
@@ -163,7 +163,7 @@ def made(module: ModuleType) -> bool:
 
 
 def make(module: ModuleType) -> Path | None:
-    """Makes the environment of a plug-in where it is not whole yet; what is there in parts is made anew.
+    """Creates the environment of a plug-in; an incomplete one is created again.
 
     Raises StageFailed with pip's last line.
     """

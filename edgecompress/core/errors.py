@@ -1,4 +1,4 @@
-"""Every error a user can meet: what went wrong, where, and what to do next.
+"""Every error that a user can get: what is wrong, where, and what to do next.
 
 EdgeError                 exit 3   the root; the command line prints it without a traceback
 ├── InputError            exit 2   the user's input: a file, an option, a shape, a name
@@ -6,10 +6,10 @@ EdgeError                 exit 3   the root; the command line prints it without 
 │   │   └── NoPath                 a variant that the source, or this machine, does not reach
 │   ├── NotFound                   an unknown name, with "did you mean"
 │   └── MissingDependency          a library that is not installed, with the command that installs it
-├── CheckFailed           exit 1   a promise was not kept: nothing ships
+├── CheckFailed           exit 1   a check failed: nothing ships
 └── StageFailed           exit 3   a stage, or the process that ran it, broke
     ├── Unreachable                a device that does not answer, or whose link was lost for good
-    └── DiskFull                   no room where the results go
+    └── DiskFull                   no space left for the results
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ConfigError(InputError):
 
 
 class NoPath(ConfigError):
-    """A variant cannot be reached from this source, or on this machine: `what` says why without the variant's name."""
+    """A variant cannot be built from this source or machine: `what` is the reason without the variant's name."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")
@@ -40,7 +40,7 @@ class NoPath(ConfigError):
 
 
 class NotFound(InputError):
-    """A name that nothing answers to."""
+    """An unknown name."""
 
 
 class MissingDependency(InputError):
@@ -48,7 +48,7 @@ class MissingDependency(InputError):
 
 
 class CheckFailed(EdgeError):
-    """A promise was not kept (parity, budget, fallback): nothing ships."""
+    """A check failed (parity, budget, fallback): nothing ships."""
 
     exit_code = 1
 
@@ -62,7 +62,7 @@ class Unreachable(StageFailed):
 
 
 class DiskFull(StageFailed):
-    """No room where the results go."""
+    """No space left for the results."""
 
 
 def kind_of(name: str) -> type[EdgeError]:
@@ -72,7 +72,7 @@ def kind_of(name: str) -> type[EdgeError]:
 
 
 def did_you_mean(name: str, known: object) -> str:
-    """`, did you mean 'x'?`, or the known names, or nothing at all."""
+    """`, did you mean 'x'?`, or the known names, or ""."""
     import difflib
 
     names = sorted(str(k) for k in known)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Any JSON or TOML value, where nothing is known of its keys."""
+"""The type of any JSON or TOML value."""
 
 from __future__ import annotations
 

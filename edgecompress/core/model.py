@@ -1,4 +1,4 @@
-"""The nouns: specs, artifacts, stages, outcomes, numbers. Standard library only: the agent carries it along."""
+"""The data types: specs, artifacts, stages, outcomes, numbers. Standard library only, as the agent includes it."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ CARD = "artifact.json"
 class Artifact:
     """A folder with one kind inside, its input and output specs, and its sha256 (of the files, the kind and the specs).
 
-    `facts` is what a stage says of its result in JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
-    is the reason why the variant it belongs to is out.
+    `facts` is what a stage reports of its result as JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
+    is the reason why its variant was dropped.
     """
 
     path: Path
@@ -99,12 +99,12 @@ class Artifact:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the files inside, without the card and what `facts["here"]` names: no device needs those."""
+        """Bytes of the files inside, without the card and the files in `facts["here"]`, which no device needs."""
         here = {self.path / name for name in self.facts.get("here", ())}
         return sum(p.stat().st_size for p in self.files() if p not in here)
 
     def digest(self) -> str:
-        """sha256 over kind, specs, and each file's name and bytes: what a change of content changes."""
+        """sha256 over kind, specs, and each file's name and bytes."""
         digest = hashlib.sha256(json.dumps([self.kind, _specs(self.inputs), _specs(self.outputs)]).encode())
         for file in self.files():
             digest.update(file.relative_to(self.path).as_posix().encode() + b"\0")
@@ -156,7 +156,7 @@ def sha256_of(file: Path) -> str:
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage may know of the run: nothing here names a place on disk."""
+    """The settings of a run that stages may use; none is a path on disk."""
 
     seed: int = 0
     threads: int = 1
@@ -183,14 +183,14 @@ class Request:
 
     @property
     def align(self) -> int:
-        """Channels that the device's kernels take at once: the option `align`, else what was measured, else 1."""
+        """Channels that the device's kernels compute at once: the option `align`, else the measured block, else 1."""
         block = self.inputs.get("block")
         return int(self.options.align or (block.facts["block"] if block else 1))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a plan: a function, the stages its inputs come from, its options. Data: to be printed and compared.
+    """One step of a plan: a function, the stages its inputs come from, its options. Plain data.
 
     `call` is "KIND.NAME:FUNCTION" for a plug-in ("techniques.ptq_int8:apply"), "NAME:FUNCTION" for the core.
     """
@@ -210,7 +210,7 @@ class Stage:
 
     @property
     def observes(self) -> bool:
-        """Whether the files that it opens belong to its key."""
+        """Whether the files that it opens are part of its key."""
         return self.user_code or self.user_files
 
 
@@ -239,7 +239,7 @@ Outcomes = Mapping[str, Outcome]
 
 @dataclass(frozen=True)
 class Goal:
-    """What a technique's result is to measure on the device: at most so much of the dense net's latency, or so long."""
+    """The goal of a technique on the device: at most a share of the dense net's latency, or a time."""
 
     quantity: Literal["ratio", "latency_ms"]
     value: float
@@ -259,13 +259,13 @@ class Search(Protocol):
 
     @property
     def name(self) -> str:
-        """What the plan calls it."""
+        """Its name in the plan."""
 
     def bound(self) -> str:
-        """What it may cost at most, in words ("at most 6 rounds of 5 variants")."""
+        """Its maximum cost in words ("at most 6 rounds of 5 variants")."""
 
     def estimate_s(self) -> float:
-        """Seconds it may take at most, roughly."""
+        """Its maximum duration in seconds, roughly."""
 
     def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
         """The next stages to run, or the choice; asked again after they have run."""
@@ -286,7 +286,7 @@ class Substitute(Search, Protocol):
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """Those that fall with it."""
+        """The variants that are lost if it fails."""
 
 
 def seconds(step: Stage | Substitute) -> float:
@@ -299,7 +299,7 @@ def seconds(step: Stage | Substitute) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """A number that never travels alone. `value` is None exactly when `status` is "unavailable", with a reason."""
+    """A number with its unit, status and source. `value` is None if and only if `status` is "unavailable"."""
 
     metric: str
     value: float | None
@@ -346,7 +346,7 @@ def measured_table(measured: Measured) -> MeasuredTable:
 
 @dataclass(frozen=True)
 class Check:
-    """A promise held against a number: `ok` is None when it could not be judged, with the reason."""
+    """A limit checked against a number: `ok` is None when it could not be checked, with the reason."""
 
     name: str
     ok: bool | None

@@ -1,4 +1,4 @@
-"""Where this package lies, and whose a file is: ours, of what is installed, or the user's."""
+"""Where this package is, and the owner of a file: this package, an installation, or the user."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/tmp/torchinductor")
 
 
 def is_ours(path: str | Path) -> bool:
-    """Whether a file is one of this package, reached by whatever link; the demo is not."""
+    """Whether a file belongs to this package, links resolved; the demo does not."""
     real = Path(path).resolve()
     return real.is_relative_to(PACKAGE) and not real.is_relative_to(DEMO)
 
 
 def is_users(path: str) -> bool:
-    """Whether a file, or what a frame calls one, is neither ours nor part of the system or of an installation."""
+    """Whether a file belongs to the user: it is not part of this package, the system or an installation."""
     return not (path.startswith("<") or is_ours(path) or _installed(Path(path)) or _installed(Path(path).resolve()))
 
 

@@ -1,4 +1,4 @@
-"""What a plug-in file says of itself, read once: every optional constant has its default here, a function may be None.
+"""The description of a plug-in file, read once: each optional constant has its default here, a function may be None.
 
 A field in lower case is the constant of that name in capitals; a field that is a Callable is the function of that name.
 """
@@ -25,7 +25,7 @@ P = TypeVar("P", bound="Plugin")
 
 @dataclass(frozen=True)
 class Plugin:
-    """What every plug-in, and every stage of the core, may say: what it needs, and its options."""
+    """What every plug-in and every stage of the core may declare: its requirements and its options."""
 
     name: str
     module: ModuleType
@@ -128,7 +128,7 @@ KINDS: Mapping[str, type[Plugin]] = {
 
 
 def described(cls: type[P], name: str, module: ModuleType) -> P:
-    """The description of a module; what the module does not say keeps its default."""
+    """The description of a module; what it does not define keeps its default."""
     keys = {f.name: _key(f) for f in dataclasses.fields(cls) if f.name not in ("name", "module")}
     known = {name: getattr(module, key) for name, key in keys.items() if hasattr(module, key)}
     return cls(name=name, module=module, **known)

@@ -1,4 +1,4 @@
-"""What a plug-in of each kind offers: a protocol for each."""
+"""The protocols of the plug-ins, one for each kind."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class OperatorTimes(TypedDict):
 
 
 class Session(Protocol):
-    """An opened artifact. Names are those of the artifact's specs."""
+    """An opened artifact. Inputs and outputs have the names of the artifact's specs."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference."""
@@ -73,11 +73,11 @@ class Session(Protocol):
         """The operators of a session made for profiling."""
 
     def close(self) -> None:
-        """Frees it."""
+        """Releases its resources."""
 
 
 class Traced(Session, Protocol):
-    """What a session may offer besides: verify then names the operator at which an artifact changed."""
+    """An optional method of a session, with which verify names the operator at which an artifact changed."""
 
     def trace(self, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
         """(name, type, array) of each operator's output of one inference, in the order in which they are computed."""
@@ -127,13 +127,13 @@ class Shell(Protocol):
         """Whether it is this machine: its paths are ours, and so are its Python and its libraries."""
 
     def push(self, path: Path) -> str:
-        """Where the file or folder is there, for reading; what is there already is not sent again."""
+        """Copies a file or folder to the device, for reading, and returns its path there; an existing copy is used."""
 
     def scratch(self, path: Path) -> str:
-        """A copy of the folder there, for one run to write in; `discard` removes it."""
+        """Copies a folder to the device for one run, which may write into it; `discard` removes it."""
 
     def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int:
-        """Its exit code, its output added to `log`; DEADLINE when it was ended then, with all that it began."""
+        """Runs a command with its output in `log`; returns its exit code, or DEADLINE if it had to be killed."""
 
     def pull(self, there: str, path: Path) -> None:
         """Copies a file or folder from there."""
@@ -145,7 +145,7 @@ class Shell(Protocol):
         """What `machine.facts` tells of it, and "python": the command there that runs an agent."""
 
     def close(self) -> None:
-        """Ends the connection, and whatever still runs there."""
+        """Ends the connection and all processes that still run there."""
 
 
 class Transport(Protocol):
@@ -179,11 +179,11 @@ class Counter(Protocol):
     """An opened sensor of QUANTITY "instructions"."""
 
     def count(self, act: Callable[[], object]) -> Mapping[str, int]:
-        """What `act` took: "instructions", and the number in each class of them."""
+        """Runs `act`; returns its "instructions" and the number in each class."""
 
 
 class Windows(TypedDict, total=False):
-    """How to measure, as plain data: the numbers of settings.Profile that reach a device."""
+    """How to measure, as plain data: the numbers of settings.Profile that a device gets."""
 
     warmup_s: float
     warmup_runs: int
@@ -217,7 +217,7 @@ class WarmUp(TypedDict):
 
 
 class Subject(Protocol):
-    """An artifact on its device, as a profiler is given it."""
+    """An artifact on its device, as profilers get it."""
 
     model: Artifact
     profile: Windows
@@ -250,7 +250,7 @@ class Subject(Protocol):
         """Runs as the profile says until the latency is steady."""
 
     def meter(self) -> tuple[Meter | None, str]:
-        """The first of the device's sensors of energy that reads, not started; or why none does."""
+        """The first energy sensor of the device that can be read, not started; or why there is none."""
 
 
 class Profiler(Protocol):
@@ -263,10 +263,10 @@ class Profiler(Protocol):
         """Seconds it takes, roughly."""
 
     def measure(self, subject: Subject, options: DataclassInstance) -> Mapping[str, Json]:
-        """What it found, as JSON."""
+        """Measures; returns the result as JSON."""
 
     def lines(self, answer: Mapping[str, Json]) -> list[str]:
-        """What `measure` found, in a few lines for people."""
+        """The result of `measure` in a few lines of text."""
 
 
 class Packager(Protocol):
@@ -312,6 +312,6 @@ class Sensor(Protocol):
     SCOPE: str
 
     def unavailable(self, device: Mapping[str, Any], root: Path) -> str:
-        """Why it cannot read here, or ""."""
+        """Why it cannot be read here, or ""."""
 
     def open(self, device: Mapping[str, Any], root: Path) -> Meter: ...

@@ -82,5 +82,5 @@ def unit(name: str) -> str:
 
 
 def direction(metric: str) -> Better:
-    """Which way the metric that stands for the accuracy is better."""
+    """Which direction of the accuracy metric is better."""
     return "lower" if metric in LOWER_IS_BETTER else "higher"

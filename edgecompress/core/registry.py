@@ -52,7 +52,7 @@ def load(kind: str, name: str) -> ModuleType:
 
 
 def _imported(kind: str, point: EntryPoint) -> ModuleType:
-    """The module of another distribution; whatever its import raises becomes one line."""
+    """The module of another distribution; an import error becomes one line."""
     try:
         return importlib.import_module(point.value)
     except Exception as error:
@@ -149,7 +149,7 @@ def packagers() -> list[plugins.PackagerPlugin]:
 
 
 def weights_of(kind: str) -> plugins.Weights | None:
-    """What reads the weights of a format that only its own runtime knows."""
+    """The function that reads the weights of a format that only its own runtime knows."""
     return next((each.weights for each in runtimes() if each.format == kind and each.weights), None)
 
 

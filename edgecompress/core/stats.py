@@ -1,4 +1,4 @@
-"""Intervals, ratios and trends as the protocol means them: order statistics and ranks, no distribution assumed."""
+"""Intervals, ratios and trends of the measurement protocol: order statistics and ranks, no distribution assumed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def outliers(values: Sequence[float]) -> int:
-    """How many lie more than three interquartile ranges above the third quartile (Tukey's far-out fence)."""
+    """The number of values more than three interquartile ranges above the third quartile (Tukey's outer fence)."""
     first, third = percentile(values, 25), percentile(values, 75)
     return sum(v > third + 3 * (third - first) for v in values)
 
@@ -155,7 +155,7 @@ def _ordered(score: int, n: int) -> bool:
 
 
 def spread(values: Sequence[float]) -> float:
-    """From the lowest to the highest, relative to the median."""
+    """The range from lowest to highest, relative to the median."""
     return (max(values) - min(values)) / statistics.median(values)
 
 

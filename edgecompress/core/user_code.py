@@ -1,4 +1,4 @@
-"""The user's own functions, named `pkg.mod:fn`: imported from beside the source, their errors in one line."""
+"""The user's own functions, named `pkg.mod:fn`: imported from the source's folder, with errors in one line."""
 
 from __future__ import annotations
 

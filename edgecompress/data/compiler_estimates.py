@@ -1,4 +1,4 @@
-"""What a compiler estimates of artifacts for a device that is not at hand, and how variants rank by that."""
+"""A compiler's estimates of artifacts for a device that is not available, and the ranking of variants by them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def best(estimates: Mapping[str, Estimate | None]) -> str:
 
 
 def why(estimates: Mapping[str, Estimate | None]) -> str:
-    """Why the best is it; empty where estimates rank nothing."""
+    """Why the best is the best; empty if estimates rank nothing."""
     winner = estimates.get(best(estimates))
     return f"the best by the estimate of {winner['source']}" if winner else ""
 

@@ -1,4 +1,4 @@
-"""How many items a noisy copy of a classifier may lose: from margins and noise, finer than counting a few items."""
+"""How many items a noisy copy of a classifier may lose, by margins and noise: more precise than counting few items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where items come from: a user's function, an .npz, a folder of .npy or of images, random numbers.
+"""Loads items from a user's function, an .npz, a folder of .npy files or images, or random numbers.
 
 Every source is read as a stream, so that no set of data is ever whole in memory.
 """
@@ -41,14 +41,14 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 
 @dataclass(frozen=True)
 class Feed:
-    """A function per split, or one under WHOLE, that makes its items; the names of the classes, if it knows them."""
+    """A function per split, or one under WHOLE, that yields its items; and the class names, if known."""
 
     sets: Mapping[str, Items]
     classes: Sequence[str] = ()
 
 
 def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Feed:
-    """The data that `source.data` names: those of the `splits` that it has, or one set that has no splits."""
+    """The data that `source.data` names: one feed per split, or a single one without splits."""
     every = _every(source, request, splits)
     return Feed({split: items for split, items in every.sets.items() if split in (*splits, WHOLE)}, every.classes)
 

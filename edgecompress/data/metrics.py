@@ -1,4 +1,4 @@
-"""Task metrics: a score per item, their summary, and the paired comparison of a source with what was made of it."""
+"""Task metrics: a score per item, their summary, and the paired comparison of a source with its artifact."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Interval(TypedDict, total=False):
 
 
 class MetricComparison(Interval):
-    """The same items scored for the source and for what was made of it."""
+    """The same items scored for the source and for its artifact."""
 
     name: str
     unit: str
@@ -106,7 +106,7 @@ def scores(metric: Metric, outputs: Mapping[str, np.ndarray], labels: np.ndarray
 
 
 def summary(metric: Metric, scores: np.ndarray) -> float | None:
-    """What people call the metric: the mean of the scores, for perplexity its exp; None where it is not finite."""
+    """The value of the metric: the mean of the scores, for perplexity its exp; None if it is not finite."""
     import numpy as np
 
     with np.errstate(all="ignore"):
@@ -235,9 +235,9 @@ def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> MetricComp
 
 
 def lost(comparison: MetricComparison | None, gross: bool = False) -> float | None:
-    """What a comparison says is lost: a share of the items, how much an error grew, or a metric of one's own fell.
+    """The loss in a comparison: a share of the items, the growth of an error, or the drop of a user's metric.
 
-    `gross`: items gained do not make up for any. None where nothing was compared.
+    `gross`: gained items are not subtracted. None if nothing was compared.
     """
     if comparison is None:
         return None

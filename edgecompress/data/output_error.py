@@ -1,4 +1,4 @@
-"""How far one array of outputs is from another: streamed, item by item, so that outputs may be larger than memory."""
+"""The error between two arrays of outputs, streamed item by item, so that outputs may be larger than memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 64  # items
 
 
 class ErrorFacts(TypedDict):
-    """How far an output is from the source's, as JSON; see `Difference.facts`."""
+    """The error of an output against the source's, as JSON; see `Difference.facts`."""
 
     max_abs_error: float | None
     sqnr_db: float | None

@@ -1,4 +1,4 @@
-"""What `settings.Preprocess` declares, computed: raw images (or any arrays) to model input, in the order it states."""
+"""The preprocessing that `settings.Preprocess` declares: from raw images (or any arrays) to the model's input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 
 
 def is_image(declared: Preprocess) -> bool:
-    """Whether it says anything that only an image has; else it is arithmetic on an array of any shape."""
+    """Whether it declares an image operation; otherwise it is arithmetic on an array of any shape."""
     return bool(declared.resize or declared.crop or declared.layout or declared.colour != "RGB")
 
 

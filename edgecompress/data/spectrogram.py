@@ -1,4 +1,4 @@
-"""Audio as a model takes it: the logarithm of its short-time Fourier transform, on request in mel bands.
+"""Log spectrograms of audio by short-time Fourier transform, optionally in mel bands.
 
 Frames, window and bands are those of tf.signal.stft and tf.signal.linear_to_mel_weight_matrix, as the usual nets for
 keywords have them: no padding before or after the clip, a periodic Hann window, zeros behind it up to the length of

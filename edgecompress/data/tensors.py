@@ -49,7 +49,7 @@ def batches(
     """Model inputs by name, `batch` items at a time, the last one padded by repeating its last item; copies, not maps.
 
     With `model`: under its names (see `check_inputs`) and as it takes them (see `fitted`); without, as they are.
-    The padded items are for the caller to drop: item i of batch k is item k * batch + i of the split.
+    The caller must drop padded items: item i of batch k is item k * batch + i of the split.
     """
     import numpy as np
 
@@ -63,7 +63,7 @@ def batches(
 
 
 def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
-    """Which array of the samples feeds which input of the model: {input: array}, by name, else by position.
+    """Maps each input of the model to an array of the samples: {input: array}, by name, else by position.
 
     By position when both sides have one, or when the data has no names of its own ("input", "input_0", ...).
     Inputs that an output feeds (state) need no data. Raises InputError when names, dtypes or any axis but the
@@ -119,7 +119,7 @@ def _fits(spec: TensorSpec, dtype: str) -> bool:
 
 
 def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """An array as an input takes it: ids of 64 bits in 32, real numbers quantized, where the file has those.
+    """An array converted to the input's type: 64-bit ids to 32 bits, real numbers quantized, where the file has those.
 
     Raises InputError where a number does not fit into 32 bits.
     """
@@ -136,7 +136,7 @@ def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
 
 
 def quantized(array: np.ndarray, how: Quantization, dtype: str) -> np.ndarray:
-    """Real numbers as the whole ones that a file stores for them."""
+    """Real numbers quantized to the integers that a file stores."""
     import numpy as np
 
     limits = np.iinfo(dtype)
@@ -145,7 +145,7 @@ def quantized(array: np.ndarray, how: Quantization, dtype: str) -> np.ndarray:
 
 
 def real(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """What an output means: its whole numbers times their scale, where it is quantized."""
+    """An output as real numbers: dequantized if it is quantized."""
     import numpy as np
 
     if spec.quantization is None or array.dtype.kind == "f":
@@ -157,7 +157,7 @@ def real(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
 
 
 def words(spec: TensorSpec) -> str:
-    """A shape as people write it: `batch x 3 x 32 x 32`."""
+    """A shape as text: `batch x 3 x 32 x 32`."""
     return " x ".join(str(d) if isinstance(d, int) else d.name for d in spec.shape)
 
 

@@ -1,1 +1,1 @@
-"""What runs on a device, and how it is asked."""
+"""The code that runs on a device, and its client."""

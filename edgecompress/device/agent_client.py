@@ -1,4 +1,4 @@
-"""Sends a request to an agent through a shell and brings its answer back: the caller's side of device.agent."""
+"""Sends a request to an agent through a shell and fetches its answer: the client of device.agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules as one file that any Python from 3.10 on runs: a zip of the agent, or of another, and what it needs."""
+"""Bundles modules as one file that any Python from 3.10 on runs: a zip of a program and its imports."""
 
 from __future__ import annotations
 

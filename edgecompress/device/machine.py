@@ -1,4 +1,4 @@
-"""What a machine is, from its own texts: read here below a root folder, or told by a shell script from elsewhere."""
+"""The description of a machine from the texts of its system: read below a root folder, or by a shell script."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ARM_PARTS = {
 
 
 class MachineNow(TypedDict):
-    """What changes on a machine while it works."""
+    """The state of a machine that changes while it works."""
 
     loadavg: list[float] | None
     memory_available_bytes: int | None
@@ -71,7 +71,7 @@ class MachineNow(TypedDict):
 
 
 class MachineFacts(TypedDict):
-    """What the texts of a machine tell. Everything but "now" stays the same from run to run."""
+    """The description of a machine. Everything but "now" stays the same from run to run."""
 
     machine: str
     platform: str
@@ -101,7 +101,7 @@ def here(root: Path = Path("/")) -> dict[str, str]:
 
 
 def line(text: str, most: int = 200) -> str:
-    """A stranger's words as one printable line: nothing in them that a file or a screen would act on."""
+    """Untrusted text as one printable line, without control characters."""
     return "".join(c if c.isprintable() else " " for c in text).strip()[:most]
 
 
@@ -112,7 +112,7 @@ def parsed(output: str) -> dict[str, str]:
 
 
 def facts(texts: Texts) -> MachineFacts:
-    """What its texts tell. Everything but "now" stays the same from run to run: a fingerprint may hold it."""
+    """The description of a machine from its texts. Everything but "now" is stable and may be in a fingerprint."""
     cpu, machine = _cpuinfo(texts), line(texts.get("machine", ""))
     flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
     return {

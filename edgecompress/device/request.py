@@ -1,4 +1,4 @@
-"""What a caller asks of an agent: one typed request, written as JSON once and read once. Python 3.10 will do."""
+"""The typed request to an agent, as JSON. Runs on Python 3.10."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AgentRequest:
 
     @classmethod
     def from_json(cls, text: str) -> AgentRequest:
-        """The request in a text; a key that nobody here knows is left out."""
+        """The request in a text; unknown keys are ignored."""
         table = json.loads(text)
         known = {each.name: table[each.name] for each in fields(cls) if each.name in table}
         if runtime := known.get("runtime"):

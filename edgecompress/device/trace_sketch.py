@@ -1,4 +1,4 @@
-"""Sketches: a few numbers of an array from which the distance of two arrays is told. For devices: Python 3.10 will do.
+"""Sketches: a few numbers of an array from which the distance of two arrays is told. Runs on devices with Python 3.10.
 
 Each element is added, with a random sign, to one of WIDTH random sums: the square of the distance of two such sketches
 estimates that of the arrays, within a third or so (Charikar, Chen, Farach-Colton: Finding Frequent Items, 2002).

@@ -1,4 +1,4 @@
-"""What one inference costs by count: multiply-accumulates and bytes moved of each operator of an artifact.
+"""The multiply-accumulates (MACs) and bytes moved of each operator of an artifact in one inference.
 
 A MAC is one product added to a sum: what He et al. (2015) and Sandler et al. (2018) count, half of torch's FLOPs. Only
 convolutions, matrix products and recurrent cells have any. Bytes are what an operator reads and writes, weights too, in
@@ -56,7 +56,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator with what it reads and writes; `macs` is None where nobody here can tell."""
+    """An operator with the tensors that it reads and writes; `macs` is None if unknown."""
 
     name: str
     type: str
@@ -71,14 +71,14 @@ class Op:
 
     @property
     def dtype(self) -> str:
-        """The narrowest of what is multiplied, its sign left out; "" without MACs."""
+        """The narrowest dtype of the factors, signedness ignored; "" without MACs."""
         factors = [t.dtype.removeprefix("u") for t in self.reads if t.dtype not in COUNTS]
         return min(factors, key=lambda dtype: BITS.get(dtype, 8), default="") if self.macs else ""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """An artifact's operators, and the tensors at its ends."""
+    """An artifact's operators, and its input and output tensors."""
 
     ops: tuple[Op, ...]
     ends: tuple[Tensor, ...]
@@ -86,7 +86,7 @@ class Graph:
 
 
 class OpWork(TypedDict):
-    """What one operator costs; `dtype` is that of what is multiplied."""
+    """The cost of one operator; `dtype` is that of its factors."""
 
     name: str
     type: str
@@ -96,7 +96,7 @@ class OpWork(TypedDict):
 
 
 class Sums(TypedDict):
-    """What all operators cost: the MACs also by the dtype of what is multiplied.
+    """The cost of all operators: the MACs also by the dtype of the factors.
 
     `once_bytes` is each weight, input and output once, as if everything between them stayed in registers.
     """
@@ -108,7 +108,7 @@ class Sums(TypedDict):
 
 
 class Work(Sums):
-    """The sums of one artifact, or why they are not known."""
+    """The sums of one artifact, or the reason why they are unknown."""
 
     kind: str
     batch: int
@@ -116,7 +116,7 @@ class Work(Sums):
 
 
 def of(artifact: Artifact, batch: int = 1) -> list[OpWork]:
-    """What each operator costs in one run; `macs` None: an operator that is not known here.
+    """The cost of each operator in one run; `macs` is None for an unknown operator.
 
     Raises StageFailed, with the reason, for an artifact whose operators cannot be counted.
     """

@@ -1,4 +1,4 @@
-"""OpenVINO's IR written small: of a small int8 net, the text around the weights is a third of the artifact."""
+"""Writes OpenVINO's IR compactly: in a small int8 net, the XML would be a third of the artifact."""
 
 from __future__ import annotations
 

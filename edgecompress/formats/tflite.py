@@ -1,4 +1,4 @@
-"""TFLite files as bytes: whether one is sound, its operators, its inputs and outputs, also edited. No interpreter."""
+"""Reads, checks and edits TFLite files: operators, inputs, outputs. Without an interpreter."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FURTHEST = 2**31  # that anything of a flatbuffer lies from its start
 
 
 def check(data: bytes, where: str) -> None:
-    """Reads every table of a file in Python: nothing points out of it. Raises InputError.
+    """Reads every table of a file in Python and checks that no offset points outside. Raises InputError.
 
-    The native library follows what a file says without looking: it gets none that is cut or torn.
+    The native library does not check offsets, so it gets no damaged file.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -215,7 +215,7 @@ class Subgraph:
 
 
 def graph(data: bytes) -> Subgraph:
-    """What a sound file computes."""
+    """The graph of a valid file."""
     from ai_edge_litert.schema_py_generated import Model
 
     model = Model.GetRootAs(data)

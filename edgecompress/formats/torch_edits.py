@@ -1,4 +1,4 @@
-"""What techniques do to a torch net, as data: edits that are replayed on what its factory builds.
+"""The changes of techniques to a torch net, as data: edits that are replayed on the net that its factory builds.
 
 {"edit": "resize", "module": "layer1.0.conv1", "attributes": {"out_channels": 8}, "shapes": {"weight": [8, 16, 3, 3]}}
 {"edit": "replace", "module": "layer1.2", "by": [["Conv2d", {"in_channels": 16, ...}], ...]}   several are a Sequential

@@ -1,4 +1,4 @@
-"""A torch net on disk and in memory: its factory, the edits made to it since, its weights; and how it is called.
+"""A torch net on disk and in memory: its factory, its edits, its weights, and calls of it.
 
 A "module" is MODULE, {"factory": "pkg.mod:fn", "edits": [...]}, beside STATE: nothing in it is unpickled or evaluated,
 but to rebuild it the factory runs, which is the user's own code.
@@ -67,7 +67,7 @@ def rebuild(artifact: Artifact) -> torch.nn.Module:
 
 
 def edits(artifact: Artifact) -> list[torch_edits.Edit]:
-    """What has been done to the net of a "module" since its factory built it."""
+    """The edits made to the net of a "module" since its factory built it."""
     return list(_card(artifact)["edits"])
 
 

@@ -1,4 +1,4 @@
-"""What a weight takes as bytes: as it is, as a bitmask, in CSR, and through zstd. Each form is packed, not computed.
+"""The size of a weight in bytes: dense, as a bitmask, in CSR, compressed by zstd. Each form is packed, not computed.
 
 A tensor has n elements of b bytes, k of which are not zero, in r rows (its first axis) of c columns (all others).
 Shape and dtype are known beforehand in every form, as they are where it is stored as it is.
@@ -161,7 +161,7 @@ def unpack(data: bytes, form: str, shape: Shape, dtype: str) -> np.ndarray:
 
 
 class TensorStorage(TypedDict):
-    """What one tensor takes in each form."""
+    """The size of one tensor in each form."""
 
     name: str
     shape: list[int]

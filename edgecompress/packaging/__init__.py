@@ -1,1 +1,1 @@
-"""What every package has, whatever app it is for: a card, golden items, a bill of materials, checks, a signature."""
+"""The parts that all packages have: a card, golden items, a bill of materials, checks, a signature."""

@@ -1,4 +1,4 @@
-"""Archives: the same tree gives the same bytes, and a stranger's file is opened where it cannot do harm."""
+"""Archives: written reproducibly, and unpacked safely if they are untrusted."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def unpack(file: Path, into: Path) -> None:
 
 
 def shown(name: str) -> str:
-    """A stranger's text in a line of ours: ASCII, and short."""
+    """Untrusted text for an error message: ASCII, and short."""
     text = ascii(name)
     return text if len(text) <= 100 else f"{text[:96]}...'"
 

@@ -1,4 +1,4 @@
-"""bom.cdx.json: what a package is made of, as CycloneDX 1.6: the model, the runtime that it needs, the tools."""
+"""bom.cdx.json: the bill of materials of a package, as CycloneDX 1.6: the model, its runtime, the tools."""
 
 from __future__ import annotations
 

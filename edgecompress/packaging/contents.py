@@ -1,4 +1,4 @@
-"""What a packager is given, and what it answers: the nouns of packaging."""
+"""The data types of packaging: the input of a packager and the result of a check."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class PackageCheck:
-    """One thing that `package verify` looked at. `reason`: what is wrong, or why it was not looked at."""
+    """A check of `package verify`. `reason`: what is wrong, or why the check was skipped."""
 
     name: str
     status: Literal["pass", "fail", "skipped"]

@@ -1,4 +1,4 @@
-"""Escapes, one per language: a stranger's text becomes the inside of a literal, and nothing else.
+"""Escapes, one per language: untrusted text becomes the content of a literal and nothing else.
 
 The template writes the quotes, `String NAME = "{{ name | java }}";`, and each escape answers a `Safe`: a template takes
 no other text. Printable characters to which the language gives no meaning stay. All others (newlines, quotes,

@@ -1,4 +1,4 @@
-"""Golden items: one test item as raw little-endian numbers, and how far an answer may be from what it was."""
+"""Golden items: one test item as raw little-endian numbers, and the distance of an output from it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def load(payload: Path, item: Mapping[str, Any]) -> Array:
 
 
 def distance(golden: Array, answer: Array) -> float:
-    """Relative RMS of what an answer moved by; infinite where it has another shape, or is not finite."""
+    """Relative RMS error of an output; infinite if its shape differs or it is not finite."""
     import numpy as np
 
     with np.errstate(invalid="ignore"):  # NaN of any kind is looked for below

@@ -1,4 +1,4 @@
-"""Identifiers out of whatever a stranger calls a model: each is safe in the language it is named after."""
+"""Identifiers from a model's untrusted name: each is safe in the language it is named after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""model_card.json: what an app developer has to know of a model, the same in every package."""
+"""model_card.json: the facts of a model for app developers, the same in every package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NUMBER = ("metric", "value", "unit", "status", "n", "low", "high", "source")
 
 @dataclass(frozen=True)
 class Shipped:
-    """What a deploy shipped: the artifact, its test items, what it answered to them, and the report."""
+    """What a deploy shipped: the artifact, its test items, its outputs for them, and the report."""
 
     artifact: Artifact
     excerpt: Artifact
@@ -101,12 +101,12 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
 
 
 def text(card: Card) -> str:
-    """The card as it is written: the same bytes for the same card."""
+    """The card as text: the same bytes for the same card."""
     return json.dumps(card, indent=1, ensure_ascii=True, allow_nan=False, sort_keys=True) + "\n"
 
 
 def check(card: Any, where: str) -> None:
-    """Raises InputError, with the key, for a card that is not what its schema says."""
+    """Raises InputError, with the key, for a card that does not match its schema."""
     from jsonschema import Draft202012Validator
 
     schema = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A shipped folder becomes one file: payload, the packager's tree, the bill of materials, SHA256SUMS, the archive."""
+"""Packs a shipped folder into one file: payload, packager's files, bill of materials, SHA256SUMS."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
 
 
 def payload(shipped: Shipped, packager: str, common: Common, folder: Path, options: Any = None) -> Contents:
-    """What a packager is given, made in `folder`, which is not there yet."""
+    """The input of a packager, created in `folder`, which must not exist."""
     folder.mkdir(parents=True)
     return contents(model_card.build(shipped, packager, common, folder, options), folder, options)
 
 
 def contents(card: Card, folder: Path, options: Any) -> Contents:
-    """What a packager is given, of a card and the folder of its payload."""
+    """The input of a packager, from a card and the folder of its payload."""
     return Contents(card, names(card["name"]), folder, options, tuple(card["packaged"]["platforms"]))
 
 

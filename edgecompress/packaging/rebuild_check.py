@@ -1,4 +1,4 @@
-"""The code around a packaged model, held against what is written for its card: a package is made alike each time."""
+"""Compares the code of a package with the code that this version writes for its card: packages are reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files out of templates: a template takes numbers and escaped texts, and refuses any other."""
+"""Renders templates, which take numbers and escaped text only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`package verify`: opens any package, and holds all that it says against what is in it. Nothing in it is executed."""
+"""`package verify`: checks all claims of a package against its content. Nothing in it is executed."""
 
 from __future__ import annotations
 

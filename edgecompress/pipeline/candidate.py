@@ -15,7 +15,7 @@ Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "
 
 
 class ChoiceRow(TypedDict, total=False):
-    """A variant in the table of a choice, as report.json has it. One that the source does not reach has three keys."""
+    """A variant in the table of a choice, as in report.json. A variant that cannot be built has three keys only."""
 
     verdict: Required[str]
     reason: Required[str]
@@ -51,28 +51,28 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """That of the variant."""
+        """The name of the variant."""
         return self.variant.name
 
     @property
     def reference(self) -> bool:
-        """Whether it is one to beat, which stays in the race to the end."""
+        """Whether it is a baseline, which is measured in every round."""
         return self.variant.reference
 
     def verified(self, outcomes: Outcomes) -> Outcome | None:
-        """The outcome that decides whether it may ship: the first that is not well."""
+        """The outcome that decides whether it may ship: the first that is not "ok"."""
         required = [s for r, s in self.also.items() if r == self.min_runtime]
         stages = [self.verdict or self.artifact, *required, *([self.agrees] if self.agrees else [])]
         ended = [outcomes.get(stage) for stage in stages]
         return next((o for o in ended if o is None or o.status != "ok"), ended[0])
 
     def passed(self, outcomes: Outcomes) -> bool:
-        """Whether it was built and kept its limits so far."""
+        """Whether it was built and is within its limits so far."""
         outcome = self.verified(outcomes)
         return outcome is not None and outcome.status == "ok"
 
     def not_passed(self, outcomes: Outcomes) -> Verdict | None:
-        """The verdict on one that was not built, or does not keep its limits; None for one that passed."""
+        """The verdict on a variant that was not built or exceeds its limits; None for one that passed."""
         outcome = self.verified(outcomes)
         if outcome is None:
             return "failed", "was not built"
@@ -83,7 +83,7 @@ class Candidate:
         return ("shipped", why) if self.verdict else ("measured", "")
 
     def row(self, outcomes: Outcomes, verdict: Verdict, medians_ms: Sequence[float] = ()) -> ChoiceRow:
-        """Its row, without what only one kind of ranking measures."""
+        """Its row, without the columns that only one kind of ranking has."""
         tried = {r: _other_runtime(outcomes.get(s)) for r, s in self.also.items() if self.artifact in outcomes}
         return ChoiceRow(
             verdict=verdict[0],

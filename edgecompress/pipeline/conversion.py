@@ -1,4 +1,4 @@
-"""How a source becomes a variant's format: kinds are nodes, exports the edges, techniques the stops."""
+"""How a source is converted to a variant's format: a graph whose nodes are kinds and whose edges are exports."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _expanded(technique: str, options: dict[str, Json], where: str) -> list[tupl
 
 
 def quantizing(variant: Variant) -> tuple[Mapping[str, Json], ...]:
-    """The steps of a recipe from the first on that leaves the kind "module": those before it change the net itself."""
+    """The steps of a recipe from the first that leaves the kind "module": those before it change the net itself."""
     every = dict(registry.every("techniques"))
     own = [str(t.get("use", "")) in every and every[str(t["use"])].WRITES == "module" for t in variant.compress]
     return variant.compress[own.index(False) :] if False in own else ()
@@ -81,7 +81,7 @@ def leading(calls: Sequence[Call]) -> list[Call]:
 
 
 def precision(variant: Variant) -> str:
-    """What the steps of a variant make of its numbers: that of the last that provides one, else fp32."""
+    """The precision that the steps of a variant produce: that of the last step that provides one, else fp32."""
     every = dict(registry.every("techniques"))
     used = [str(table.get("use", "")) for table in variant.compress]
     provided = [every[use].PROVIDES if use in every else use for use in used]
@@ -137,7 +137,7 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
 
 
 def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str, ModuleType]:
-    """What the calls of a variant and its runtimes need, by what an error calls it: "technique 'ptq_int8'"."""
+    """The modules that the calls of a variant need, by their names in errors: "technique 'ptq_int8'"."""
     runtime = variant.runtime or target.runtime
     required = [r for r in others(target, runtime) if r == target.min_runtime]
     names = [*(f"runtimes.{r}:open" for r in (runtime, *required)), *(call for call, _ in calls)]
@@ -145,7 +145,7 @@ def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str
 
 
 def others(target: Target, runtime: str) -> list[str]:
-    """The other runtimes of the target that read what `runtime` makes."""
+    """The other runtimes of the target that read the format of `runtime`."""
     made = registry.load("runtimes", runtime).FORMAT
     named = dict.fromkeys((*target.also, target.min_runtime))
     return [n for n in named if n and n != runtime and made == registry.load("runtimes", n).FORMAT]

@@ -1,4 +1,4 @@
-"""The stages that find the layer at which an artifact leaves its source: its twin with layer outputs, the diagnosis."""
+"""The stages that find the layer at which an artifact departs from its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYER_OUTPUTS_S, DIAGNOSED_S = 10.0, 30.0
 
 @dataclass(frozen=True)
 class DiagnosisSubject:
-    """What is diagnosed, by the names of the stages that make it.
+    """What is diagnosed, by the names of its stages.
 
     `source`: the net in float that the artifact is held against, of kind "module" or "program", or of a file's format:
     then `reader` is the runtime that runs it. `before`: what the artifact's export read, where its last step was one.

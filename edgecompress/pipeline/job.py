@@ -1,4 +1,4 @@
-"""What was asked for: source, target, device and profile, every `--set` laid over them, each value with its origin."""
+"""The request: source, target, device and profile with every `--set` applied, each value with its origin."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def at_hand(self) -> bool:
-        """Whether the device is one that the target is for: only then its measurements rank the variants."""
+        """Whether the target is for this device: only then its measurements rank the variants."""
         patterns, platform = self.target.value.platforms, str(self.context.device["platform"])
         return not patterns or any(fnmatch(platform, pattern) for pattern in patterns)
 
@@ -60,12 +60,12 @@ class Job:
 
     @cached_property
     def source_kind(self) -> SourceKind:
-        """The kind of the source, resolved once; raises InputError for a model that nothing here loads."""
+        """The kind of the source, resolved once; raises InputError for a model that no runtime loads."""
         return source_kind.of(self.source.value)
 
     @property
     def path(self) -> list[str]:
-        """Where the user's own modules are found: beside the source's TOML, then the working folder."""
+        """The folders of the user's own modules: that of the source's TOML, then the working folder."""
         beside = [str(self.source.path.resolve().parent)] if self.source.path.suffix == ".toml" else []
         return [*beside, str(Path.cwd())]
 

@@ -30,7 +30,7 @@ STORED = ("onnx", "tflite")  # read by formats/; of any other format by its runt
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in order, then the search that chooses among what they made."""
+    """Stages in order, then the search that chooses among their results."""
 
     stages: tuple[Stage | Substitute, ...]
     race: Race | Count
@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The variants that the source reaches, in the target's order."""
+        """The variants that can be built from the source, in the target's order."""
         return self.race.entrants
 
     def user_code(self) -> str:
@@ -52,7 +52,7 @@ class Plan:
 
 
 def deploy(job: Job) -> Plan:
-    """The plan of a deploy; raises InputError for whatever cannot work, before anything runs."""
+    """The plan of a deploy; raises InputError for anything that cannot work, before anything runs."""
     stages: Steps = {stage.name: stage for stage in front(job)}
     shared = set(stages)
     calls, left_out = _calls(job)
@@ -243,7 +243,7 @@ def _needs(name: str, stages: Steps) -> set[str]:
 
 
 def ranking(job: Job, candidates: tuple[Candidate, ...]) -> Race | Count:
-    """How the variants are ranked on the job's device: by time, or by instructions where it is simulated."""
+    """How the variants are ranked on the job's device: by time, or by instructions if it is simulated."""
     _check_profilers(job)
     device, profile = job.device.value, job.profile.value
     plugins = variant_stages.device_plugins(job)

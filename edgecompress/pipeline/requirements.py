@@ -1,4 +1,4 @@
-"""What set-up asks before anything is installed: the extras that a target needs, and environments of plug-ins' own."""
+"""Queries of the set-up before anything is installed: the extras of a target, and the environments of its plug-ins."""
 
 from __future__ import annotations
 

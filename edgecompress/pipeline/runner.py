@@ -1,4 +1,4 @@
-"""Walks a plan: a hit, or a worker process with a deadline and a log; searches are asked until they choose."""
+"""Runs a plan: each stage is found in the store or run in a worker process; searches are stepped until they choose."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CORE = (  # covered by STAGE_ABI
 
 @dataclass(frozen=True)
 class Event:
-    """What a listener hears: a stage began, went on, or ended."""
+    """An event for listeners: a stage began, made progress, or ended."""
 
     kind: str  # "started", "progress", "ended"
     stage: Stage
@@ -56,7 +56,7 @@ Listener = Callable[[Event], None]
 
 @dataclass
 class PlanRun:
-    """One walk: where results go, what the stages may know, who listens. `outcomes` fills as it goes."""
+    """One run of a plan: its store, its context and its listener. `outcomes` fills as it runs."""
 
     store: Store
     context: Context
@@ -73,7 +73,7 @@ class PlanRun:
     forecast: Forecast = field(default_factory=Forecast)
 
     def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
-        """Runs the steps in order, up to `until`; returns whether that one was met. Raises what ends the whole run."""
+        """Runs the steps in order, up to `until`; returns whether it was reached. Raises what ends the run."""
         self.waiting = list(steps)
         while self.waiting:
             step = self.waiting.pop(0)

@@ -1,4 +1,4 @@
-"""What kind of model a source is, and the call that loads it."""
+"""The kind of model of a source, and the call that loads it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SourceKind:
 
 
 def of(source: Source) -> SourceKind:
-    """The kind of a source; raises InputError for a model that nothing here loads."""
+    """The kind of a source; raises InputError for a model that no runtime loads."""
     if is_factory(source.model):
         return SourceKind("module", LOAD, True)
     path = Path(source.model)

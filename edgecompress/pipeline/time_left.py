@@ -1,4 +1,4 @@
-"""How long a run still takes: what each step is expected to take, corrected by what the steps before it took."""
+"""The remaining time of a run: the expected time of each step, corrected by the times of the steps before it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Forecast:
         return (self.took_s + PRIOR_S) / (self.expected_s + PRIOR_S)
 
     def ran(self, expected_s: float, took_s: float) -> None:
-        """Takes in how long a stage took."""
+        """Learns the time that a stage took."""
         self.expected_s += expected_s
         self.took_s += took_s
 

@@ -1,4 +1,4 @@
-"""From the source to a variant's artifact: a stage per call of its route, a search where a strength is measured."""
+"""From the source to a variant's artifact: a stage per call, and a search where a strength is measured."""
 
 from __future__ import annotations
 
@@ -138,5 +138,5 @@ def device_plugins(job: Job) -> tuple[str, ...]:
 
 
 def without_words(source: Source) -> Source:
-    """A source without what changes no data, so that other words make nothing anew."""
+    """A source without the fields that change no data, so that editing them invalidates nothing."""
     return dataclasses.replace(source, name="", description="", licence="")

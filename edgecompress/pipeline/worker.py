@@ -1,4 +1,4 @@
-"""The child process of a stage: one request in, one call, one answer out; what anybody prints goes to the log."""
+"""The child process of a stage: one request in, one call, one answer out; all other output goes to the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runner and the child process of a stage tell each other, as JSON: the request, and the last answer."""
+"""The JSON messages between the runner and the child process of a stage: the request and the last answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ContextFields(TypedDict):
 
 
 class StageRequest(TypedDict):
-    """One call of a stage function: where its inputs are, where its result goes, what it may know."""
+    """One call of a stage function: the places of its inputs and its result, and its context."""
 
     stage: str
     call: str
@@ -35,7 +35,7 @@ class StageRequest(TypedDict):
 
 
 class Done(TypedDict):
-    """How a stage ended well: the user's files that it read, with their digests, and the modules that it imported."""
+    """The answer of a successful stage: the user's files that it read, and the modules that it imported."""
 
     done: bool
     files: dict[str, str]

@@ -1,1 +1,1 @@
-"""report.json, its sections and its faces; comparison, gates, history."""
+"""report.json, its sections and renderings; comparison, gates, history."""

@@ -1,4 +1,4 @@
-"""Before and after: the shipped variant against the one to beat, compared only where that is fair."""
+"""Before and after: the shipped variant against the baseline, compared only where the two are comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports beside each other: ratios with their intervals where that is fair, the reason where it is not."""
+"""Comparison of reports: ratios with intervals, or the reason why two are not comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was taken out of each variant's net: channels, ranks, single weights; drawn as what is left of the dense one."""
+"""What was removed from each variant's net: channels, ranks, weights; drawn as the remaining part of the dense net."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where it ran: the device, how it was reached, what stood in for it, its clock and temperature, and how it agreed."""
+"""Where it ran: the device, its transport, any simulator, its clock and temperature, the agreement of outputs."""
 
 from __future__ import annotations
 

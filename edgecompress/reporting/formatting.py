@@ -1,4 +1,4 @@
-"""Numbers that never travel alone, and how they are written: status, interval and band stay to the last table."""
+"""Formats numbers with their status, interval and band."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compression bought: each variant beside its twin that was not compressed, also where it is nothing."""
+"""What compression gained: each variant beside the same one without compression, even if it gained nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises of a comparison: `latency_ms > 1.05x` fails where the interval says so, and only there."""
+"""Gates of a comparison: `latency_ms > 1.05x` fails only if the interval confirms it."""
 
 from __future__ import annotations
 

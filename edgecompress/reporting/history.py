@@ -1,4 +1,4 @@
-"""What was measured when: an index of results in SQLite, append-only. It never stands in a deploy's way."""
+"""The history: an append-only index of results in SQLite. Its errors never stop a deploy."""
 
 from __future__ import annotations
 

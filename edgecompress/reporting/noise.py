@@ -1,4 +1,4 @@
-"""What a variant's sessions show of noise: why another run might not agree with this one."""
+"""Signs of noise in a variant's sessions: why another run might give other results."""
 
 from __future__ import annotations
 

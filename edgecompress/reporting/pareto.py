@@ -1,4 +1,4 @@
-"""Accuracy, latency and energy together: which variants, on which devices, no other beats in all three."""
+"""Accuracy, latency and energy together: the variants, by device, that no other beats in all three."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the numbers say, in sentences: the verdict, and what the reader must not overlook."""
+"""The summary in sentences: the verdict, and the warnings."""
 
 from __future__ import annotations
 

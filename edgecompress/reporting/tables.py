@@ -1,4 +1,4 @@
-"""The tables that every face shows: rows of plain text, made once from the report."""
+"""The tables of all renderings: rows of plain text, made once from the report."""
 
 from __future__ import annotations
 

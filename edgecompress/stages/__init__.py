@@ -1,1 +1,1 @@
-"""The stages that every deploy has, each run in a worker; helpers of theirs lie beside them."""
+"""The stages of every deploy, each run in a worker, and their helpers."""

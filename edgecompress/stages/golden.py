@@ -1,4 +1,4 @@
-"""The outputs of the source itself for the samples, once: verify, devices and app packages then need no torch."""
+"""The outputs of the source for the samples, computed once: verify, devices and app packages then need no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: one JSON of everything a deploy found out, and its faces: terminal, Markdown, HTML."""
+"""The report: one JSON with all results of a deploy, rendered for the terminal, as Markdown and as HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the weights of a model take on disk and on the wire: as they are, without their zeros, and compressed."""
+"""The size of a model's weights in bytes: dense, without their zeros, and compressed."""
 
 from __future__ import annotations
 

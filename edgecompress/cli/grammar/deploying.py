@@ -1,4 +1,4 @@
-"""From a model to what ships: deploy, guard, plan."""
+"""Commands that take a model to a target: deploy, guard, plan."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Settings(TypedDict, total=False):
-    """What argparse is told of an argument."""
+    """The settings of an argument, as argparse takes them."""
 
     action: str
     nargs: int | str

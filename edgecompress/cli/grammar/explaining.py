@@ -1,4 +1,4 @@
-"""What a model is like, and where an artifact leaves it: analyze, diagnose."""
+"""Commands that explain a model or an artifact: analyze, diagnose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices, this machine, files of one's own: energy, device, doctor, init."""
+"""Commands for devices, this machine and the user's own files: energy, device, doctor, init."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, what there is, what is stored: compare, history, the lists, cache."""
+"""Commands for results, lists and the store: compare, history, targets and the other lists, cache."""
 
 from __future__ import annotations
 

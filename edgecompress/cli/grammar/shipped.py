@@ -1,4 +1,4 @@
-"""What is done with an artifact that a deploy shipped: verify, profile, report, package."""
+"""Commands for a shipped artifact: verify, profile, report, package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs an artifact where it will live and measures it: a process of its own, one request in, one result out.
+"""Runs and measures an artifact on its device, in a separate process: one request in, one result out.
 
     python -m edgecompress.device.agent REQUEST.json
 

@@ -1,4 +1,4 @@
-"""Mode facts: what this device says of itself."""
+"""Mode facts: the description of this device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DeviceFacts(TypedDict):
 
 
 def run(request: AgentRequest, out: Path) -> DeviceFacts:
-    """What this device says of itself, and of each sensor why it cannot read ("" when it can)."""
+    """The description of this device, and why each sensor cannot be read ("" if it can)."""
     sensors = {sensor.name: importlib.import_module(sensor.module) for sensor in request.sensors}
     return {
         "python": platform.python_version(),

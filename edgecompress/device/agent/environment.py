@@ -1,4 +1,4 @@
-"""What an agent ran under: Python, the runtime's versions, threads."""
+"""The environment of an agent: Python, the runtime's versions, threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgecompress.device.request import AgentRequest
 
 
 class Environment(TypedDict):
-    """What belongs to every answer of a mode that runs an artifact."""
+    """The fields of every answer of a mode that runs an artifact."""
 
     python: str
     runtime: str
@@ -24,7 +24,7 @@ class Environment(TypedDict):
 
 
 def environment(request: AgentRequest, runtime: ModuleType) -> Environment:
-    """What this process runs under."""
+    """The environment of this process."""
     return {
         "python": platform.python_version(),
         "runtime": request.runtime.name if request.runtime else "",

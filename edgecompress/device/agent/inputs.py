@@ -1,4 +1,4 @@
-"""What a request names, loaded: the runtime's module and batches of samples."""
+"""Loads what a request names: the runtime's module and batches of samples."""
 
 from __future__ import annotations
 

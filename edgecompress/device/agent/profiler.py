@@ -28,7 +28,7 @@ START = "import sys\nsys.path[:] = {path!r}\nfrom edgecompress.device.agent.__ma
 
 
 def run(request: AgentRequest, out: Path) -> dict[str, object]:
-    """What a profiler finds, with the batch and the environment."""
+    """The result of a profiler, with the batch and the environment."""
     if request.profiler is None:
         raise InputError("agent: mode 'profiler' needs a profiler")
     module = importlib.import_module(request.profiler.module)

@@ -1,4 +1,4 @@
-"""Mode start: the first moments of a process that has done nothing else."""
+"""Mode start: import, load and first inferences in a fresh process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgecompress.device.request import AgentRequest
 
 
 def run(request: AgentRequest, out: Path) -> StartTimes:
-    """Import, load, first and second inference of a process that has done nothing else."""
+    """Times the import, the load, and the first and second inference of a fresh process."""
     runtime, import_ms = clocked(lambda: runtime_module(request))
     model = Artifact.read(Path(request.artifact))
     inputs = preloaded(request, model)[0]

@@ -17,7 +17,7 @@ PYTHON = "/usr/bin/python3"
 
 
 def place() -> Path:
-    """Where the build is, or will be."""
+    """The folder of the build, which may not exist yet."""
     if named := os.environ.get(PLACE):
         return Path(named).absolute()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -52,7 +52,7 @@ class Emulator:
         return next((str(file) for p in places if (file := self.root(cpu) / p).exists()), name)
 
     def environment(self, counts: Path) -> dict[str, str]:
-        """All that a program is told: nothing of this machine's settings changes what is counted."""
+        """The environment variables of a program: no setting of this machine changes the counts."""
         return {
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(self.place / "site"),

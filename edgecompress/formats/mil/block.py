@@ -1,4 +1,4 @@
-"""A block of ops that can run, and its steps."""
+"""A block of executable ops, and its steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BlockStep:
 
     @property
     def where(self) -> str:
-        """How an error names it."""
+        """Its name in errors."""
         return name_of(self.kind, self.outputs)
 
     @property
@@ -113,5 +113,5 @@ def _own(step: BlockStep) -> list[str]:
 
 
 def name_of(kind: str, outputs: Sequence[Declared]) -> str:
-    """How an error names an op."""
+    """The name of an op in errors."""
     return f"Core ML: op {kind!r} ({(outputs[0].name if outputs else '')!r})"

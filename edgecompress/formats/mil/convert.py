@@ -1,4 +1,4 @@
-"""coremltools without what it drags in, and packages written so that equal models have equal bytes."""
+"""coremltools without its heavy imports, and packages written so that equal models have equal bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data types of MIL: what the program calls them, what a caller sees, what the interpreter computes in."""
+"""The data types of MIL: in the program, for callers, and in the interpreter."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def settle(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor, dtype: Dtype) -> np.ndarray:
-    """A settled tensor as the array a caller sees: nothing is lost."""
+    """A settled tensor as a numpy array, without loss."""
     array: np.ndarray = tensor.numpy()
     return array.astype(dtype.numpy)

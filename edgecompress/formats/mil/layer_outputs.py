@@ -1,4 +1,4 @@
-"""A package with its layers as further outputs: the same program returns more of its values."""
+"""Adds the outputs of layers to a package as further outputs."""
 
 from __future__ import annotations
 

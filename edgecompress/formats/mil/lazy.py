@@ -1,4 +1,4 @@
-"""The heavy libraries, each imported when it is first used: a cold command pays for none of them."""
+"""The heavy libraries, each imported when it is first used, so that a command without them starts fast."""
 
 from __future__ import annotations
 

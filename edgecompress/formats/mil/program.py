@@ -1,4 +1,4 @@
-"""A Core ML program that can run, and be watched while it does."""
+"""A Core ML program that can be run and traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a package to a program, every op of which is known."""
+"""Reads a package as a program, all of whose ops are supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program writes down: the types it declares, and its constants."""
+"""The types that a program declares, and its constants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Declared:
 
 
 def declared(name: str, kind: MIL_pb2.ValueType) -> Declared:
-    """A `ValueType` message; raises StageFailed for a type that the interpreter does not know."""
+    """A `ValueType` message; raises StageFailed for an unsupported type."""
     if kind.WhichOneof("type") != "tensorType":
         raise StageFailed(
             f"Core ML: {name!r} is a {kind.WhichOneof('type')}, which the interpreter does not support: it handles "

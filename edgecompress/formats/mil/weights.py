@@ -1,4 +1,4 @@
-"""weight.bin, and the values written in the program itself: bytes of a stranger, so every length is checked.
+"""weight.bin, and the values written in the program itself: untrusted bytes, so every length is checked.
 
 The file is a header of 64 bytes, then for each tensor a header of 64 bytes (a mark, the data type, the number of bytes,
 where they begin) and its bytes. Types below 8 bits are packed, the lowest bits first.

@@ -1,1 +1,1 @@
-"""What a board package carries as one file: it runs the model, tests itself, measures, serves. Python 3.10 runs it."""
+"""The runner in a board package, one file: predict, self-test, benchmark, serve. Runs on Python 3.10."""

@@ -20,7 +20,7 @@ WARM = 10  # before those that count
 
 
 def measured(opened: Predictor, root: Path, runs: int, passed: bool) -> dict[str, Any]:
-    """What this machine did; `passed`: its self-test did. Raises InputError for too few or too many runs."""
+    """The measurement; `passed`: the self-test passed. Raises InputError for too few or too many runs."""
     if not LEAST <= runs <= MOST:
         raise InputError(f"benchmark: {runs} inferences is out of range; give {LEAST} to {MOST}")
     card, started = opened.card, datetime.datetime.now(datetime.UTC)

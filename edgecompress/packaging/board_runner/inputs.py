@@ -1,4 +1,4 @@
-"""What a user gives, a file or the body of a request, as arrays: told by its first bytes, bounded, never unpickled."""
+"""Reads a user's file or request body as arrays: the type by its first bytes, bounded in size, never unpickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packaged model on a board: from what a user gives to what an app shows."""
+"""The packaged model on a board: from a user's input to an app's result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def digest(card: Card) -> str:
 
 
 def declared(card: Card) -> Preprocess | None:
-    """What the card says of the way from raw data to the model's input."""
+    """The preprocessing that the card declares."""
     preprocess = card["preprocess"]
     if preprocess is None:
         return None

@@ -1,4 +1,4 @@
-"""The accuracy guard: a ladder of what mends a compressed artifact, climbed as far as the budget needs.
+"""The accuracy guard: a sequence of repairs of a compressed artifact, tried until the budget is kept.
 
 Each rung is built, run by its runtime and compared with the source on the split "select"; what is chosen there is
 verified on "test", like any other variant. Nothing on "test" chooses anything.
@@ -126,7 +126,7 @@ class AccuracyGuard:
                 raise ConfigError(f"{where}: no rung '{word}'{did_you_mean(word, rungs())}")
 
     def bound(self) -> str:
-        """The most it can cost, in words."""
+        """Its maximum cost in words."""
         rungs = [label for label, _ in self._calibrators(Recipe())] + [word for _, word in self._ladder()]
         return f"rungs until the budget is kept on {SPLIT}: {', '.join([PLAIN, *dict.fromkeys(rungs)])}"
 

@@ -1,4 +1,4 @@
-"""Ranks the variants by instructions per inference, where the device is simulated and its seconds mean nothing."""
+"""Ranks the variants by instructions per inference if the device is simulated and its times mean nothing."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Count:
 
     @property
     def judged(self) -> bool:
-        """Whether somebody may ship: artifacts without a verdict are only counted."""
+        """Whether a variant may ship: artifacts without a verdict are only counted."""
         return any(e.verdict for e in self.entrants)
 
     def bound(self) -> str:
-        """The most it can cost, in words."""
+        """Its maximum cost in words."""
         return (
             f"{len(self.entrants)} variants by {self.simulated}: instructions are counted, nothing is timed, "
             f"about {self.estimate_s() / 60:.1f} min"

@@ -1,4 +1,4 @@
-"""The race of the variants: interleaved rounds drop the slow ones by halves, the last two are measured, one ships."""
+"""The race of the variants: interleaved rounds drop the slower half each time, the last two are measured, one ships."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LOSERS = 6  # slow variants whose operators are timed, so that the report can sa
 
 
 class PeakMemory(TypedDict):
-    """What a session took of memory."""
+    """The memory of a session."""
 
     peak_rss_bytes: int | None
 
 
 class VariantRound(TypedDict, total=False):
-    """What a round tells of a variant: its median and memory, or why it crashed."""
+    """The result of a round for a variant: its median and memory, or why it crashed."""
 
     crashed: str
     median_ms: float
@@ -58,11 +58,11 @@ class Race:
 
     @property
     def judged(self) -> bool:
-        """Whether somebody may ship: artifacts without a verdict are only measured."""
+        """Whether a variant may ship: artifacts without a verdict are only measured."""
         return any(e.verdict for e in self.entrants)
 
     def bound(self) -> str:
-        """The most it can cost, in words."""
+        """Its maximum cost in words."""
         if self.unmeasured:
             by = next((f"what {e.estimated} estimates" for e in self.entrants if e.estimated), "the target's own order")
             return f"nothing is measured ({self.unmeasured}): {by} decides"

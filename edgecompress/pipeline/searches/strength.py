@@ -1,4 +1,4 @@
-"""How strongly to compress, found by measuring: what each part saves on the device, then what meets a goal."""
+"""Finds the compression strength by measuring: the saving of each part, then trials until a goal is met."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Fit:
         return {**self.stage.inputs, "samples of turns": SAMPLES}
 
     def bound(self) -> str:
-        """The most it can cost, in words."""
+        """Its maximum cost in words."""
         return f"a trial per class of layers, then at most {TRIALS} until {self._goal_text()} is met"
 
     def _goal_text(self) -> str:

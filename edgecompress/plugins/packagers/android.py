@@ -1,4 +1,4 @@
-"""An Android library (AAR) in a Maven repository, and an app that shows it; on request a Play AI pack."""
+"""An Android library (AAR) in a Maven repository, a sample app, and on request a Play AI pack."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ STEP_MIB = 64
 
 @dataclass(frozen=True)
 class Options:
-    """What the board is."""
+    """The board, and what the package contains."""
 
     platform: str = ""
     python: str = "3.11"

@@ -1,4 +1,4 @@
-"""A web page with the model in it, for ONNX Runtime Web: it checks itself, classifies pictures, measures itself."""
+"""A web page with the model for ONNX Runtime Web: self-test, image classification, benchmark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LICENCE = "LICENSE.ort"  # of the runtime, whose release has none of its own
 
 @dataclass(frozen=True)
 class Options:
-    """None of its own."""
+    """This packager has no options."""
 
 
 def build(contents: Contents, root: Path) -> None:

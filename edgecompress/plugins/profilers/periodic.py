@@ -1,4 +1,4 @@
-"""One inference per period, as a camera or a microphone asks for it: latency from the intended start, energy with idle.
+"""One inference per period, as for a camera or a microphone: latency from the intended start, energy including idle.
 
 An inference that is late makes those behind it wait, and their waiting counts: a clock that starts when the inference
 does would hide it ("coordinated omission", G. Tene). Periods that were due and could not begin count with the time that

@@ -1,4 +1,4 @@
-"""What the device can do at most, float32 operations and bytes per second, beside the time of each operator.
+"""The peak float32 operations and bytes per second of the device, and the time of each operator.
 
 Compute: the best matrix product of numpy's BLAS on the threads asked for. Bandwidth: the best of copy and triad
 (STREAM, J. McCalpin) over arrays larger than the caches, a part for each thread. Both are what numpy reaches: the

@@ -1,8 +1,8 @@
-"""Minutes of inference back to back: what is left of the burst when the device is hot, as a series of windows.
+"""Minutes of inference back to back, as a series of windows: the throughput that remains when the device is hot.
 
 Throttling is flagged when the last quarter of the windows does more than 5 % fewer items per second than the first
 three and chance explains that in 5 % of the cases at most (a permutation test), or when the kernel or the firmware
-says that it throttled. Clock and temperature are told as evidence. Series are kept as they are: nothing is averaged.
+says that it throttled. Clock and temperature are reported as evidence. Series are stored unaveraged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Items per second by batch, each batch in a session of its own: where more items at once stop to pay."""
+"""Items per second by batch size, each in a separate session, and the batch size beyond which little is gained."""
 
 from __future__ import annotations
 

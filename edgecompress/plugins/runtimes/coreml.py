@@ -201,7 +201,7 @@ def _first_line(error: Exception) -> str:
 
 
 def tapped(request: Request) -> Artifact:
-    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}.
+    """The input "model" with the outputs of its layers as further outputs; facts: {"taps": [row]}.
 
     An answer has its batch on axis 0; one that has none is left out. Raises StageFailed where nothing is left.
     """
@@ -231,7 +231,7 @@ def _batch_first(shape: Sequence[int], batch: int) -> tuple[int, ...] | None:
 
 
 def read(request: Request) -> Artifact:
-    """No source of users: a Core ML model comes from a program."""
+    """Raises: a Core ML model cannot be a source."""
     raise InputError(f"{request.options['path']}: Core ML packages are not a source; give the torch model")
 
 

@@ -1,4 +1,4 @@
-"""Arm Ethos-U55: Vela compiles int8 TFLite files for it and estimates them; LiteRT runs here what it compiled."""
+"""Arm Ethos-U55: Vela compiles int8 TFLite files and estimates them; LiteRT runs the uncompiled file here."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _reason(lines: str) -> str:
 
 
 def read(request: Request) -> Artifact:
-    """Nothing: what Vela compiled runs on the device only."""
+    """Raises: Vela's files cannot be sources."""
     raise InputError(
         f"{request.options['path']}: compiled by Vela already; give the .tflite file from before Vela, or its "
         "source model"
@@ -194,7 +194,7 @@ def read(request: Request) -> Artifact:
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> EthosSession:
-    """A session of the file as it was before Vela, on this CPU: an Ethos-U computes as TFLite's own kernels do."""
+    """A session of the file from before Vela, on this CPU: an Ethos-U computes as TFLite's own kernels do."""
     from ai_edge_litert.interpreter import Interpreter
 
     return EthosSession(Interpreter(str(artifact.path / BEFORE), num_threads=threads), artifact)

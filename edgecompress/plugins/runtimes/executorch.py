@@ -41,7 +41,7 @@ ELSEWHERE = {"CoreMLBackend": "on macOS and iOS", "VulkanBackend": "on Android, 
 
 @dataclass(frozen=True)
 class Options:
-    """Who computes."""
+    """The backend that computes."""
 
     backend: Literal["xnnpack", "coreml", "vulkan", "portable"] = "xnnpack"  # portable: no delegate, 1000 times slower
 
@@ -125,7 +125,7 @@ def _partitioners(backend: str) -> Iterator[Any]:
 
 
 def read(request: Request) -> Artifact:
-    """No source of users: a .pte file cannot be compressed or converted any more."""
+    """Raises: a .pte file cannot be a source, as it cannot be compressed or converted."""
     raise InputError(f"{request.options['path']}: .pte files are not a source; give the torch model")
 
 

@@ -1,4 +1,4 @@
-"""LiteRT (TensorFlow Lite) on the CPU: converts programs and SavedModels, reads strangers' .tflite files."""
+"""LiteRT (TensorFlow Lite) on the CPU: converts programs and SavedModels, reads users' .tflite files."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _first_line(error: Exception) -> str:
 
 
 def read(request: Request) -> Artifact:
-    """The user's `.tflite` file, checked and copied; raises InputError: it is not sound, or LiteRT cannot run it.
+    """The user's `.tflite` file, checked and copied; raises InputError if it is invalid, or LiteRT cannot run it.
 
     Nothing of it is run in this process.
     """

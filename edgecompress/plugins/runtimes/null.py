@@ -1,4 +1,4 @@
-"""The null engine: a net described in JSON that computes next to nothing: the whole pipeline runs without torch.
+"""The null engine: runs nets described in JSON that compute almost nothing, to test the pipeline without torch.
 
 `model.null` is `{"inputs": [spec], "outputs": [spec], "scale": 1.0, "spin_ms": 0, "sleep_ms": 0, "touch_bytes": 0}`.
 Each output is scale * (the item's mean) * (1, 2, 3, ... along its elements). A run can spin, sleep, and touch memory at
@@ -61,7 +61,7 @@ def parse(file: Path) -> NullNet:
 
 
 def export(request: Request) -> Artifact:
-    """Nothing but a null net becomes one."""
+    """Copies a null net; raises for any other model."""
     raise InputError(f"runtime null: cannot convert {request.model.kind} to null")
 
 

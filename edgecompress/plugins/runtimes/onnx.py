@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: exports programs and SavedModels, reads strangers' .onnx files, runs and profiles them."""
+"""ONNX Runtime on the CPU: exports programs and SavedModels, reads users' .onnx files, runs and profiles them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _save(proto: onnx.ModelProto, file: Path) -> None:
 
 
 def read(request: Request) -> Artifact:
-    """The user's `.onnx` file, checked and copied with its external data inside; raises InputError: it is not sound.
+    """The user's `.onnx` file, checked and copied with its external data inside; raises InputError for an invalid one.
 
     Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
     """
@@ -301,5 +301,5 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession
 
 
 def tapped(request: Request) -> Artifact:
-    """The input "model" with what its layers answer as further outputs; facts: {"taps": [row]}."""
+    """The input "model" with the outputs of its layers as further outputs; facts: {"taps": [row]}."""
     return _onnx_layer_outputs.tapped(request)

@@ -1,4 +1,4 @@
-"""ONNX Runtime on an NVIDIA GPU, by TensorRT or CUDA; without one it runs on the CPU, and says so."""
+"""ONNX Runtime on an NVIDIA GPU, by TensorRT or CUDA; without a GPU it runs on the CPU and reports that."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ GPU = ("TensorrtExecutionProvider", "CUDAExecutionProvider")  # the first that c
 
 
 def export(request: Request) -> Artifact:
-    """Nothing: runtime onnx makes its files."""
+    """Raises: runtime onnx exports its files."""
     raise InputError(f"runtime onnx_gpu: cannot convert {request.model.kind}; use runtime onnx to export ONNX")
 
 
 def read(request: Request) -> Artifact:
-    """No source of its own: runtime onnx reads the file."""
+    """Raises: runtime onnx reads the source files."""
     raise InputError(f"{request.options['path']}: this runtime reads no source files; use runtime onnx")
 
 
@@ -51,7 +51,7 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> GpuSession:
 
 
 class GpuSession(OnnxSession):
-    """A model opened by ONNX Runtime on a GPU, or on what there is."""
+    """A model opened by ONNX Runtime on a GPU, or on the CPU without one."""
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         """Mean milliseconds of each node and the provider that ran it; `fallback`: those left to the CPU."""

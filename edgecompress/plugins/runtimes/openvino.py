@@ -72,7 +72,7 @@ def _first_line(error: Exception) -> str:
 
 
 def read(request: Request) -> Artifact:
-    """No source of users: an OpenVINO model comes from the ONNX one."""
+    """Raises: an OpenVINO model cannot be a source; give the ONNX model."""
     raise InputError(f"{request.options['path']}: OpenVINO files are not a source; give the ONNX model")
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow, as a source: reads Keras files and SavedModels, and runs them to know what they answer."""
+"""TensorFlow, as a source: reads Keras files and SavedModels, and runs them for reference outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp",
 
 
 def export(request: Request) -> Artifact:
-    """Nothing becomes a SavedModel: it is a source."""
+    """Raises: SavedModels are sources only."""
     raise InputError(
         f"runtime tensorflow: cannot convert {request.model.kind} to a SavedModel; TensorFlow is supported as a "
         "source only"
@@ -45,7 +45,7 @@ def export(request: Request) -> Artifact:
 
 
 def read(request: Request) -> Artifact:
-    """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError: it is not sound.
+    """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
 
     Its first axis, where dynamic, is called "batch". Inputs have the names of its signature, in Keras' own order.
     """
@@ -201,7 +201,7 @@ class TensorflowSession:
         return {name: tensor.numpy() for name, tensor in answers.items()}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """None: TensorFlow runs here to know what the source answers, and ships nothing."""
+        """No times: TensorFlow runs sources only."""
         return {
             "ops": [],
             "why": "TensorFlow is supported as a source only, so its operators are not timed",

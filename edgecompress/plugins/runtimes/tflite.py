@@ -1,4 +1,4 @@
-"""tflite-runtime 2.14, which many devices still carry: runs what LiteRT makes, in an environment of its own."""
+"""tflite-runtime 2.14, which many devices still have: runs LiteRT's files, in a separate environment."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
 
 
 def export(request: Request) -> Artifact:
-    """Nothing: it runs what the runtime litert exports."""
+    """Raises: it runs the files that runtime litert exports."""
     raise StageFailed("runtime tflite exports nothing: it runs the files that runtime litert exports")
 
 
 def read(request: Request) -> Artifact:
-    """Nothing: the runtime litert reads users' .tflite files."""
+    """Raises: runtime litert reads users' .tflite files."""
     raise InputError(f"{request.options['path']}: runtime tflite reads no source files; use runtime litert")
 
 

@@ -53,7 +53,7 @@ COMPILE = {
 
 @dataclass(frozen=True)
 class Options:
-    """What it is compiled for: this very kind of CPU, or of GPU."""
+    """What it is compiled for: the CPU or the GPU of this machine."""
 
     device: Literal["cpu", "cuda"] = "cpu"
 
@@ -147,7 +147,7 @@ def _first_line(error: Exception) -> str:
 
 
 def read(request: Request) -> Artifact:
-    """No source of users: a package is machine code that came from a program."""
+    """Raises: a package is machine code and cannot be a source."""
     raise InputError(f"{request.options['path']}: compiled packages are not a source; give the program or the factory")
 
 

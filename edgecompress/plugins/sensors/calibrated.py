@@ -1,4 +1,4 @@
-"""Energy from measured time and counted work, by what `edgecompress energy calibrate` found on a device of this class.
+"""Energy from measured time and counted work, by a calibration that `edgecompress energy calibrate` made.
 
 Device options: `calibrated = { file = "rpi5-energy.toml" }`. The file holds for one class of devices (their processor,
 cores and architecture) and one number of threads, and for work like that of the calibration: MACs of a dtype and bytes

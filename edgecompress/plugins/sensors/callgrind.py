@@ -1,4 +1,4 @@
-"""Instructions of an x86-64 program, counted by Callgrind while it simulates the program: no time and no energy."""
+"""Instructions of an x86-64 program, counted by Callgrind, which simulates the program: no time and no energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instructions of emulated Arm, in all and by class, counted exactly by QEMU's plugin: no time and no energy."""
+"""Instructions on emulated Arm, in total and by class, counted exactly by a QEMU plugin: no time and no energy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Joulescope JS110 and JS220: an ammeter in the supply line that adds up the energy itself, 2 million times a second.
 
-Device options: `joulescope = { name = "JS220-001122", scope = "board" }`. What is wired behind it is what it measures.
+Device options: `joulescope = { name = "JS220-001122", scope = "board" }`. It measures what is wired behind it.
 """
 
 from __future__ import annotations

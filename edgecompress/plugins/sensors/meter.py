@@ -1,4 +1,4 @@
-"""An external meter while it logs: a CSV file that grows, or a serial port; its clock is found by marks in the load.
+"""An external meter while it logs: a CSV file that grows, or a serial port; its clock is aligned by marks in the load.
 
 Device options: `meter = { file = "log.csv", scope = "wall" }`, columns t_s and power_w or t_s and energy_uj, or
 `meter = { port = "/dev/ttyUSB0", baud = 115200, scale = 0.001, scope = "board" }`, a number per line, watts after

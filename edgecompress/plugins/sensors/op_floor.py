@@ -1,4 +1,4 @@
-"""A floor: what an inference's multiplications and its memory traffic take at the least. Far below what is drawn.
+"""A lower bound: the energy of an inference's multiplications and memory traffic only, far below the real energy.
 
 MACs times the energy of a multiplier and an adder, and each weight, input and output once times that of the smallest
 memory there is: no instruction, no register, no idle silicon. Device options: `op_floor = { node_nm = 45 }` when the

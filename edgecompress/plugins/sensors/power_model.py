@@ -1,4 +1,4 @@
-"""A device's power model: watts from how many threads compute, times a measured time. An estimate, and says so."""
+"""A device's power model: watts by the number of busy threads, times the measured time. Reported as an estimate."""
 
 from __future__ import annotations
 

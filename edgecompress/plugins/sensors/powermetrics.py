@@ -1,6 +1,6 @@
-"""macOS powermetrics: processor, GPU and neural engine of Apple silicon, by Apple's own estimate of their power.
+"""macOS powermetrics: processor, GPU and neural engine of Apple silicon, as Apple estimates their power.
 
-Apple says of these figures that they help to tune one Mac and not to compare it with other devices.
+According to Apple, these figures help to tune one Mac, but not to compare it with other devices.
 """
 
 from __future__ import annotations

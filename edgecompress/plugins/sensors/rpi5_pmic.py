@@ -1,6 +1,6 @@
 """The power chip of the Raspberry Pi 5: currents and voltages of its rails, by `vcgencmd pmic_read_adc`.
 
-What the chip does not see is not in the figure: USB devices, fans and HATs on the 5 V supply, and its own losses.
+Not included: USB devices, fans and HATs on the 5 V supply, and the chip's own losses.
 """
 
 from __future__ import annotations

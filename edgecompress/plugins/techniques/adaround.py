@@ -1,4 +1,4 @@
-"""AdaRound: whether a weight is rounded up or down is learned, by the outputs of its layer, layer after layer.
+"""AdaRound: learns whether to round each weight up or down, layer by layer, from the outputs of the layer.
 
 After Nagel et al., "Up or Down? Adaptive Rounding for Post-Training Quantization" (ICML 2020, arXiv:2004.10568). The
 weights of the net that comes out lie on the grid that a quantizer finds which is symmetric per output channel.

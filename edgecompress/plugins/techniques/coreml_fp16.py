@@ -1,4 +1,4 @@
-"""Half precision in Core ML, inputs and outputs as they were; what it cannot hold on real data stays in fp32."""
+"""Half precision in Core ML, inputs and outputs unchanged; what overflows on real data stays in fp32."""
 
 from __future__ import annotations
 

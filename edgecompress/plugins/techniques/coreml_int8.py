@@ -1,4 +1,4 @@
-"""Int8 weights in Core ML, one scale per output channel; they are computed with in the precision of the program."""
+"""Int8 weights in Core ML, one scale per output channel; arithmetic stays in the precision of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse weights in Core ML: the smallest ones become zero and are not stored. Lossy without training afterwards."""
+"""Sparse weights in Core ML: the smallest become zero and are not stored. Loses accuracy unless trained afterwards."""
 
 from __future__ import annotations
 

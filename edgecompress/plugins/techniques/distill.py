@@ -1,4 +1,4 @@
-"""Knowledge distillation: a student of the user's, or the net itself, learns from what teachers answer and see."""
+"""Knowledge distillation: a student net, or the net itself, learns from the outputs and features of teachers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-layer equalization: like ranges for channels of neighbouring layers; the bias that rounding adds taken off.
+"""Cross-layer equalization: similar channel ranges in neighbouring layers, and correction of the quantization bias.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (ICCV 2019,
 arXiv:1906.04721). The equalized net computes what the net computed; a quantizer with one scale for all channels of a

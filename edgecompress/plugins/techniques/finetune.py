@@ -1,4 +1,4 @@
-"""Training after compression: our loop or the user's, distilling from the unpruned net; shapes and zeros stay."""
+"""Training after compression, by a built-in or own loop, distilling from the unpruned net; keeps shapes and zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic int8 for ONNX Runtime: int8 weights of LSTMs and matrix products, activations quantized as they come."""
+"""Dynamic int8 for ONNX Runtime: int8 weights of LSTMs and matrix products, activations quantized at run time."""
 
 from __future__ import annotations
 

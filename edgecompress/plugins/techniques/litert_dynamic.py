@@ -1,4 +1,4 @@
-"""Dynamic int8 for LiteRT: int8 weights per channel, activations quantized as they come; no calibration data."""
+"""Dynamic int8 for LiteRT: int8 weights per channel, activations quantized at run time; no calibration data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half-precision weights for LiteRT: half the size; arithmetic stays in fp32 on a CPU, a GPU delegate uses halves."""
+"""Half-precision weights for LiteRT: half the size; arithmetic in fp32 on a CPU, in fp16 on a GPU delegate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static int8 for LiteRT by ai-edge-quantizer: weights per channel, activations by their extremes on real samples."""
+"""Static int8 for LiteRT by ai-edge-quantizer: weights per channel, activation ranges from real samples."""
 
 from __future__ import annotations
 

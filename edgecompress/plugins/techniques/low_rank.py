@@ -1,6 +1,6 @@
-"""Low rank: a Linear or convolution becomes several smaller ones, one after another (SVD, Tucker-2, CP, tensor train).
+"""Low rank: replaces a Linear or convolution by several smaller ones in sequence (SVD, Tucker-2, CP, tensor train).
 
-The weights are TensorLy's decompositions; what is built is plain layers, which every runtime takes.
+The weights are TensorLy's decompositions; the result has plain layers, which every runtime supports.
 """
 
 from __future__ import annotations

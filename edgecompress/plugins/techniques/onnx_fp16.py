@@ -1,4 +1,4 @@
-"""Half-precision weights and arithmetic in ONNX, inputs and outputs as they were; what it cannot hold stays in fp32."""
+"""Half-precision weights and arithmetic in ONNX, inputs and outputs unchanged; what overflows stays in fp32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole channels taken out by Torch-Pruning's dependency graph, as many as a ratio, MACs or a measured latency ask."""
+"""Removes whole channels by Torch-Pruning's dependency graph, to reach a ratio, MACs or a measured latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""N of each M weights kept, 2 of 4 as NVIDIA's sparse tensor cores multiply them: the others are zero.
+"""Keeps N of each M weights (2 of 4 for NVIDIA's sparse tensor cores) and sets the others to zero.
 
 The M are consecutive along the axis that is summed over: the inputs of a Linear, the input channels of a convolution
 at each place of its kernel, as its matrix product has them with the channels last (Mishra et al. 2021,

@@ -1,6 +1,6 @@
-"""Emulated 64-bit Arm Linux: real aarch64 runtimes in QEMU's user mode. Instructions are counted, seconds mean nothing.
+"""Emulated 64-bit Arm Linux: real aarch64 runtimes in QEMU's user mode. Instructions are counted; times mean nothing.
 
-options: `cpu`, one of `emulated.cpus`. What is not built is built when it is first needed.
+options: `cpu`, one of `emulated.cpus`. The machine is built at first use.
 """
 
 from __future__ import annotations

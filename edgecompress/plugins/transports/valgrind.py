@@ -1,4 +1,4 @@
-"""This machine's own processor, simulated by Valgrind: instructions are counted, seconds mean nothing.
+"""This machine's own processor, simulated by Valgrind: instructions are counted; times mean nothing.
 
 Valgrind knows vectors up to AVX2: runtimes do not see AVX-512, VNNI or AMX there and choose other kernels than here.
 """

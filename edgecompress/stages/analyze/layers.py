@@ -1,4 +1,4 @@
-"""What each layer costs: parameters, MACs, activation bytes, and operations per byte that it moves.
+"""The cost of each layer: parameters, MACs, activation bytes, and operations per byte that it moves.
 
 A torch net is run once while each of its operators is seen: MACs by torch's own formulas (torch.utils.flop_counter),
 bytes by the tensors that it reads and writes. It belongs to the innermost module that is running: what a forward does

@@ -1,4 +1,4 @@
-"""A source that is a file: its own layer outputs are the layers. What a layer alone adds is not known there."""
+"""A source that is a file: its own layer outputs are the layers. The own error of a layer is unknown."""
 
 from __future__ import annotations
 

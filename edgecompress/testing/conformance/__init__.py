@@ -1,4 +1,4 @@
-"""The conformance suite: what every plug-in and every target keeps, ours and other people's. Plain asserts.
+"""The conformance suite: the checks that every plug-in and every target must pass. Plain asserts.
 
 Call the check of your kind from a test: `conformance.check_technique("mine", tmp_path)`. The nets are small and built
 here; the first net that a plug-in reads is made by other plug-ins on the way (a technique on "onnx" meets an ONNX net).

@@ -1,4 +1,4 @@
-"""What a packager keeps: the same bytes twice, and every change found."""
+"""The checks of a packager: the same bytes twice, and every change found."""
 
 from __future__ import annotations
 

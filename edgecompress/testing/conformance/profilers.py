@@ -1,4 +1,4 @@
-"""What a profiler keeps: defaults, an estimate of its time, and a result in JSON and in lines."""
+"""The checks of a profiler: defaults, an estimate of its time, and a result in JSON and in lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runtime keeps: export, outputs, operator times, and files of its format."""
+"""The checks of a runtime: export, outputs, operator times, and files of its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sensor keeps: a reason why it cannot read, or energy that grows with the window."""
+"""The checks of a sensor: a reason why it cannot read, or energy that grows with the window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target keeps: it parses, and each of its variants can be reached."""
+"""The checks of a target: it parses, and each of its variants can be reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a technique keeps: its promises on a small net of each kind that it reads."""
+"""The checks of a technique, on a small net of each kind that it reads."""
 
 from __future__ import annotations
 

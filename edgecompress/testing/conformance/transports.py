@@ -1,4 +1,4 @@
-"""What a transport keeps: exit codes, deadlines, and files both ways."""
+"""The checks of a transport: exit codes, deadlines, and files in both directions."""
 
 from __future__ import annotations
 
