@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import adbd
+import crash_states
 import prove
 import pytest
 import sshd
@@ -95,6 +96,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "shared": _no_shared,
     "qemu": _no_qemu,
     "valgrind": _no_valgrind,
+    "strace": crash_states.unavailable,
     "browser": _no_browser,
     "ortweb": _no_ortweb,
     "jdk": _no_jdk,

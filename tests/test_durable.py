@@ -57,6 +57,14 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_the_names_of_new_folders_are_written_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Path] = []
+    monkeypatch.setattr(durable, "sync", done.append)
+    durable.make_folder(tmp_path / "a" / "b")
+    durable.make_folder(tmp_path / "a" / "b")
+    assert done == [tmp_path, tmp_path / "a"]
+
+
 def test_all_of_a_tree_is_written_the_inner_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").touch()

@@ -27,6 +27,14 @@ def write_text(path: Path, text: str) -> None:
     sync(path.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, where there is none. Raises OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync(path.parent)
+
+
 def sync(path: Path) -> None:
     """Waits until a file's bytes, or the names in a folder, are on the disk. Raises OSError where they cannot be."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from edgecompress.core import durable
+
 RANDOM = "?" * 8  # what tempfile.mkdtemp adds: with any more it is the folder of another place
 MARK = ".edgecompress"  # in such a folder: held by who works there, with this text inside
 TEXT = "a working folder of edgecompress, which clears it\n"
@@ -18,8 +20,8 @@ TEXT = "a working folder of edgecompress, which clears it\n"
 
 @contextlib.contextmanager
 def folder(place: Path) -> Iterator[Path]:
-    """An empty folder on the file system of `place`, gone at the end."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    """An empty folder on the file system of `place`, removed at the end."""
+    durable.make_folder(place.parent)
     work = Path(tempfile.mkdtemp(prefix=_begin(place), dir=place.parent))
     try:
         part = work / f"{MARK}.part"

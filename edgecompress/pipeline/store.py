@@ -106,7 +106,7 @@ class Store:
         self._pins = Pins(root / "pins", root / "locks" / "pins.lock")
         try:
             for name in FOLDERS:
-                (root / name).mkdir(parents=True, exist_ok=True)
+                durable.make_folder(root / name)
         except OSError as error:
             message = f"cannot keep results there: {error.strerror}"
             raise InputError(f"{root}: {message}; choose another place with --store") from error
