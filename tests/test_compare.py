@@ -330,8 +330,9 @@ def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, caps
     ("words", "says"),
     [
         (["a.json"], "two reports or more"),
-        (["a.json", "none.json"], "none.json: no report.json here"),
-        (["a.json", "a.json@int9"], "no variant 'int9', did you mean 'int8'"),
+        (["a.json", "none.json"], "none.json: no such file or folder; give the folder"),
+        (["a.json", "a.toml"], "a.toml: is neither a report.json nor a folder"),
+        (["a.json", "a.json@int9"], "a.json@int9: no variant 'int9', did you mean 'int8'"),
         (["a.json", "a.json", "--fail-if", "x"], "write METRIC"),
         (["a.json", "odd.json"], "odd.json: damaged"),
         (["a.json", "other.json"], "not a report of edgecompress"),
@@ -344,6 +345,7 @@ def test_a_mistake_is_one_line_with_exit_code_2(
     written(tmp_path, before)
     (tmp_path / "odd.json").write_text(json.dumps({"schema": before["schema"], "variants": [{}]}))
     (tmp_path / "other.json").write_text("[]")
+    (tmp_path / "a.toml").write_text("")
     assert main.main(["compare", *words]) == 2
     told = capsys.readouterr().err
     assert says in told and told.count("\n") == 1

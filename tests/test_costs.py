@@ -253,7 +253,7 @@ def test_what_cannot_be_counted_is_none_with_the_reason(tmp_path: Path) -> None:
     net = Builder(tmp_path / "unknown", (1, 4))
     widened = net.node("MatMulNBits", "x", net.weight((4, 1, 2), "uint8"), domain="com.microsoft")
     unknown = op_counts.total(net.artifact(net.node("Add", "x", widened)))
-    assert unknown["macs"] is None and unknown["bytes"] is None and "not known" in unknown["why"]
+    assert unknown["macs"] is None and unknown["bytes"] is None and "known only at run time" in unknown["why"]
     net = Builder(tmp_path / "elsewhere", (1, 4))
     assert "elsewhere" in op_counts.total(net.artifact(net.node("Mine", "x", domain="elsewhere")))["why"]
     net = Builder(tmp_path / "data", (4, 4))

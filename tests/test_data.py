@@ -134,6 +134,12 @@ def test_a_bad_item_far_into_the_data_has_its_number(tmp_path: Path, factory: Ca
         run(tmp_path, factory(lambda split: iter(bad)))
 
 
+def test_a_bad_item_of_data_without_splits_has_its_number_only(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.array([1.0, np.nan]))
+    with pytest.raises(InputError, match=r"^item 1: 'x' holds NaN"):
+        run(tmp_path, str(tmp_path / "set.npz"))
+
+
 def test_splits_of_different_shapes_are_refused(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
     shapes = dict(zip(SPLITS, (2, 2, 3), strict=True))
     with pytest.raises(
@@ -477,5 +483,5 @@ def test_random_data_follows_the_models_inputs(tmp_path: Path) -> None:
 
 
 def test_random_data_needs_a_model_that_states_its_inputs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="random data needs a model that states its inputs"):
+    with pytest.raises(InputError, match="random data needs a model file that declares its inputs"):
         run(tmp_path, "random")

@@ -100,7 +100,7 @@ def test_the_named_output_is_scored() -> None:
         ("top1", np.zeros((2, 3)), np.array([0.5, 1]), "labels are float64, but class labels must be integers"),
         ("top1", np.zeros((2, 3)), np.zeros((2, 2), int), r"labels \[2, 2\] do not fit an output \[2, 3\]"),
         ("top5", np.zeros((2, 3, 4)), np.zeros(2, int), r"top-5 needs an output \[items, classes\]"),
-        ("mse", np.zeros((2, 3)), np.zeros(2), r"labels of the output's shape \[2, 3\], but they have shape \[2\]"),
+        ("mse", np.zeros((2, 3)), np.zeros(2), r"it needs labels of the output's shape \[2, 3\], but they"),
     ],
 )
 def test_labels_that_do_not_fit_are_named(name: str, output: Any, labels: Any, says: str) -> None:

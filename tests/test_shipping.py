@@ -80,7 +80,7 @@ def test_a_folder_with_a_file_of_somebody_else_is_refused_before_anything_runs(
 def test_a_report_alone_does_not_make_a_folder_ours(asked, results, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "report.json").write_text("{}")
-    with pytest.raises(InputError, match=r"report\.json: was not written by edgecompress; give another --out"):
+    with pytest.raises(InputError, match=r"report\.json: was not written by edgecompress, and a deploy replaces"):
         deploy(asked, results, tmp_path / "mine")
     assert (tmp_path / "mine" / "report.json").exists()
 

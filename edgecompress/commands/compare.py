@@ -71,8 +71,9 @@ def _entry(path: str) -> ComparedVariant:
         names = [v["name"] for v in report["variants"]]
         name = variant or before_after.subject(report)
         if name not in names:
-            problem = f"no variant '{variant}'{did_you_mean(variant, names)}" if variant else "nothing shipped there"
-            raise InputError(f"{place or path}: {problem}; name one as {place or path}@VARIANT: {', '.join(names)}")
+            if variant:
+                raise InputError(f"{path}: no variant '{variant}'{did_you_mean(variant, names)}")
+            raise InputError(f"{path}: no variant shipped; name one as {path}@VARIANT: {', '.join(names)}")
         return ComparedVariant(path, report, report["variants"][names.index(name)], run)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: damaged: key {error} is missing; deploy again") from error

@@ -12,6 +12,7 @@ from edgecompress.core.model import Artifact, Quantization, TensorSpec
 if TYPE_CHECKING:
     import numpy as np
 
+UNSPLIT = ".whole"  # the folder of data that has no splits, until it is divided
 LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
 NARROWED = ("int64", "int32")  # what a file may have instead of what the data has: TFLite knows no ids of 64 bits
 INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
@@ -203,6 +204,11 @@ class Column:
         return self._file.tell()
 
 
+def item(split: str, index: int) -> str:
+    """An item as errors name it: `split 'test', item 3`, or `item 3` if the data has no splits."""
+    return f"item {index}" if split == UNSPLIT else f"split '{split}', item {index}"
+
+
 class Appender:
     """The .npy files of one split that grow together: memory stays that of the chunk, however many items come."""
 
@@ -238,4 +244,4 @@ class Appender:
             column.close()
 
     def _where(self) -> str:
-        return f"split '{self.folder.name}', item {self.count}"
+        return item(self.folder.name, self.count)

@@ -30,7 +30,9 @@ def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, An
     try:
         return _packed(shipped, packager, place, settings or {})
     except OSError as error:
-        raise StageFailed(f"{place}: cannot be written: {error.strerror or error}; make room, or give --out") from error
+        raise StageFailed(
+            f"{place}: cannot be written: {error.strerror or error}; free some space, or give another --out"
+        ) from error
 
 
 def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any]) -> Path:

@@ -55,7 +55,7 @@ def ship(out: Path, fill: Callable[[Path], None]) -> None:
             _swap(work / "new", out, work / "old")
     except OSError as error:
         why = error.strerror or error
-        raise StageFailed(f"{out}: cannot be written: {why}; make room, or give another --out") from error
+        raise StageFailed(f"{out}: cannot be written: {why}; free some space, or give another --out") from error
 
 
 def copied(artifact: Artifact, place: Path) -> None:

@@ -156,7 +156,7 @@ def incomparable(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -
     if metric.of_device and old.device != new.device and not _same_artifact(old, new):
         return f"not compared: another artifact on another device ({old.device_name} beside {new.device_name})"
     if not before["value"] or before["value"] < 0:
-        return "not compared: there is no ratio to nothing"
+        return "not compared: the first one is not above 0, so there is no ratio"
     return ""
 
 

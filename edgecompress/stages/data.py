@@ -133,7 +133,7 @@ def _groups(sets: Mapping[str, Items]) -> dict[str, tuple[str, ...]]:
 
 
 def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> tensors.Appender:
-    return _write(out / ".whole", _named(items, "data"), declared)
+    return _write(out / tensors.UNSPLIT, _named(items, tensors.UNSPLIT), declared)
 
 
 def _divided(
@@ -205,7 +205,7 @@ def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
         except StopIteration:
             return
         except InputError as error:
-            raise type(error)(f"split '{split}', item {index}: {error}") from error
+            raise type(error)(f"{tensors.item(split, index)}: {error}") from error
         yield item
         index += 1
 
@@ -224,12 +224,12 @@ def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> 
 def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, np.ndarray]:
     """Items as arrays by name, labels included; `where` is the split and the index of the first."""
     split, first = where
-    rows = [_row(item, declared, f"split '{split}', item {first + i}") for i, item in enumerate(items)]
+    rows = [_row(item, declared, tensors.item(split, first + i)) for i, item in enumerate(items)]
     names = rows[0].keys()
     for i, row in enumerate(rows):
         if row.keys() != names:
             raise InputError(
-                f"split '{split}', item {first + i} has {sorted(row)}, those before it have {sorted(names)}"
+                f"{tensors.item(split, first + i)} has {sorted(row)}, those before it have {sorted(names)}"
             )
     arrays = {name: _stacked(name, [row[name] for row in rows], where) for name in names}
     if declared:
@@ -299,7 +299,7 @@ def _stacked(name: str, rows: Sequence[np.ndarray], where: tuple[str, int]) -> n
     for i, row in enumerate(rows):
         if row.shape != rows[0].shape or row.dtype != rows[0].dtype:
             raise InputError(
-                f"split '{split}', item {first + i}: '{name}' is {row.dtype} {list(row.shape)}, in those before it "
+                f"{tensors.item(split, first + i)}: '{name}' is {row.dtype} {list(row.shape)}, in those before it "
                 f"{rows[0].dtype} {list(rows[0].shape)}; make them the same (images: [preprocess] resize, crop)"
             )
     return np.stack(rows)
@@ -311,4 +311,4 @@ def _check_finite(name: str, array: np.ndarray, where: tuple[str, int]) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         split, first = where
         bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
-        raise InputError(f"split '{split}', item {first + bad}: '{name}' holds NaN or infinite values; clean the data")
+        raise InputError(f"{tensors.item(split, first + bad)}: '{name}' holds NaN or infinite values; clean the data")
