@@ -108,6 +108,7 @@ def test_completion_knows_the_commands(shell: str, capsys: Told) -> None:
         (["plan", "none.onnx"], "none.onnx: no such model file; give a file, a folder, or a factory as pkg.mod:fn"),
         (["plan", "my.mod:fn"], "my.mod:fn: no data to calibrate and verify with; give --data"),
         (["plan", "net.xyz", "--data", "random"], "a model must be a factory pkg.mod:fn, a SavedModel, or a file"),
+        (["cache", "gc", "--older-than", "-1"], "--older-than -1: must be a number of days, at least 0"),
         (["report", "dist/none"], "dist/none: no such file or folder; give the folder that a deploy wrote"),
         (["cache", "ls"], ".edgecompress: no store of results here"),
         (["techniques", "ptq_int"], "no technique 'ptq_int', did you mean 'ptq_int8'?"),

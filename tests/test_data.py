@@ -181,7 +181,7 @@ def test_data_without_a_split_to_train_on_says_none(tmp_path: Path, factory: Cal
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("no_such_module:items", "no module 'no_such_module' in .*; go to the folder that holds it"),
+        ("no_such_module:items", "no module 'no_such_module' in .*; run the command in the folder that contains it"),
         ("json:loadd", "json has no function 'loadd', did you mean 'load"),
         ("nowhere", r"data must be pkg\.mod:fn, an \.npz, a folder"),
     ],

@@ -280,6 +280,8 @@ def cache_gc(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.commands import cache
 
+    if not args.older_than >= 0:
+        raise InputError(f"--older-than {args.older_than:g}: must be a number of days, at least 0")
     freed = cache.opened(args.store).collect(args.older_than * 86400)
     console.say(args, {"freed_bytes": freed}, f"{freed / 2**20:.1f} MiB freed")
     return 0

@@ -39,7 +39,9 @@ def _module(where: str, reference: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or where
         if (where + ".").startswith(missing + "."):
-            hint = f"no module '{missing}' in {os.getcwd()} or installed; go to the folder that holds it"
+            hint = (
+                f"no module '{missing}' in {os.getcwd()} or installed; run the command in the folder that contains it"
+            )
             raise InputError(f"{reference}: {hint}") from error
         raise InputError(f"{reference}: {error_line(error)}; install '{missing}', or add its folder") from error
     except Exception as error:
