@@ -23,7 +23,7 @@ from rich.console import Console
 
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.place import PACKAGE
-from edgecompress.reporting import formatting, html, markdown, report_json, terminal
+from edgecompress.reporting import before_after, formatting, html, markdown, report_json, terminal
 from edgecompress.stages import report as stage
 
 Report = dict[str, Any]
@@ -151,6 +151,11 @@ def test_the_change_is_the_median_of_the_paired_ratios(deploy: Request, report: 
     assert change["factor"] == pytest.approx(statistics.median(ratios))
     assert (change["low"], change["high"]) == pytest.approx((min(ratios), max(ratios)))
     assert change["called"] == "better"
+
+
+def test_a_reference_that_ships_is_compared_with_a_faster_one_only(report: Report) -> None:
+    assert before_after.baseline({**report, "subject": "openvino-fp32"}) == ""
+    assert before_after.baseline({**report, "subject": "fp32"}) == "openvino-fp32"
 
 
 def test_the_size_is_compared_within_its_own_format(report: Report) -> None:

@@ -6,10 +6,13 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import nulls
 import pytest
 
+import edgecompress
 from edgecompress.core import durable
 from edgecompress.core.errors import DiskFull
 from edgecompress.core.model import Artifact
@@ -86,6 +89,21 @@ def test_a_renewed_result_replaces_the_old_one(store: Store) -> None:
     put(store, PARTS, "new")
     assert store.find(PARTS).artifact.file(".txt").read_text() == "new"  # type: ignore[union-attr]
     assert len(store.entries()) == 1
+
+
+def test_a_measurement_from_the_future_is_no_hit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {**nulls.make(tmp_path / "net"), "profile": "quick", "settings": nulls.FAST}
+
+    def reasons() -> dict[str, str]:
+        options = edgecompress.Options(store=tmp_path / "results", out=tmp_path / "shipped")
+        outcomes = edgecompress.deploy(**asked, options=options).outcomes
+        return {name: outcome.why_run for name, outcome in outcomes.items() if outcome.why_run != "hit"}
+
+    reasons()
+    assert reasons() == {}
+    now = time.time()
+    monkeypatch.setattr(store_module.time, "time", lambda: now - 86400)  # the clock is set back by a day
+    assert "the clock was set back" in reasons()["race/round-1"]
 
 
 def test_damage_is_found(store: Store) -> None:
@@ -183,6 +201,19 @@ def test_an_index_that_is_not_as_we_write_it_counts_as_empty(
     assert store.expected_s("s") in (None, 1.0) and len(store.remembered()) <= 1
     put(store, PARTS, files=files)
     assert store.find(PARTS, True) is not None
+
+
+def test_a_stage_is_expected_to_take_what_it_took_last_or_for_other_models(store: Store) -> None:
+    for scope, took_s in (("a", 1.0), ("b", 5.0), ("c", 30.0)):
+        entry = put(store, {**PARTS, "input.model": scope})
+        store.remember(f"{scope}>x86:verify", PARTS, {**entry.receipt, "wall_s": took_s})
+    store.remember_search("a>x86:race", 20.0)
+    later = Store(store.root)
+    assert later.expected_s("c>x86:verify") == 30.0
+    assert later.expected_s("new>x86:verify") == 5.0
+    assert later.expected_s("a>x86:race") == later.expected_s("new>arm64:race") == 20.0
+    assert later.expected_s("new>x86:export") is None
+    assert "a>x86:race" not in {run["name"] for run in later.remembered()}
 
 
 # --------------------------------------------------------------------------- bytes are read when they may have changed

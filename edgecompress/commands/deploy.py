@@ -59,7 +59,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast:
     if not options.until:
         with walk.store.locked(external_results.lock(out)):  # nobody waits for minutes to be refused
             shipping.check(out, walk.store.root)
-    walk.ahead_s = later_s + (0.0 if options.until else steps.race.estimate_s())
+    walk.ahead_s = later_s + (0.0 if options.until else walk.expected_s(steps.race))
     if walk.stages(steps.stages, options.until):
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
     walk.ahead_s = later_s

@@ -289,7 +289,7 @@ class Substitute(Search, Protocol):
         """The variants that are lost if it fails."""
 
 
-def seconds(step: Stage | Substitute) -> float:
+def seconds(step: Stage | Search) -> float:
     """How long a step of a plan may take, roughly."""
     return step.estimate_s if isinstance(step, Stage) else step.estimate_s()
 

@@ -74,7 +74,8 @@ class PlanRun:
 
     def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
         """Runs the steps in order, up to `until`; returns whether it was reached. Raises what ends the run."""
-        self.waiting = list(steps)
+        last = next((number for number, step in enumerate(steps, 1) if step.name == until), None)
+        self.waiting = list(steps[:last])
         while self.waiting:
             step = self.waiting.pop(0)
             self.stage(step) if isinstance(step, Stage) else self.substitute(step)
@@ -84,18 +85,20 @@ class PlanRun:
 
     def search(self, search: Search) -> Choice:
         """Asks a search for stages until it chooses."""
-        whole_s, after_s, begin = search.estimate_s(), self.ahead_s, time.monotonic()
+        whole_s, after_s, took_s = self.expected_s(search), self.ahead_s, 0.0
         while not isinstance(step := search.step(self.outcomes), Choice):
-            left_s = max(whole_s - (time.monotonic() - begin), LEAST * whole_s)
-            self.ahead_s = after_s + max(0.0, left_s - sum(s.estimate_s for s in step))
+            left_s = max(whole_s - took_s, LEAST * whole_s)
+            self.ahead_s = after_s + max(0.0, left_s - sum(map(self.expected_s, step)))
             self.stages(step)
+            took_s += sum(self.outcomes[stage.name].wall_s for stage in step)
         self.ahead_s = after_s
+        self.store.remember_search(self._name(search), took_s)
         return step
 
     def substitute(self, search: Substitute) -> Outcome:
         """Asks a search until it chooses; its name then stands for the stage that it chose."""
         later, after_s = self.waiting, self.ahead_s
-        self.ahead_s += sum(self._expected_s(step) for step in later)
+        self.ahead_s += sum(map(self.expected_s, later))
         choice = self.choices[search.name] = self.search(search)
         self.waiting, self.ahead_s = later, after_s
         chosen = self.outcomes[choice.stage] if choice.stage else Outcome(search.name, "lost", reason=choice.reason)
@@ -136,10 +139,10 @@ class PlanRun:
             if not why and entry:
                 self.store.remember(self._name(stage), parts, entry.receipt)
                 return _outcome(stage, entry, "hit")
-            expected_s, begin = self._expected_s(stage), time.monotonic()
+            expected_s = self.expected_s(stage)
             self.listener(Event("started", stage, why=why, left=self._left(expected_s)))
             entry = self._work(stage, inputs, parts)
-            self.forecast.ran(expected_s, time.monotonic() - begin)
+            self.forecast.ran(expected_s, entry.receipt["wall_s"])  # without the wait for another run's measuring
         self.store.remember(self._name(stage), parts, entry.receipt)
         return _outcome(stage, entry, why)
 
@@ -176,14 +179,15 @@ class PlanRun:
             parts |= {f"version of {p}": v for p, v in environments.versions(reference).items()}
         return parts
 
-    def _name(self, stage: Stage | Substitute) -> str:
+    def _name(self, stage: Stage | Search) -> str:
         return f"{self.scope}:{stage.name}"
 
     def _left(self, stage_s: float = 0.0, elapsed_s: float = 0.0, fraction: float = 0.0) -> TimeLeft:
-        rest_s = self.ahead_s + sum(self._expected_s(step) for step in self.waiting)
+        rest_s = self.ahead_s + sum(map(self.expected_s, self.waiting))
         return self.forecast.left(rest_s, stage_s, elapsed_s, fraction)
 
-    def _expected_s(self, step: Stage | Substitute) -> float:
+    def expected_s(self, step: Stage | Search) -> float:
+        """Seconds that a step takes: as the last time, as for other models, or as it says of itself."""
         return self.store.expected_s(self._name(step)) or seconds(step)
 
     # ------------------------------------------------------------------ its worker
@@ -244,11 +248,11 @@ class PlanRun:
 
     def _listen(self, stage: Stage, process: subprocess.Popen[bytes], log: Path) -> Done:
         begin = time.monotonic()
-        deadline, expected_s = begin + stage.timeout_s, self._expected_s(stage)
+        deadline, expected_s = begin + stage.timeout_s, self.expected_s(stage)
         for line in _lines(process, deadline):
             message = json.loads(line)
             if "progress" in message:
-                fraction, what = message["progress"], message["what"]
+                fraction, what = min(1.0, max(0.0, float(message["progress"]))), message["what"]
                 left = self._left(expected_s, time.monotonic() - begin, fraction)
                 self.listener(Event("progress", stage, "", fraction, what, left=left))
             elif "error" in message:

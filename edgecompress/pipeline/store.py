@@ -19,9 +19,11 @@ import json
 import math
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
@@ -184,19 +186,35 @@ class Store:
 
     def remember(self, name: str, parts: Parts, receipt: Receipt) -> None:
         """Keeps what the key of `name` was made of, for the next `why`, and how long it took."""
-        last = LastRun(
-            name=name, parts=dict(parts), files=receipt["files"], key=receipt["key"], wall_s=receipt["wall_s"]
-        )
-        if _last_run(self._last(name)) != last:
-            _write_json(self._last(name), last)
+        files, key, wall_s = receipt["files"], receipt["key"], receipt["wall_s"]
+        self._remember(LastRun(name=name, parts=dict(parts), files=files, key=key, wall_s=wall_s))
 
     def expected_s(self, name: str) -> float | None:
-        """Seconds the stage `name` took the last time, if it ran before."""
+        """Seconds the stage or the search `name` (SCOPE:STAGE) took the last time, else the median of other scopes."""
         last = _last_run(self._last(name))
-        return last["wall_s"] if last else None
+        return last["wall_s"] if last else self._typical_s.get(name.rpartition(":")[2])
+
+    @cached_property
+    def _typical_s(self) -> dict[str, float]:
+        """The median of the seconds that a stage took, over all scopes, when this store was opened."""
+        took: dict[str, list[float]] = {}
+        for run in self._runs():
+            took.setdefault(run["name"].rpartition(":")[2], []).append(run["wall_s"])
+        return {name: statistics.median(seconds) for name, seconds in took.items()}
+
+    def remember_search(self, name: str, took_s: float) -> None:
+        """Keeps how long the stages of a search took together, for the time left of the next one."""
+        self._remember(LastRun(name=name, parts={}, files={}, key="", wall_s=took_s))
+
+    def _remember(self, run: LastRun) -> None:
+        if _last_run(self._last(run["name"])) != run:
+            _write_json(self._last(run["name"]), run)
 
     def remembered(self) -> list[LastRun]:
         """Every stage that has run: its name, the parts of its key, its key, its seconds."""
+        return [run for run in self._runs() if run["key"]]
+
+    def _runs(self) -> list[LastRun]:
         paths = sorted((self.root / "last").glob("*.json"))
         return [run for path in paths if (run := _last_run(path))]
 
@@ -422,7 +440,15 @@ def _last_run(path: Path) -> LastRun | None:
     """What is remembered of a stage; None where the file is not as we write it."""
     last: LastRun | None = _read_json(path, None)
     tables = isinstance(last, dict) and all(isinstance(last.get(key), dict) for key in ("parts", "files"))
-    return last if last and tables and isinstance(last.get("wall_s"), (int, float)) and "name" in last else None
+    return (
+        last
+        if last
+        and tables
+        and isinstance(last.get("wall_s"), (int, float))
+        and isinstance(last.get("name"), str)
+        and "key" in last
+        else None
+    )
 
 
 def _is_seen(seen: Seen) -> bool:

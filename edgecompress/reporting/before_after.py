@@ -45,12 +45,11 @@ def ranked_by(report: Mapping[str, Any]) -> str:
 
 
 def baseline(report: Mapping[str, Any]) -> str:
-    """The variant to beat: the best reference that was measured, the subject left out; empty when there is none."""
+    """The variant to beat: the best reference that was measured; empty when there is none, or it is the subject."""
     by = ranked_by(report)
-    others = [v for v in report["variants"] if v["reference"] and v["name"] != report["subject"]]
-    measured = [v for v in others if known(v["numbers"].get(by))]
-    fastest = min(measured, key=lambda v: v["numbers"][by]["value"], default=None)
-    return fastest["name"] if fastest else ""
+    measured = [v for v in report["variants"] if v["reference"] and known(v["numbers"].get(by))]
+    best = min(measured, key=lambda v: v["numbers"][by]["value"], default=None)
+    return best["name"] if best and best["name"] != report["subject"] else ""
 
 
 def find(report: Mapping[str, Any], name: str) -> dict[str, Any] | None:
