@@ -57,7 +57,7 @@ bench: ## Print the ratios this project promises, from one run on this machine
 
 prove: ## The full matrix: everything in test, check and bench without shortcuts; its log is kept in benchmarks/
 	@$(DEV)
-	@scripts/prove
+	@JOBS="$(JOBS)" $(BIN)/python scripts/prove.py
 
 docs: ## Write the generated pages of docs/reference
 	@$(DEV)

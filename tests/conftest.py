@@ -26,6 +26,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process has its share of the cores:
     for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP"):
         os.environ.setdefault(f"{library}_THREADS", str(SHARE))
 
+# What CI is to have: there a skip is a failure, but for what no installation changes, and what a marker leaves out.
+REQUIRED = frozenset(name.strip() for name in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(",")) - {""}
+HERE_NOT = {  # how a reason begins, and why CI may have it; of each pair of tests one is skipped wherever they run
+    vectors.WHY: "the processor",
+    "oneDNN has no LSTM in bf16 for this processor": "the processor",
+    "nvidia-ml-py is not installed": "the machine has no GPU",
+    "no GPU: ": "the machine has no GPU",
+    "there is no GPU": "the machine has no GPU",
+    "there is a GPU": "the test of a machine that has none",
+    "this onnxruntime has no GPU provider": "the one for CPUs is installed",
+    "this onnxruntime has a GPU provider": "the test of the one for CPUs",
+    "tf2onnx is installed": "the test of a Python without it",
+}
 SECONDS = Path(__file__).parent / "golden" / "seconds.json"
 SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / "data")
 
@@ -47,7 +60,7 @@ def _no_qemu() -> str:
     from edgecompress.core.errors import EdgeError
     from edgecompress.device.emulation import build
 
-    if build.find() is None and "qemu" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
+    if build.find() is None and "qemu" in REQUIRED:
         try:
             build.build(lambda step: None)
         except EdgeError as error:
@@ -83,7 +96,7 @@ def _no_ortweb() -> str:
     from edgecompress.core.errors import EdgeError
     from edgecompress.plugins.packagers import _web_ort
 
-    if not _web_ort.cached() and "ortweb" in os.environ.get("EDGECOMPRESS_REQUIRE", "").split(","):
+    if not _web_ort.cached() and "ortweb" in REQUIRED:
         try:
             _web_ort.files()
         except EdgeError as error:
@@ -106,6 +119,12 @@ NEEDS: dict[str, Callable[[], str]] = {
     "sshd": sshd.unavailable,
     "swift": swiftlang.unavailable,
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A name that nothing is marked with would require nothing."""
+    if unknown := REQUIRED - NEEDS.keys():
+        raise pytest.UsageError(f"EDGECOMPRESS_REQUIRE: {', '.join(sorted(unknown))}: none of {', '.join(NEEDS)}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -148,19 +167,34 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where EDGECOMPRESS_REQUIRE names a marker ("shared,browser"), a skip of such a test is a failure.
+    """Where EDGECOMPRESS_REQUIRE names markers ("shared,browser"), a skip is a failure unless HERE_NOT has its reason.
 
-    What is skipped for the processor alone stays skipped: nothing that can be installed would change it.
+    A test with a marker that is not named stays skipped where that marker's need is not met.
     """
     report = yield
-    if report.skipped and vectors.WHY in str(report.longrepr):
-        return report
-    required = os.environ.get("EDGECOMPRESS_REQUIRE", "").split(",")
-    marked = [name for name in required if name and item.get_closest_marker(name)]
-    if report.skipped and marked and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"{item.nodeid}: skipped, but EDGECOMPRESS_REQUIRE={','.join(marked)}: {report.longrepr}"
+    left_out = [name for name in NEEDS.keys() - REQUIRED if item.get_closest_marker(name)]
+    if REQUIRED and report.skipped and not hasattr(report, "wasxfail") and not any(NEEDS[name]() for name in left_out):
+        promised(report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that skips itself whole, before it has tests, is held to the same."""
+    report = yield
+    if REQUIRED and report.skipped:
+        promised(report)
+    return report
+
+
+def promised(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Makes a failure of a skip whose reason is not one of HERE_NOT."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not reason.removeprefix("Skipped: ").startswith(tuple(HERE_NOT)):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: skipped, but EDGECOMPRESS_REQUIRE is set: {reason}"
 
 
 @pytest.fixture(scope="session")

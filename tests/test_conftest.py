@@ -19,22 +19,45 @@ def test_skips_itself(): pytest.skip("not today")
 @pytest.mark.shared
 @pytest.mark.xfail(reason="known")
 def test_known(): assert False
-def test_plain(): pytest.skip("never required")
+def test_plain(): pytest.skip("a tool is not installed")
+def test_elsewhere(): pytest.skip("there is no GPU")
 """
+WHOLE = 'import pytest\npytest.importorskip("no_such_library")\ndef test_hidden(): pass\n'
 MARKERS = "[pytest]\nmarkers =\n    shared: data\n    browser: chromium\n"
+
+
+def ran(folder: Path, required: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """A run of pytest, with our conftest.py, on a file of its own."""
+    shutil.copy(Path(__file__).with_name("conftest.py"), folder)
+    (folder / "test_inner.py").write_text(text)
+    (folder / "pytest.ini").write_text(MARKERS)
+    env = {**os.environ, "EDGECOMPRESS_SHARED": str(folder / "none"), "EDGECOMPRESS_REQUIRE": required}
+    env["PYTHONPATH"] = str(Path(__file__).parent)  # what conftest.py imports
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:anyio", *options, str(folder)]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(
     ("required", "counts"),
-    [("", "4 skipped"), ("browser", "1 failed, 3 skipped"), ("shared,browser", "1 failed, 1 skipped, 2 errors")],
+    [
+        ("", "5 skipped"),
+        ("browser", "2 failed, 3 skipped"),  # the two that need data, and the one that no CI runs
+        ("shared, browser", "2 failed, 1 skipped, 2 errors"),
+    ],
 )
-def test_a_required_marker_turns_skips_into_failures(tmp_path: Path, required: str, counts: str) -> None:
-    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
-    (tmp_path / "test_inner.py").write_text(INNER)
-    (tmp_path / "pytest.ini").write_text(MARKERS)
-    env = {**os.environ, "EDGECOMPRESS_SHARED": str(tmp_path / "none"), "EDGECOMPRESS_REQUIRE": required}
-    env["PYTHONPATH"] = str(Path(__file__).parent)  # what conftest.py imports
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:anyio", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+def test_where_something_is_required_a_skip_is_a_failure(tmp_path: Path, required: str, counts: str) -> None:
+    done = ran(tmp_path, required, INNER)
     assert done.stdout.strip().splitlines()[-1].startswith(counts), done.stdout
     assert ("EDGECOMPRESS_REQUIRE" in done.stdout) is bool(required)
+
+
+def test_a_file_that_skips_itself_whole_is_a_failure(tmp_path: Path) -> None:
+    done = ran(tmp_path, "browser", WHOLE)
+    assert done.returncode == 2 and "no_such_library" in done.stdout, done.stdout
+    assert ran(tmp_path, "browser", WHOLE + INNER, "-n", "1").returncode == 1
+    assert ran(tmp_path, "", WHOLE).returncode == 5  # pytest's code for no tests
+
+
+def test_a_name_that_is_no_marker_is_refused(tmp_path: Path) -> None:
+    done = ran(tmp_path, "browser,shraed", INNER)
+    assert done.returncode == 4 and "shraed: none of shared" in done.stderr, done.stderr

@@ -7,26 +7,23 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import prove
 import pytest
 import test_examples
 import vectors
 
 ROOT = Path(__file__).parents[1]
-# What takes minutes is left to the benchmark: interpreted and lowered nets, those without accuracy.
+# What is left to the benchmark, which `make prove` runs whole: interpreted and lowered nets, those without accuracy,
+# formats of a net that another test holds to the same promises, or that another net goes through.
 SKIP: dict[str, tuple[str, ...]] = {
-    "resnet20": (),
-    "mobilenetv2": ("coreml", "executorch-int8", "torchinductor", "tflite"),
+    "resnet20": ("coreml", "executorch", "litert-fp", "onnx-fp16", "openvino-fp32"),
+    "mobilenetv2": (
+        *("coreml", "executorch", "torchinductor", "tflite"),
+        *("openvino", "litert-fp", "onnx-fp16"),
+    ),
     "squeezenet": ("coreml", "executorch-int8", "torchinductor", "tflite", "onnx-fp16"),
     "textgenrnn": ("executorch", "coreml", "torchinductor", "tflite"),
-    "bert": ("tflite",),
+    "bert": ("tflite", "coreml", "torchinductor", "executorch", "onnx-fp16", "litert-fp"),
 }
-if not prove.WHOLE:  # formats of a net that another test holds to the same promises, or that another net goes through
-    SKIP |= {
-        "resnet20": ("coreml", "executorch", "litert-fp", "onnx-fp16", "openvino-fp32"),
-        "mobilenetv2": (*SKIP["mobilenetv2"], "openvino", "litert-fp", "onnx-fp16", "executorch"),
-        "bert": ("tflite", "coreml", "torchinductor", "executorch", "onnx-fp16", "litert-fp"),
-    }
 # Promises that are known not to be kept, and the SQNR in dB that these formats have at least. Strict: one that is kept
 # after all fails. Static int8 of these two trained nets is short of 28 dB in every runtime that was tried, by rounding
 # that is spread over all activations; no more images are lost than is promised.

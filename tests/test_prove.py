@@ -1,8 +1,14 @@
-"""The short form of a matrix of cases holds every pair of values, and the long form every case."""
+"""The short form of a matrix of cases holds every pair of values; `make prove` passes where every part of it passed."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 from itertools import combinations, product
+from pathlib import Path
+from types import ModuleType
 
 import prove
 import pytest
@@ -39,3 +45,134 @@ def test_a_full_matrix_shrinks_to_its_two_longest_axes() -> None:
 @pytest.mark.parametrize(("count", "chosen"), [(1, [0]), (2, [0, 9]), (4, [0, 3, 6, 9]), (10, list(range(10)))])
 def test_some_are_spread_evenly(count: int, chosen: list[int]) -> None:
     assert prove.some(list(range(10)), count, whole=False) == chosen
+
+
+# --------------------------------------------------------------------------- scripts/prove.py
+
+
+def script() -> ModuleType:
+    """scripts/prove.py."""
+    file = Path(__file__).parents[1] / "scripts" / "prove.py"
+    spec = importlib.util.spec_from_file_location("scripts_prove", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one file."""
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "a")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@b.c")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / ".gitignore").write_text(".edgecompress/\n__pycache__/\n")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def said(proof: ModuleType, root: Path, *commands: str, count: int = 2) -> str:
+    """A run whose parts are these lines of shell, the first of them beside others; what it ended with."""
+    parts = [proof.Part(f"part{number}", ("sh", "-c", line)) for number, line in enumerate(commands)]
+    try:
+        return str(proof.proved(root, count, ([], parts[:1], parts[1:])))
+    except SystemExit as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "2x", "", "two", "00"])
+def test_jobs_that_are_no_number_above_0_are_refused(text: str) -> None:
+    with pytest.raises(SystemExit, match="JOBS="):
+        script().jobs(text)
+    command = [sys.executable, str(Path(__file__).parents[1] / "scripts" / "prove.py")]
+    if text == "0":
+        assert (
+            subprocess.run(command, env={**os.environ, "JOBS": text}, timeout=60, capture_output=True).returncode == 1
+        )
+
+
+def test_jobs_may_begin_with_a_zero() -> None:
+    assert [script().jobs(text) for text in ("1", "08", "12")] == [1, 8, 12]
+
+
+def test_the_plan_has_every_file_of_tests() -> None:
+    proof = script()
+    _, tests, alone = proof.plan(proof.ROOT, 2)
+    assert {part.name for part in tests} == {file.stem for file in Path(__file__).parent.glob("test_*.py")}
+    assert all((proof.ROOT / part.command[1]).is_file() for part in alone if part.name != "check")
+
+
+def test_what_passed_is_not_run_again_and_what_failed_is(checkout: Path) -> None:
+    proof, log = script(), checkout / ".edgecompress" / "ran"
+    first = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e .edgecompress/fixed")
+    assert first.startswith("prove: failed: part1;"), first
+    (checkout / ".edgecompress" / "fixed").touch()
+    second = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e .edgecompress/fixed")
+    assert second.startswith("prove: all passed, 0 skipped"), second
+    assert log.read_text().split() == ["one", "two", "two"]
+    assert said(proof, checkout, f"echo one >>{log}", "true").startswith(
+        "prove: all passed"
+    )  # its own log is no change
+    assert said(proof, checkout) == f"prove: failed: nothing ran; the logs are in {proof.Run(checkout).state}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "echo y >>code.py",
+        "echo x >new.py",
+        "rm code.py",
+        "chmod +x code.py",
+        "ln -sf new.py code.py",
+        "git mv code.py d.py",
+        "echo x=2 >code.py; git commit -qam two",
+    ],
+)
+def test_on_other_files_everything_runs_again(checkout: Path, change: str) -> None:
+    proof, log = script(), checkout / ".edgecompress" / "ran"
+    assert "all passed" in said(proof, checkout, f"echo one >>{log}")
+    subprocess.run(change, shell=True, cwd=checkout, check=True)  # noqa: S602
+    assert "all passed" in said(proof, checkout, f"echo one >>{log}")
+    assert log.read_text().split() == ["one", "one"]
+    first = proof.key(checkout)
+    subprocess.run("echo z >>new.py", shell=True, cwd=checkout, check=True)  # noqa: S602
+    assert proof.key(checkout) != first
+
+
+def test_other_settings_are_another_run(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proof = script()
+    first = proof.key(checkout)
+    monkeypatch.setenv("EDGECOMPRESS_REQUIRE", "swift")
+    assert proof.key(checkout) != first
+
+
+def test_a_change_while_it_runs_counts_for_nothing(checkout: Path) -> None:
+    proof, log = script(), checkout / ".edgecompress" / "ran"
+    assert "the files changed" in said(proof, checkout, "true", f"echo x=2 >code.py; echo one >>{log}", "true")
+    assert "the files changed" in said(proof, checkout, "true", "echo x=3 >code.py; git commit -qam two")
+    subprocess.run(["git", "reset", "-q", "--hard", "HEAD~"], cwd=checkout, check=True)
+    assert "all passed" in said(proof, checkout, "true", f"echo one >>{log}", "true")
+    assert log.read_text().split() == ["one", "one"]
+
+
+def test_a_second_run_at_once_is_refused(checkout: Path) -> None:
+    proof = script()
+    first = proof.Run(checkout)
+    assert said(proof, checkout, "true") == "prove: another run is at work in this folder"
+    first.lock.close()
+    assert "all passed" in said(proof, checkout, "true")
+
+
+def test_what_was_skipped_is_listed_and_kept(checkout: Path) -> None:
+    proof = script()
+    (checkout / "test_it.py").write_text("import pytest\ndef test_gpu(): pytest.skip('there is no GPU')\n")
+    run = f"{sys.executable} -m pytest -p no:cacheprovider -rs --no-fold-skipped test_it.py"
+    ended = said(proof, checkout, run)
+    assert ended.startswith("prove: all passed, 1 skipped") and "test_it.py::test_gpu - " in ended, ended
+    assert "there is no GPU" in ended
+    (log,) = checkout.glob("benchmarks/prove-*.log")
+    assert "== skipped: test_it.py::test_gpu" in log.read_text()
