@@ -322,7 +322,7 @@ def test_what_cannot_be_factorized_is_left_alone_and_told(tmp_path: Path) -> Non
         "grouped": "a convolution in 4 groups",
         "up": "a ConvTranspose2d",
         "tied": "its weight is shared with twin.weight",
-        "twin": "its weight is tied.weight too",
+        "twin": "its weight is shared with tied.weight",
         "unused": "the net does not call it",
     }
     often = next(layer for layer in made.facts["layers"] if layer["name"] == "often")
