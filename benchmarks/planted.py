@@ -4,8 +4,9 @@
 
 planted.toml lists the faults. Each is made in a copy of the repository, where its tests run until the first failure:
 in the short form (`make test`), then in the long one (`make prove`) if the short one found nothing; every case of the
-short form is one of the long one. Exit 1 where the long form finds a fault that the short one misses. With --keep a run
-that was interrupted goes on: each outcome is a line of JSON in that file, and none of this commit is tried again.
+short form is one of the long one. The test that failed is to pass without the fault. Exit 1 where the long form finds a
+fault that the short one misses. With --keep a run that was interrupted goes on: each outcome is a line of JSON in that
+file, and none of this commit is tried again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 import time
 import tomllib
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from pathlib import Path
 import numpy
 from rich.console import Console
 from rich.table import Table
+
+from edgecompress.core import environments, registry
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = {"EDGECOMPRESS_PROVE": "1", "EDGECOMPRESS_KILLS": "6", "EDGECOMPRESS_FLIPS": "100"}
@@ -72,31 +75,51 @@ def tried(fault: Fault) -> Outcome:
         text = path.read_text(encoding="utf-8")
         if text.count(fault.old) != 1:
             raise SystemExit(f"planted.toml: {fault.name}: its text is {text.count(fault.old)} times in {fault.file}")
+        environment(copy / ".venv", copy, Path(numpy.__file__).parents[1])
+        separate_environments(copy)
         path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
-        environment(copy)
-        short = first_failure(copy, fault, {})
-        long = None if short else first_failure(copy, fault, LONG)
+        words = shlex.split(fault.tests)
+        short = first_failure(copy, fault.name, words, {})
+        long = None if short else first_failure(copy, fault.name, words, LONG)
+        if found := short or long:
+            path.write_text(text, encoding="utf-8")
+            if first_failure(copy, fault.name, [found], {} if short else LONG):
+                raise SystemExit(f"planted.toml: {fault.name}: {found} fails without the fault, too")
     return Outcome(fault.name, short, long, time.monotonic() - begin)
 
 
-def environment(copy: Path) -> None:
-    """A Python that finds the copy first, then the libraries of this one: whatever a test starts is planted, too."""
-    venv.create(copy / ".venv", symlinks=True)
-    (packages,) = (copy / ".venv").glob("lib/python*/site-packages")
-    libraries = Path(numpy.__file__).parents[1]
+def environment(place: Path, copy: Path, libraries: Path) -> None:
+    """A Python that finds the copy first, then the libraries of another: whatever a test starts is planted, too."""
+    venv.create(place, symlinks=True)
+    (packages,) = place.glob("lib/python*/site-packages")
     text = f"{copy}\nimport site; site.addsitedir({str(libraries)!r})\n"
     (packages / "planted.pth").write_text(text, encoding="utf-8")
 
 
-def first_failure(copy: Path, fault: Fault, more: Mapping[str, str]) -> str:
+def separate_environments(copy: Path) -> None:
+    """What plug-ins have as environments of their own here, for the copy; their names hold the place of the package."""
+    for name, module in registry.every("runtimes"):
+        here = environments.environment(module)
+        if here and environments.made(module):
+            ask = f"import {module.__name__} as it; from {environments.__name__} import environment as e; print(e(it))"
+            command = [str(copy / ".venv" / "bin" / "python"), "-c", ask]
+            place = Path(subprocess.check_output(command, cwd=copy, text=True).strip())
+            if not place.is_relative_to(copy):
+                raise SystemExit(f"planted.py: the environment of {name} would be {place}, outside of the copy")
+            (libraries,) = here.glob("lib/python*/site-packages")
+            environment(place, copy, libraries)
+            (place / environments.COMPLETE).touch()
+
+
+def first_failure(copy: Path, name: str, tests: Sequence[str], more: Mapping[str, str]) -> str:
     """The name of the first test that failed, or "". Raises SystemExit where pytest did not run any."""
     shared = os.environ.get("EDGECOMPRESS_SHARED") or str(ROOT.parent / "shared" / "data")
     env = {**os.environ, **THREADS, "EDGECOMPRESS_SHARED": shared, **more}
-    words = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", *shlex.split(fault.tests)]
+    words = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", *tests]
     argv = [str(copy / ".venv" / "bin" / "python"), "-m", "pytest", *words]
     done = subprocess.run(argv, cwd=copy, env=env, capture_output=True, text=True)
     if done.returncode not in (0, FAILED):
-        raise SystemExit(f"planted.toml: {fault.name}: pytest ended with {done.returncode}: {done.stdout[-2000:]}")
+        raise SystemExit(f"planted.toml: {name}: pytest ended with {done.returncode}: {done.stdout[-2000:]}")
     found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     return found[0] if done.returncode else ""
 
