@@ -216,8 +216,10 @@ def test_the_command_tells_the_storage_of_a_file(
     assert row["bytes"] == {"dense": 256, "bitmask": 40, "csr": 9 + 8 + 32, "zstd": ANY, "bitmask+zstd": ANY}
     assert row["zeros"] == 56
     assert "<h2>Storage</h2>" in (tmp_path / "a.html").read_text()
-    assert main.main(["analyze", "net/model.onnx", "--storage", "-q"]) == 0
+    assert main.main(["analyze", "net/model.onnx", "--storage"]) == 0
     assert "All weights" in capsys.readouterr().out
+    assert main.main(["analyze", "net/model.onnx", "--storage", "-q"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
     assert main.main(["analyze", "net/model.onnx"]) == 0
     assert "All weights" not in capsys.readouterr().out
 

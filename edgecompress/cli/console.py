@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,12 @@ def _route(candidate: Candidate) -> dict[str, Any]:
     """How a variant is reached, as JSON."""
     names = ("runtime", "artifact", "verdict", "also", "agrees", "made")
     return {"variant": dataclasses.asdict(candidate.variant), **{name: getattr(candidate, name) for name in names}}
+
+
+def plan_time(plans: Sequence[tuple[Job, Plan]]) -> str:
+    """The expected time of each plan, in one line."""
+    took = ((job.target.name, duration(steps.estimate_s())) for job, steps in plans)
+    return "; ".join(f"{name}: about {time} when nothing is stored" for name, time in took)
 
 
 def plan(screen: Console, job: Job, steps: Plan) -> None:
@@ -204,14 +210,16 @@ def report(screen: Console, facts: Mapping[str, Any]) -> None:
 
 
 def compared(screen: Console, args: argparse.Namespace, comparison: ReportComparison, page: Path | None = None) -> None:
-    """A comparison, and where its page is; with --quiet only how its gates ended."""
+    """A comparison, and where its page is; with --quiet its outcome in one line."""
     from edgecompress.reporting import compare
 
     if args.json:
         print_json({**compare.data(comparison), "page": str(page) if page else None})
         return
-    screen.print(compare.render(comparison, brief=args.quiet), crop=False)
-    if page and not args.quiet:
+    if args.quiet:
+        return line(screen, compare.outcome(comparison))
+    screen.print(compare.render(comparison), crop=False)
+    if page:
         screen.print(f"page: {clean(str(page))}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -220,6 +228,9 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     facts = result.read_report()
     if args.json:
         print_json({**_result_data(result), "summary": facts.get("summary")})
+        return result.exit_code
+    if args.quiet:
+        line(screen, facts["summary"]["sentence"] if facts else result.message)
         return result.exit_code
     if facts:
         report(screen, facts)
@@ -238,6 +249,12 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     if args.json:
         facts = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
         print_json({"exit_code": code, **cost, "targets": facts})
+        return code
+    if args.quiet:
+        line(
+            screen,
+            "; ".join(f"{name}: {'shipped' if r.out else 'nothing'}: {r.message}" for name, r in results.items()),
+        )
         return code
     for name, result in results.items():
         if facts := result.read_report():
@@ -270,7 +287,7 @@ def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
     if args.json:
         print_json({**_result_data(result), "verify": facts})
         return result.exit_code
-    for check in facts.get("checks", []):
+    for check in () if args.quiet else facts.get("checks", []):
         mark = {True: "kept  ", False: "BROKEN", None: "not judged"}[check["ok"]]
         line(screen, f"{mark} {check['name']}: {check['says']}")
     line(screen, result.message)

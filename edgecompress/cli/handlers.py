@@ -64,10 +64,12 @@ def plan(args: argparse.Namespace) -> int:
         console.print_json(tables if len(tables) > 1 else tables[0])
         return 0
     screen = console.open(args)
+    if args.quiet:
+        console.line(screen, console.plan_time(plans))
+        return 0
     for job, steps in plans:
         console.plan(screen, job, steps)
-        if not args.quiet:
-            console.settings(screen, job, everything=bool(args.verbose))
+        console.settings(screen, job, everything=bool(args.verbose))
     return 0
 
 
@@ -182,6 +184,8 @@ def report(args: argparse.Namespace) -> int:
         facts = report.report(args.artifact)
     if args.json:
         console.print_json(facts)
+    elif args.quiet:
+        console.line(screen, facts["summary"]["sentence"])
     else:
         console.report(screen, facts)
     return 0
@@ -225,7 +229,7 @@ def package(args: argparse.Namespace) -> int:
     made = package.package(args.artifact, args.packager, args.out, _pairs(args.set, "version=1.0.0"), args.sign)
     signature = f"{made}.minisig" if args.sign else None
     facts = {"package": str(made), "size_bytes": made.stat().st_size, "signature": signature}
-    console.say(args, facts, "\n".join(filter(None, (str(made), signature))))
+    console.say(args, facts, "\n".join(filter(None, (str(made), None if args.quiet else signature))))
     return 0
 
 
@@ -240,7 +244,9 @@ def package_verify(args: argparse.Namespace) -> int:
     checks = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
     failed = [check["name"] for check in checks if check["status"] == "fail"]
     rows = [{key: console.clean(text) for key, text in check.items()} for check in checks]
-    console.say(args, {"package": str(args.package), "ok": not failed, "checks": checks}, text.columns(rows))
+    outcome = f"failed: {', '.join(failed)}" if failed else "no check failed"
+    shown = console.clean(f"{args.package}: {outcome}") if args.quiet else text.columns(rows)
+    console.say(args, {"package": str(args.package), "ok": not failed, "checks": checks}, shown)
     return CheckFailed.exit_code if failed else 0
 
 
@@ -334,7 +340,7 @@ def device_add(args: argparse.Namespace) -> int:
 
     added = device_add.add(args.ssh, args.name, args.output, _settings(args.set, "port=2222"))
     facts = {"file": str(added.file), "found": list(added.present), "missing": list(added.missing)}
-    console.say(args, facts, device_add.text(added))
+    console.say(args, facts, str(added.file) if args.quiet else device_add.text(added))
     return 0
 
 
@@ -386,5 +392,6 @@ def init(args: argparse.Namespace) -> int:
 
     folder = Path() if args.kind == "source" else Path(f"{args.kind}s")
     file = init.write(args.output or folder / f"{args.name}.toml", init.text(args.kind, vars(args)))
-    console.say(args, {"written": str(file)}, f"{file}\nnext: {init.next_step(args.kind, file)}")
+    more = "" if args.quiet else f"\nnext: {init.next_step(args.kind, file)}"
+    console.say(args, {"written": str(file)}, f"{file}{more}")
     return 0

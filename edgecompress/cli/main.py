@@ -78,8 +78,8 @@ def parser() -> argparse.ArgumentParser:
         prog="edgecompress",
         description="Takes a trained model to an edge device: compressed, verified, measured where it will run.",
         epilog="examples:\n"
-        "  edgecompress deploy                                   the embedded demo on this machine\n"
         "  edgecompress deploy net.onnx --data images/ --target x86\n"
+        "  edgecompress deploy                                   the embedded demo, a torch net, on this machine\n"
         "  edgecompress deploy my_pkg.nets:build --data my_pkg.nets:data\n"
         "  edgecompress COMMAND --help                           what a command takes, with examples",
         formatter_class=Help,

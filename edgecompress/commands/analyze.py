@@ -186,13 +186,14 @@ def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> 
 
 
 def text(analysis: Analysis, brief: bool = False) -> str:
-    """The totals as text; unless `brief`, with all tables."""
+    """The totals and all tables as text; `brief`: the totals, in one line."""
     from edgecompress.stages.analyze import page
 
     facts, minded, takes = analysis.facts, analysis.facts["sensitivity"], analysis.facts["storage"]
     parts = [f"{facts['source']}: {page.sentence(facts)}"]
-    if not brief:
-        parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
+    if brief:
+        return parts[0]
+    parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
     if takes:
         parts.append(_table(page.stored(takes)))
     if minded:

@@ -204,8 +204,9 @@ def _reader(file: Path) -> str:
 def text(diagnosis: Diagnosis, brief: bool = False) -> str:
     """The layers in computing order, those at fault marked, and the conclusion. `brief`: the conclusion only."""
     facts = diagnosis.facts
-    parts = [] if brief else ["\n".join(_lines(facts))]
-    parts.append(str(facts["says"]))
+    if brief:
+        return " ".join(str(facts["says"]).split())
+    parts = ["\n".join(_lines(facts)), str(facts["says"])]
     return "\n\n".join([*parts, *([f"written: {diagnosis.out}"] if diagnosis.out else [])])
 
 

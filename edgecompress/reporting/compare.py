@@ -353,7 +353,7 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
         return GateVerdict(gate.text, new.label, "not judged", held.why)
     if gate.metric == DROP:
         drop = _drop(old, new)
-        held = Change(drop, drop, drop, says=f"{drop:.4g}")
+        held = Change(drop, drop, drop, says=f"{drop:.4g} ({text(old.number(metric))} → {text(number)})")
     elif gate.relative:
         held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
     ended = gate.judge(held.ratio or 0.0, held.low, held.high)
@@ -431,24 +431,27 @@ def data(comparison: ReportComparison) -> dict[str, Any]:
 
 
 STYLES = {"better": "green", "worse": "red"}
+ENDED = ("broken", "not judged", "not shown", "kept")  # the worst first
 SIGNS = {"kept": ("✔", "green"), "not shown": ("!", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
 
 
-def render(comparison: ReportComparison, brief: bool = False) -> Group:
-    """What a console prints of it; `brief`: the gates alone."""
+def outcome(comparison: ReportComparison) -> str:
+    """In one line: how the gates ended, the broken ones first; without gates what changed."""
+    verdicts = sorted(comparison.gates, key=lambda g: ENDED.index(g.ended))
+    return "; ".join([f"{g.words}: {g.ended}: {g.entry} {g.says}" for g in verdicts] or comparison.sentences)
+
+
+def render(comparison: ReportComparison) -> Group:
+    """What a console prints of it."""
     from rich.console import Group
     from rich.text import Text
 
     signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in comparison.gates]
-    lines = (
-        []
-        if brief
-        else [*((line, "") for line in comparison.sentences), *((f"! {w}", "yellow") for w in comparison.warnings)]
-    )
+    lines = [*((line, "") for line in comparison.sentences), *((f"! {w}", "yellow") for w in comparison.warnings)]
     texts = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
     for line in texts:  # whole, however narrow the console
         line.no_wrap, line.overflow = True, "ignore"
-    return Group(*texts) if brief else Group(_table(comparison), "", *texts)
+    return Group(_table(comparison), "", *texts)
 
 
 def head(comparison: ReportComparison) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ COMMANDS = (
         "analyze net.onnx --device rpi5,h200 --json\n"
         "analyze my_pkg.nets:build --data my_pkg.nets:data --sensitivity ratio --html analysis.html\n"
         "analyze --sensitivity bits --layers 'blocks.*,head' --levels 8,4,2 --items 100\n"
-        "analyze dist/x86/model.onnx --storage",
+        "analyze dist/x86/artifact/model.onnx --storage",
         (
             MODEL,
             argument("--data", help="samples, as for deploy; .onnx and .tflite files need them only for --sensitivity"),

@@ -15,7 +15,7 @@ def settings(help: str) -> Argument:
 OFFLINE = argument(
     "--offline",
     action="store_true",
-    help="refuse connections that Python code of a stage opens, and fetch nothing",
+    help="stay off the network: fetch nothing, and refuse connections from Python",
 )
 MODEL = argument(
     "model",
