@@ -50,10 +50,10 @@ def test_some_are_spread_evenly(count: int, chosen: list[int]) -> None:
 # --------------------------------------------------------------------------- scripts/prove.py
 
 
-def script() -> ModuleType:
-    """scripts/prove.py."""
-    file = Path(__file__).parents[1] / "scripts" / "prove.py"
-    spec = importlib.util.spec_from_file_location("scripts_prove", file)
+def script(name: str = "scripts/prove.py") -> ModuleType:
+    """A script of the repository."""
+    file = Path(__file__).parents[1] / name
+    spec = importlib.util.spec_from_file_location(name.replace("/", "_").removesuffix(".py"), file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look there
@@ -176,3 +176,22 @@ def test_what_was_skipped_is_listed_and_kept(checkout: Path) -> None:
     assert "there is no GPU" in ended
     (log,) = checkout.glob("benchmarks/prove-*.log")
     assert "== skipped: test_it.py::test_gpu" in log.read_text()
+
+
+# --------------------------------------------------------------------------- benchmarks/planted.py
+
+
+def test_a_planted_fault_is_found_by_what_passes_without_it(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkout / "test_it.py").write_text(
+        "import code_here\ndef test_x(): assert code_here.x == 1\ndef test_always(): assert False\n"
+    )
+    (checkout / "code_here.py").write_text("x = 1\n")
+    for words in (("add", "."), ("commit", "-qm", "two")):
+        subprocess.run(["git", *words], cwd=checkout, check=True)
+    planted = script("benchmarks/planted.py")
+    monkeypatch.setattr(planted, "ROOT", checkout)
+    monkeypatch.setattr(planted, "separate_environments", lambda copy: None)
+    fault = planted.Fault("wrong", "code_here.py", "x = 1", "x = 2", "test_it.py -k test_x")
+    assert planted.tried(fault).short == "test_it.py::test_x"
+    with pytest.raises(SystemExit, match="test_always fails without the fault, too"):
+        planted.tried(planted.Fault("wrong", "code_here.py", "x = 1", "x = 2", "test_it.py -k always"))
