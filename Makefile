@@ -36,7 +36,7 @@ package: ## Wrap what was deployed for an app: TARGET=android [ARTIFACT= ARGS=]
 	@$(SETUP) $(call flag,--target,TARGET)
 	@$(BIN)/edgecompress package $(ARTIFACT) $(ARGS)
 
-test: ## All tests; those that need real data or a browser skip where there is none
+test: ## The tests, long ones in a short form; those without their real data or browser skip
 	@$(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

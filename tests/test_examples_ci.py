@@ -108,6 +108,7 @@ def test_a_worse_model_breaks_its_gate_and_both_reports_are_still_there(
     worse = kept.gate(UPDATE="1")
     assert worse.returncode == 1, worse.stdout + worse.stderr
     assert f"{gate}: broken: dist/model" in worse.stdout
+    assert ("0.2 (45.0 % → 25.0 %)" in worse.stdout) == (net == LESS_ACCURATE)
     assert "is now this result" not in worse.stdout
     assert kept.holds("dist/model/report.html", "dist/comparison.html")
 
@@ -121,6 +122,76 @@ def test_a_worse_model_that_is_accepted_becomes_the_baseline(kept: Checkout) -> 
     assert "accuracy_drop > 0.01: broken" in accepted.stdout
     shipped = kept.root / "dist" / "model" / "report.json"
     assert (baseline / "report.json").read_bytes() == shipped.read_bytes()
+
+
+@slow
+@pytest.mark.parametrize("spelt", ["named//", "link"])
+def test_a_baseline_is_replaced_by_renaming_however_it_is_spelt(kept: Checkout, spelt: str) -> None:
+    nulls.make(kept.root, **GOOD)
+    baseline = shutil.copytree(kept.root / "baseline", kept.root / "named", dirs_exist_ok=True)
+    before = (baseline / "report.json").stat().st_ino
+    if spelt == "link" and not (kept.root / "link").is_symlink():
+        (kept.root / "link").symlink_to("named")
+    second = kept.gate(BASELINE=spelt, UPDATE="1", GATES="size_bytes > 1.02x")
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert f"baseline: {spelt.rstrip('/')} is now this result" in second.stdout
+    assert (baseline / "report.json").stat().st_ino != before
+    assert not list(kept.root.glob("*.new")) + list(kept.root.glob("*.old")) + list(baseline.glob(".*"))
+
+
+@slow
+def test_a_baseline_that_an_interrupted_run_had_moved_away_is_found_again(kept: Checkout) -> None:
+    nulls.make(kept.root, **GOOD)
+    shutil.copytree(kept.root / "baseline", kept.root / "moved.old")
+    second = kept.gate(BASELINE="moved", GATES="size_bytes > 1.02x")
+    assert second.returncode == 0 and "size_bytes > 1.02x: kept" in second.stdout, second.stdout + second.stderr
+    assert kept.holds("moved/report.json") and not (kept.root / "moved.old").exists()
+
+
+@slow
+def test_a_log_has_a_line_per_stage_as_it_ends(kept: Checkout) -> None:
+    nulls.make(kept.root, **GOOD)
+    log = kept.gate(GATES="size_bytes > 1.02x").stdout
+    assert re.search(r"^(ran |hit )  plain/verify", log, re.MULTILINE)
+    assert log.index("plain/verify") < log.index("size_bytes > 1.02x: kept")
+
+
+@slow
+def test_a_comparison_that_fails_names_no_page_that_does_not_exist(kept: Checkout) -> None:
+    nulls.make(kept.root, **GOOD)
+    shutil.copytree(kept.root / "baseline", kept.root / "empty")
+    for file in (kept.root / "empty" / "artifact").iterdir():
+        file.unlink()
+    failed = kept.gate(BASELINE="empty")
+    assert failed.returncode in (2, 3), failed.stdout + failed.stderr
+    assert "report: dist/model/report.html\n" in failed.stdout
+
+
+@slow
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (
+            {"MEASURE": f"{MEASURE} --only plain"},
+            "must both take it: unrecognized arguments: --only",
+        ),
+        ({"GATES": "latency > 1.1x"}, "no metric 'latency'"),
+        ({"BASELINE": "data"}, "data: no report.json here"),
+    ],
+    ids=str,
+)
+def test_what_compare_would_refuse_is_refused_before_the_deploy(kept: Checkout, env: dict[str, str], says: str) -> None:
+    failed = kept.gate(**env)
+    assert failed.returncode == 2 and says in failed.stderr, failed.stdout + failed.stderr
+    assert failed.stdout == ""
+
+
+@slow
+def test_a_wrong_gate_of_the_first_run_makes_no_baseline(tmp_path: Path) -> None:
+    made = checkout(tmp_path / "repository")
+    failed = made.gate(GATES="latency > 1.1x")
+    assert failed.returncode == 2 and "no metric 'latency'" in failed.stderr, failed.stdout + failed.stderr
+    assert not (made.root / "baseline").exists()
 
 
 @slow
@@ -148,6 +219,37 @@ def test_bad_input_ends_with_its_exit_code_and_makes_no_baseline(tmp_path: Path,
     assert failed.returncode == 2, failed.stdout + failed.stderr
     assert "nothing.null" in failed.stderr or "set MODEL and DATA" in failed.stderr
     assert not (made.root / "baseline").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ({"GATES": "\n"}, "GATES is empty"),
+        ({"GATES": " \n\t\n"}, "GATES is empty"),
+        ({"BASELINE": "dist/model"}, "is in OUT=dist"),
+        ({"BASELINE": "dist/model/"}, "is in OUT=dist"),
+        ({"BASELINE": "./dist/../dist/kept"}, "is in OUT=dist"),
+        ({"BASELINE": "dist"}, "is in OUT=dist"),
+        ({"BASELINE": "shipped"}, "is in OUT=dist"),
+        ({"BASELINE": "."}, "is in BASELINE=."),
+        ({"BASELINE": "dangling"}, "BASELINE=dangling is a link to nothing"),
+        ({"BASELINE": "dangling/"}, "BASELINE=dangling is a link to nothing"),
+        ({"OUT": "mine"}, "mine/model is not of a deploy"),
+    ],
+    ids=str,
+)
+def test_folders_and_gates_that_would_hide_a_regression_or_lose_files_are_refused(
+    tmp_path: Path, env: dict[str, str], says: str
+) -> None:
+    made = checkout(tmp_path / "repository")
+    for own in ("dist/model/report.json", "mine/model/weights"):
+        (made.root / own).parent.mkdir(parents=True)
+        (made.root / own).write_text("{}")
+    (made.root / "shipped").symlink_to("dist/model")
+    (made.root / "dangling").symlink_to("nowhere")
+    failed = made.gate(**env)
+    assert failed.returncode == 2 and says in failed.stderr, failed.stdout + failed.stderr
+    assert made.holds("dist/model/report.json", "mine/model/weights")
 
 
 # --------------------------------------------------------------------------- the workflow
@@ -209,9 +311,10 @@ def test_the_actions_of_the_workflow_are_pinned_by_their_major_version() -> None
 
 def test_the_workflow_installs_extras_that_exist_and_bring_no_torch() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installed = Requirement(shlex.split(step("Install")["run"])[-1])
-    assert installed.name == project["name"]
-    asked = [Requirement(r) for extra in installed.extras for r in project["optional-dependencies"][extra]]
+    assert step("Install")["run"] == 'pip install "$EDGECOMPRESS"'
+    installed = re.fullmatch(r"\./ci/(\w+)-([\d.]+)-py3-none-any\.whl\[([\w,-]+)\]", workflow()["env"]["EDGECOMPRESS"])
+    assert installed and installed.groups()[:2] == (project["name"], project["version"])
+    asked = [Requirement(r) for extra in installed[3].split(",") for r in project["optional-dependencies"][extra]]
     assert asked and not any(r.name in ("torch", project["name"]) for r in asked)
     (python,) = (s["with"]["python-version"] for s in steps() if s.get("uses", "").startswith("actions/setup-python@"))
     assert python in project["requires-python"]

@@ -18,32 +18,84 @@ GATES=${GATES:-latency_ms > 1.10x
 size_bytes > 1.02x
 accuracy_drop > 0.01} # one in a line
 
-if [ -z "$MODEL" ] || [ -z "$DATA" ]; then
-  echo "gate.sh: set MODEL and DATA" >&2
+refuse() {
+  echo "gate.sh: $1" >&2
   exit 2
-fi
-mkdir -p "$OUT"
-rm -rf "$OUT/model" "$OUT/report.html" "$OUT/comparison.txt" "$OUT/comparison.html" # of an earlier run
+}
 
-keep() { # the result becomes the baseline
-  rm -rf "$BASELINE.new"
-  cp -R "$OUT/model" "$BASELINE.new"
-  rm -rf "$BASELINE"
-  mv "$BASELINE.new" "$BASELINE"
+real() { # a path without links; its folder must exist
+  if [ -d "$1" ]; then (cd -P -- "$1" && pwd -P); else echo "$(cd -P -- "$(dirname -- "$1")" && pwd -P)/${1##*/}"; fi
+}
+
+run() { # a command with its output in file $1, too, line by line; sets code
+  file=$1
+  shift
+  { code=0; "$@" || code=$?; echo "$code" >"$OUT/.code"; } | tee "$file"
+  code=$(cat "$OUT/.code")
+  rm "$OUT/.code"
+}
+
+keep() { # the result becomes the baseline, by renaming: the old one stays until the new one is in its place
+  rm -rf "$base.new"
+  cp -R "$OUT/model" "$base.new"
+  rm -rf "$base.old"
+  [ ! -e "$base" ] || mv "$base" "$base.old"
+  mv "$base.new" "$base"
+  rm -rf "$base.old"
   echo "baseline: $BASELINE is now this result"
 }
 
-summary() { # a file, on the console and on GitHub's page of the run
-  cat "$1"
+summary() { # a file, on GitHub's page of the run
   if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then
     { echo '```'; cat "$1"; echo '```'; } >>"$GITHUB_STEP_SUMMARY"
   fi
 }
 
-code=0
-# shellcheck disable=SC2086 # MEASURE is several words
-edgecompress deploy "$MODEL" --data "$DATA" --metric "$METRIC" --target "$TARGET" --out "$OUT/model" $MEASURE \
-  --quiet >"$OUT/deploy.txt" || code=$?
+# --------------------------------------------------------------------------- the input
+
+if [ -z "$MODEL" ] || [ -z "$DATA" ]; then refuse "set MODEL and DATA"; fi
+while [ "${BASELINE%/}" != "$BASELINE" ] && [ -n "${BASELINE%/}" ]; do BASELINE=${BASELINE%/}; done
+if [ -L "$BASELINE" ] && [ ! -e "$BASELINE" ]; then refuse "BASELINE=$BASELINE is a link to nothing"; fi
+
+set -- # what `compare` gets for GATES
+while read -r gate; do
+  [ -z "$gate" ] || set -- "$@" --fail-if "$gate"
+done <<EOF
+$GATES
+EOF
+[ $# -gt 0 ] || refuse "GATES is empty: write one gate in a line, or leave it unset"
+
+mkdir -p "$OUT" "$(dirname -- "$BASELINE")"
+out=$(real "$OUT")
+base=$(real "$BASELINE")
+case $base/ in "$out"/*) refuse "BASELINE=$BASELINE is in OUT=$OUT: a result cannot be compared with itself" ;; esac
+case $out/ in "$base"/*) refuse "OUT=$OUT is in BASELINE=$BASELINE: name two folders, neither in the other" ;; esac
+if [ -e "$OUT/model" ] && [ ! -f "$OUT/model/report.json" ]; then
+  refuse "OUT=$OUT: $OUT/model is not of a deploy, and would be removed; name another folder"
+fi
+if [ ! -e "$base" ] && [ -d "$base.old" ]; then mv "$base.old" "$base"; fi # an earlier run was stopped while it renamed
+
+check() { # whether `compare` takes MEASURE, the gates and result $1: before minutes go by, not after
+  result=$1
+  shift
+  # shellcheck disable=SC2086 # MEASURE is several words
+  edgecompress compare "$result" "$result" $MEASURE "$@" 2>&1 >/dev/null || [ $? -ne 2 ]
+}
+subject=$base
+[ -e "$base" ] || subject=/dev/null # then only MEASURE
+if ! said=$(check "$subject" "$@") && [ -n "$said" ]; then
+  case $said in
+    usage:*) refuse "MEASURE=$MEASURE: deploy and compare must both take it: ${said##*error: }" ;;
+  esac
+  if [ -e "$base" ] && [ -z "$ACCEPT" ]; then refuse "BASELINE=$BASELINE, GATES: ${said##*error: }"; fi
+fi
+
+# --------------------------------------------------------------------------- the work
+
+rm -rf "$OUT/model" "$OUT/report.html" "$OUT/comparison.txt" "$OUT/comparison.html" # of an earlier run
+# shellcheck disable=SC2086
+run "$OUT/deploy.txt" edgecompress deploy "$MODEL" --data "$DATA" --metric "$METRIC" --target "$TARGET" \
+  --out "$OUT/model" $MEASURE
 if [ "$code" -ne 0 ]; then
   summary "$OUT/deploy.txt"
   report=$(sed -n 's/^report: //p' "$OUT/deploy.txt") # nothing shipped: the report is in the store
@@ -51,23 +103,20 @@ if [ "$code" -ne 0 ]; then
   exit "$code"
 fi
 
-if [ ! -e "$BASELINE" ]; then
+if [ ! -e "$base" ]; then
   summary "$OUT/deploy.txt"
+  if ! said=$(check "$OUT/model" "$@") && [ -n "$said" ]; then refuse "GATES: ${said##*error: }"; fi
   echo "no baseline yet: nothing was compared"
   keep
   exit 0
 fi
 
-set --
-while IFS= read -r gate; do
-  [ -z "$gate" ] || set -- "$@" --fail-if "$gate"
-done <<EOF
-$GATES
-EOF
 # shellcheck disable=SC2086
-edgecompress compare "$BASELINE" "$OUT/model" --remeasure $MEASURE "$@" --html "$OUT/comparison.html" \
-  --quiet >"$OUT/comparison.txt" || code=$?
-echo "report: $OUT/model/report.html, $OUT/comparison.html" >>"$OUT/comparison.txt"
+run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --remeasure $MEASURE "$@" \
+  --html "$OUT/comparison.html"
+reports=$OUT/model/report.html
+[ ! -f "$OUT/comparison.html" ] || reports="$reports, $OUT/comparison.html"
+echo "report: $reports" | tee -a "$OUT/comparison.txt"
 summary "$OUT/comparison.txt"
 if [ -n "$ACCEPT" ]; then
   keep
