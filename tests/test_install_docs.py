@@ -1,4 +1,4 @@
-"""What the pages say of installing: from a checkout or a wheel, with extras that exist, and what each `make` job runs."""
+"""What the pages say of installing: from a checkout or a wheel, with extras that exist; what `make test` runs."""
 
 from __future__ import annotations
 
