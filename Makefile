@@ -40,7 +40,7 @@ test: ## The tests, long ones in a short form; those without their real data or 
 	@$(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-fast: ## The tests that take seconds and need no torch
+test-fast: ## The quick tests alone, after the same set-up
 	@$(DEV)
 	@$(BIN)/python -m pytest -m "not slow and not shared and not browser" $(ARGS)
 

@@ -27,7 +27,7 @@ def main() -> int:
         versions.write_text("\n".join(pins), encoding="utf-8")
         uv = [sys.executable, "-P", "-m", "uv", "pip", "compile", str(versions), "--output-file", str(hashed)]
         options = ["--no-deps", "--generate-hashes", "--no-annotate", "--no-header", "--python-version", PYTHON]
-        code = subprocess.run([*uv, *options, "--quiet"]).returncode
+        code = subprocess.run([*uv, *options, "--no-config", "--quiet"]).returncode
         if code:
             return code
         text = hashed.read_text(encoding="utf-8")

@@ -1,21 +1,26 @@
 """Sets up .venv with what a target needs and nothing else: torch first, as a CPU build unless a GPU build is asked for.
 
 Standard library only: it runs before anything is installed. pip brings uv, uv the rest, from where pip is configured to
-look. A second call with nothing new to install does nothing.
+look, with the sha256 of constraints.txt. A second call with nothing new to install does nothing; one that finds another
+waits for it; and one that was not finished, was moved or was copied is made anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import fcntl
 import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +29,24 @@ ROOT = Path(__file__).resolve().parent.parent
 CUDA = re.compile(
     r"^ \+ (nvidia-[-\w]+|cuda-[-\w]+|(?:pytorch-)?triton(?:-[-\w]+)?(?===)|torch==[^+\s]+\+(?!cpu\b)\S+)", re.MULTILINE
 )
-# pip's settings, by the variable that tells uv the same. Variables, since an address may hold a password.
+# pip's settings, by the variables that tell uv the same. Variables, since an address may hold a password.
 SETTINGS = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "trusted-host": "UV_INSECURE_HOST",
-    "cert": "SSL_CERT_FILE",
+    "index-url": ("UV_DEFAULT_INDEX",),
+    "extra-index-url": ("UV_INDEX",),
+    "find-links": ("UV_FIND_LINKS",),
+    "trusted-host": ("UV_INSECURE_HOST",),
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+    "default-timeout": ("UV_HTTP_TIMEOUT",),
+    "timeout": ("UV_HTTP_TIMEOUT",),
 }
+OPTIONS = {"no-index", "only-binary", "no-binary"}  # uv's words are pip's
+# Settings that do not decide what is installed.
+OTHER = re.compile(r"(no-)?(cache-dir|input|color|warn-.*)|disable-.*|progress-bar|quiet|verbose|log|re.*|root-.*")
+# Only constraints.txt and pip's settings decide: a uv.toml, or a pyproject.toml in a folder above, may be anybody's.
+UV = ["--no-config", "--no-sources", "--index-strategy=unsafe-best-match", "--constraints=constraints.txt"]
+UV += ["--build-constraints=constraints.txt", "--require-build-hashes", "--preview-features=build-dependency-hashes"]
 
 
 @dataclass(frozen=True)
@@ -41,24 +56,26 @@ class State:
     files: str  # digest of pyproject.toml and constraints.txt
     torch: str  # cpu or gpu
     extras: tuple[str, ...]
+    place: str  # the clone and the venv: each holds the other's path
 
     def covers(self, wanted: State) -> bool:
         """Whether a venv in this state already has all that is wanted."""
-        return (self.files, self.torch) == (wanted.files, wanted.torch) and set(wanted.extras) <= set(self.extras)
+        return replace(self, extras=wanted.extras) == wanted and set(wanted.extras) <= set(self.extras)
 
     def joined(self, wanted: State) -> State:
-        """The wanted state, which keeps the extras that are already there."""
-        return State(wanted.files, wanted.torch, tuple(sorted({*self.extras, *wanted.extras})))
+        """The wanted state, which keeps the extras that are already there and that pyproject.toml still has."""
+        kept = project()["optional-dependencies"].keys() & set(self.extras)
+        return replace(wanted, extras=tuple(sorted({*kept, *wanted.extras})))
 
 
-NOTHING = State("", "", ())
+NOTHING = State("", "", (), "")
 
 
 def read_state(stamp: Path) -> State:
     """The state a stamp tells, or NOTHING."""
     try:
         data = json.loads(stamp.read_text(encoding="utf-8"))
-        return State(data["files"], data["torch"], tuple(data["extras"]))
+        return State(data["files"], data["torch"], tuple(data["extras"]), data["place"])
     except (OSError, ValueError, KeyError, TypeError):
         return NOTHING
 
@@ -95,6 +112,13 @@ def make_environments(target: str, python: str) -> None:
     subprocess.run(module(python, "edgecompress.pipeline.requirements", "make", target))
 
 
+def project() -> Mapping[str, Any]:
+    """[project] of pyproject.toml."""
+    import tomllib
+
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]  # type: ignore[no-any-return]
+
+
 def requirements(project: Mapping[str, Any], extras: tuple[str, ...]) -> set[str]:
     """The requirements behind some extras, `edgecompress[other]` followed."""
     found: set[str] = set(project["dependencies"])
@@ -104,7 +128,7 @@ def requirements(project: Mapping[str, Any], extras: tuple[str, ...]) -> set[str
         if extra in done:
             continue
         done.add(extra)
-        for requirement in project["optional-dependencies"][extra]:
+        for requirement in project["optional-dependencies"].get(extra, ()):
             own = re.fullmatch(rf"{project['name']}\[(.+)\]", requirement)
             if own:
                 todo.extend(part.strip() for part in own[1].split(","))
@@ -115,30 +139,37 @@ def requirements(project: Mapping[str, Any], extras: tuple[str, ...]) -> set[str
 
 def needs_torch(extras: tuple[str, ...]) -> bool:
     """Whether some extra brings torch."""
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return any(re.match(r"torch\b(?!-)", r) for r in requirements(project, extras))
+    return any(re.match(r"torch\b(?!-)", r) for r in requirements(project(), extras))
 
 
-def pin(name: str, constraints: str) -> str:
-    """The words NAME==VERSION of constraints.txt."""
-    line = re.search(rf"^{name}==\S+", constraints, re.MULTILINE)
+def pin(name: str, constraints: str, hashes: bool = False) -> str:
+    """The words NAME==VERSION of constraints.txt, or the whole entry."""
+    line = re.search(rf"^({name}==\S+)(?: \\\n +--hash=\S+)*", constraints, re.MULTILINE)
     if not line:
         sys.exit(f"constraints.txt: no line '{name}==VERSION'; setup pins {name} by it")
-    return line[0]
+    return line[0 if hashes else 1]
 
 
-def uv_settings(pip_config: str) -> dict[str, str]:
-    """The environment that makes uv look where pip looks. `pip_config` is what `pip config list` prints."""
-    settings = {}
-    lines = [re.fullmatch(r"(:env:|\w+)\.([-\w]+)='(.*)'", line) for line in pip_config.splitlines()]
-    for section in ("global", "install", ":env:"):  # a later one goes first, as in pip
-        for line in lines:
-            if line and line[1] == section and line[2] in SETTINGS:
-                words = line[3].replace("\\n", " ").split()
-                settings[SETTINGS[line[2]]] = ("," if line[2] == "find-links" else " ").join(words)
-    return {name: value for name, value in settings.items() if value and name not in os.environ}
+def uv_settings(pip_config: str) -> tuple[dict[str, str], list[str]]:
+    """The environment and the options that make uv look where pip looks; what uv has no word for is said.
+
+    `pip_config` is what `pip config list` prints, its values as Python writes them. An empty one counts for nothing.
+    """
+    lines = re.findall(r"""^(global|install|:env:)\.([-\w]+)=(['"].+['"])$""", pip_config, re.MULTILINE)
+    lines.sort(key=lambda line: ("global", "install", ":env:").index(line[0]))  # a later one goes first, as in pip
+    told = {name: ast.literal_eval(value).split() for _, name, value in lines if value[1:-1].strip()}
+    settings, options = {}, []
+    for name, words in told.items():
+        for variable in SETTINGS.get(name, ()):
+            settings[variable] = ("," if name == "find-links" else " ").join(words)
+        if name == "no-index":
+            options += ["--no-index"] * (words[0].lower() in ("1", "true", "yes", "on", "y", "t"))
+        elif name in OPTIONS:
+            options += [f"--{name}={package}" for package in ",".join(words).split(",")]
+    lost = [name for name in told if name not in {*SETTINGS, *OPTIONS} and not OTHER.fullmatch(name)]
+    if lost:
+        print(f"setup: pip's settings that uv cannot be told: {', '.join(lost)}", flush=True)
+    return {name: value for name, value in settings.items() if name not in os.environ}, options
 
 
 class Venv:
@@ -148,24 +179,53 @@ class Venv:
         self.path = path
         self.python = str(path / "bin" / "python")
         self.stamp = path / "edgecompress-setup.json"
+        self.place = f"{ROOT}{os.pathsep}{path.resolve()}"
 
-    def create(self, uv: str) -> None:
-        """Makes it where it is not, with the pinned uv in it."""
-        if not Path(self.python).exists():
-            _run(module(sys.executable, "venv", str(self.path)))
-        _run(
-            module(self.python, "pip", "--disable-pip-version-check", "install", "--quiet", "--upgrade", "pip>=24", uv)
-        )
+    def state(self) -> State:
+        """What it was set up with; NOTHING where that was not finished, is elsewhere, or its Python is gone."""
+        state = read_state(self.stamp)
+        return state if state.place == self.place and Path(self.python).exists() else NOTHING
+
+    def create(self) -> None:
+        """Makes it anew. What tells a venv from anybody's folder is written first and stays: a kill does no harm."""
+        python = os.path.realpath(sys.executable)  # it may be the one that is removed here
+        mark = self.path / "pyvenv.cfg"
+        there = [*self.path.iterdir()] if self.path.is_dir() else []
+        if there and mark not in there:
+            sys.exit(f"setup: {self.path} is not empty and no virtual environment, so it is left alone; name another")
+        if there:
+            print(f"setup: {self.path} is not finished, or was moved or copied: it is made anew", flush=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+        for path in there:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path != mark:
+                path.unlink()
+        _run(module(python, "venv", str(self.path)))
+
+    def install_uv(self, entry: str) -> None:
+        """uv as `entry` of constraints.txt has it: by pip, which checks its sha256."""
+        listed = self.path / "edgecompress-uv.txt"
+        listed.write_text(entry, encoding="utf-8")
+        options = ["--quiet", "--require-hashes", "--only-binary=:all:", "--requirement", str(listed)]
+        advice = "; check the network, and where pip looks: python3 -m pip config list"
+        _run(module(self.python, "pip", "--disable-pip-version-check", "install", *options), advice=advice)
+
+    @cached_property
+    def settings(self) -> tuple[dict[str, str], list[str]]:
+        """What uv is told of pip's settings."""
+        command = module(self.python, "pip", "config", "list")
+        return uv_settings(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
 
     def uv(self, *arguments: str, capture: bool = False) -> str:
         """Runs `uv pip install` with the pins of constraints.txt. Ends the set-up with uv's code when it fails.
 
         What pip takes from several indexes uv takes too, by the same rule: the version decides, not the index.
         """
-        options = ["--index-strategy=unsafe-best-match", "-c", "constraints.txt"]
-        config = subprocess.run(module(self.python, "pip", "config", "list"), stdout=subprocess.PIPE, text=True).stdout
-        command = module(self.python, "uv", "pip", "install", "--python", self.python, *options, *arguments)
-        return _run(command, env=uv_settings(config), capture=capture)
+        env, options = self.settings
+        command = module(self.python, "uv", "pip", "install", "--python", self.python, *UV, *options, *arguments)
+        return _run(command, env=env, capture=capture)
 
     def has_torch(self, pin: str, build: str) -> bool:
         """Whether this version and build of torch is there; read off the folders, torch is not imported."""
@@ -190,32 +250,50 @@ class Venv:
         return sum(p.lstat().st_size for p in self.path.rglob("*") if p.is_file()) / 1e9
 
 
-def _run(command: list[str], env: Mapping[str, str] | None = None, capture: bool = False) -> str:
+def _run(command: list[str], env: Mapping[str, str] | None = None, capture: bool = False, advice: str = "") -> str:
     shown = " ".join(command).replace(f"{ROOT}{os.sep}", "")
     print(f"setup: {shown}", flush=True)
     out = subprocess.PIPE if capture else None
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, stderr=out, text=True)
+    env = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=ROOT, env=env, stderr=out, text=True, close_fds=False)  # it holds the lock too
     if done.returncode:
         print(
-            f"{done.stderr or ''}setup: failed with code {done.returncode}; the message above is of: {shown}",
+            f"{done.stderr or ''}setup: failed with code {done.returncode}; the message above is of: {shown}{advice}",
             file=sys.stderr,
         )
         sys.exit(done.returncode)
     return done.stderr or ""
 
 
-def install(venv: Venv, state: State) -> None:
-    """Brings `venv` to `state`; the stamp is written last, so an interrupted set-up is taken up again."""
+def wait_for_others() -> None:
+    """Only one set-up of a clone at a time: this one until it and all that it started have ended."""
+    path = ROOT / "pyproject.toml"
+    lock = os.open(path, os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY)  # NFS locks what may be written
+    os.set_inheritable(lock, True)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("setup: waits for another set-up", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def install(venv: Venv, found: State, wanted: State) -> None:
+    """Brings `venv` to what is wanted. It has no stamp before it is finished, and without one it is made anew."""
     begin = time.monotonic()
+    state = found.joined(wanted)
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    venv.create(pin("uv", constraints))
+    if found == NOTHING:
+        venv.create()
     venv.stamp.unlink(missing_ok=True)
+    venv.install_uv(pin("uv", constraints, hashes=True))
     pins = []
     if needs_torch(state.extras):
         pins = [pin("torch", constraints)]
         venv.install_torch(pins[0], state.torch)
     # Where Python may not keep what it compiled, it would compile every module again at every start.
     compiled = ["--compile-bytecode"] if os.environ.get("PYTHONDONTWRITEBYTECODE") else []
+    if compiled:
+        print("setup: PYTHONDONTWRITEBYTECODE is set, so all modules are compiled now: a minute or two", flush=True)
     venv.uv(*compiled, *pins, "--editable", f".[{','.join(state.extras)}]" if state.extras else ".")
     venv.stamp.write_text(json.dumps(asdict(state)), encoding="utf-8")
     print(f"setup: ready in {time.monotonic() - begin:.0f} s; {venv.path.name} has {venv.size_gb():.1f} GB", flush=True)
@@ -238,15 +316,18 @@ def main() -> int:
         sys.exit(f"edgecompress needs Python 3.11 or newer, this is {version}; run: make PYTHON=python3.11 ...")
     args = parse()
     venv = Venv(args.venv.absolute())
-    found = read_state(venv.stamp)
+    wait_for_others()
+    found = venv.state()
     python = venv.python if found.files else sys.executable
     targets = [target for target in args.target.split(",") if target]
     needs = {target: target_extras(target, python) for target in targets}
     extras = {extra for some, _ in needs.values() for extra in some} | ({"dev"} if args.dev else set())
-    wanted = State(files_digest(), args.torch or found.torch or "cpu", tuple(sorted(extras)))
+    wanted = State(
+        files_digest(), args.torch or read_state(venv.stamp).torch or "cpu", tuple(sorted(extras)), venv.place
+    )
     fresh = not found.covers(wanted)
     if fresh:
-        install(venv, found.joined(wanted))
+        install(venv, found, wanted)
     for target in (name for name, (_, make) in needs.items() if make or fresh):  # another Python may have been asked
         make_environments(target, venv.python)
     return 0

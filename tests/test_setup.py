@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
+import json
 import subprocess
 import sys
 from importlib import metadata
@@ -55,26 +57,79 @@ def test_a_name_that_only_resembles_one_is_not_taken_for_it(package: str) -> Non
     assert setup.CUDA.search(f"{recorded('cpu')} + {package}\n") is None
 
 
-def test_uv_looks_where_pip_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in setup.SETTINGS.values():
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the person who runs the tests decides."""
+    for name in {name for names in setup.SETTINGS.values() for name in names}:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_settings")
+def test_uv_looks_where_pip_looks(capsys: pytest.CaptureFixture[str]) -> None:
     config = (
         ":env:.find-links='/wheels'\n"
+        ":env:.disable-pip-version-check='1'\n"
         "global.extra-index-url='https://one.example/simple\\nhttps://user:secret@two.example/simple'\n"
         "global.find-links='/other'\n"
+        'global.client-cert="/it\'s/me.pem"\n'
+        "global.index-url=''\n"
+        "global.no-index='false'\n"
         "global.timeout='60'\n"
+        "download.cert='/not/for/install.pem'\n"
         "install.trusted-host='two.example'\n"
     )
-    assert setup.uv_settings(config) == {
+    settings = {
         "UV_FIND_LINKS": "/wheels",
         "UV_INDEX": "https://one.example/simple https://user:secret@two.example/simple",
         "UV_INSECURE_HOST": "two.example",
+        "SSL_CLIENT_CERT": "/it's/me.pem",
+        "UV_HTTP_TIMEOUT": "60",
     }
+    assert (setup.uv_settings(config), capsys.readouterr().out) == ((settings, []), "")
+
+
+@pytest.mark.usefixtures("no_settings")
+def test_a_proxy_of_pip_is_one_for_every_scheme() -> None:
+    settings, _ = setup.uv_settings("global.proxy='http://me:secret@proxy.example:3128'")
+    assert set(settings) == {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
+
+
+def test_what_uv_has_no_variable_for_is_an_option() -> None:
+    config = "global.no-index='true'\ninstall.only-binary='numpy,scipy'\n"
+    assert setup.uv_settings(config) == ({}, ["--no-index", "--only-binary=numpy", "--only-binary=scipy"])
+
+
+def test_a_setting_that_uv_cannot_be_told_is_named_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert setup.uv_settings("global.keyring-provider='secret'\ninstall.constraint='c.txt'") == ({}, [])
+    assert capsys.readouterr().out == "setup: pip's settings that uv cannot be told: keyring-provider, constraint\n"
 
 
 def test_a_variable_of_uv_goes_before_what_pip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/simple")
-    assert setup.uv_settings("global.index-url='https://pip.example/simple'") == {}
+    assert setup.uv_settings("global.index-url='https://pip.example/simple'") == ({}, [])
+
+
+def test_nothing_in_a_folder_above_the_clone_decides_what_is_installed(tmp_path: Path) -> None:
+    for folder, text in {
+        "": '[project]\nname = "above"\nversion = "1"\n[tool.uv.workspace]\nmembers = ["clone"]\n'
+        '[tool.uv.sources]\nstray = { path = "evil" }\n',
+        "clone": '[project]\nname = "clone"\nversion = "1"\ndependencies = ["stray"]\n',
+        "evil": '[project]\nname = "stray"\nversion = "1"\n',
+    }.items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "pyproject.toml").write_text(text)
+    (tmp_path / "uv.toml").write_text("this ends a uv that reads it")
+    (tmp_path / "clone" / "constraints.txt").touch()
+    command = setup.module(
+        sys.executable, "uv", "pip", "install", "--python", sys.executable, "--dry-run", "--no-index"
+    )
+
+    def asked(*options: str) -> str:
+        done = subprocess.run([*command, *options, "-e", "."], cwd=tmp_path / "clone", capture_output=True, text=True)
+        return done.stderr
+
+    assert f"{tmp_path}/evil" in asked("--no-config")
+    assert "stray was not found" in asked(*setup.UV)
 
 
 def test_extras_of_the_x86_target_are_its_runtimes_torch_and_what_packs_it() -> None:
@@ -110,6 +165,7 @@ def test_torch_is_installed_only_where_an_extra_needs_it(extras: tuple[str, ...]
 def test_a_pin_is_the_constraint_without_its_hashes() -> None:
     text = "torch-pruning==1.6.1\ntorch==2.13.0\ntorchao==0.18.0\nuv==0.13.9 \\\n    --hash=sha256:00\n"
     assert (setup.pin("torch", text), setup.pin("uv", text)) == ("torch==2.13.0", "uv==0.13.9")
+    assert setup.pin("uv", text, hashes=True) == "uv==0.13.9 \\\n    --hash=sha256:00"
 
 
 def test_a_pin_that_is_missing_ends_the_setup() -> None:
@@ -117,8 +173,8 @@ def test_a_pin_that_is_missing_ends_the_setup() -> None:
         setup.pin("torch", "torch-pruning==1.6.1\n")
 
 
-def state(files: str = "a", torch: str = "cpu", extras: tuple[str, ...] = ("onnx",)) -> Any:
-    return setup.State(files, torch, extras)
+def state(files: str = "a", torch: str = "cpu", extras: tuple[str, ...] = ("onnx",), place: str = "/here") -> Any:
+    return setup.State(files, torch, extras, place)
 
 
 def test_a_venv_with_more_than_is_wanted_is_left_alone() -> None:
@@ -132,6 +188,111 @@ def test_a_change_of_versions_build_or_extras_sets_up_again(wanted: Any) -> None
 
 def test_what_is_there_stays_when_more_is_wanted() -> None:
     assert state(extras=("dev",)).joined(state(files="b")) == state("b", extras=("dev", "onnx"))
+
+
+def test_an_extra_that_pyproject_no_longer_has_is_dropped() -> None:
+    assert state(extras=("gone", "dev")).joined(state()) == state(extras=("dev", "onnx"))
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Any:
+    """One that is set up, as far as its stamp tells."""
+    there = setup.Venv(tmp_path / "venv")
+    (there.path / "bin").mkdir(parents=True)
+    (there.path / "pyvenv.cfg").touch()
+    Path(there.python).symlink_to(sys.executable)
+    there.stamp.write_text(json.dumps(setup.asdict(state(place=there.place))))
+    return there
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What would have run."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(setup, "_run", lambda command, **_: commands.append(command) or "")
+    return commands
+
+
+def test_a_venv_is_known_by_its_stamp(venv: Any) -> None:
+    assert venv.state() == state(place=venv.place)
+
+
+def test_a_venv_without_its_python_counts_for_nothing(venv: Any) -> None:
+    Path(venv.python).unlink()
+    Path(venv.python).symlink_to("/no/such/python")
+    assert venv.state() == setup.NOTHING
+
+
+def test_a_venv_that_was_moved_or_copied_counts_for_nothing(venv: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.path.rename(venv.path.parent / "moved")
+    assert setup.Venv(venv.path.parent / "moved").state() == setup.NOTHING
+    (venv.path.parent / "moved").rename(venv.path)
+    monkeypatch.setattr(setup, "ROOT", Path("/another/clone"))
+    assert setup.Venv(venv.path).state() == setup.NOTHING
+
+
+def test_a_stamp_of_an_older_setup_counts_for_nothing(venv: Any) -> None:
+    venv.stamp.write_text('{"files": "a", "torch": "cpu", "extras": []}')
+    assert venv.state() == setup.NOTHING
+
+
+def test_an_interrupted_setup_leaves_no_stamp(venv: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "_run", lambda *_, **__: sys.exit(1))
+    with pytest.raises(SystemExit):
+        setup.install(venv, venv.state(), state("b"))
+    assert venv.state() == setup.NOTHING
+
+
+def test_what_another_setup_left_is_removed_before_the_venv_is_made(
+    venv: Any, ran: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = str(Path(sys.executable).resolve())
+    monkeypatch.setattr(sys, "executable", venv.python)  # as in a shell that has activated it
+    venv.create()
+    assert [path.name for path in venv.path.iterdir()] == ["pyvenv.cfg"]
+    assert ran == [[python, "-P", "-m", "venv", str(venv.path)]]
+
+
+def test_a_folder_that_is_no_venv_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(SystemExit, match="is not empty and no virtual environment"):
+        setup.Venv(tmp_path).create()
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_uv_is_installed_by_its_sha256(venv: Any, ran: list[list[str]]) -> None:
+    venv.install_uv("uv==1 --hash=sha256:00")
+    assert "--require-hashes" in ran[0]
+    assert Path(ran[0][-1]).read_text() == "uv==1 --hash=sha256:00"
+
+
+@pytest.mark.parametrize("set_to", ["", "1"])
+def test_compiling_is_announced(
+    venv: Any, ran: list[list[str]], set_to: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", set_to)
+    venv.settings = {}, []
+    setup.install(venv, venv.state(), state())
+    assert ("--compile-bytecode" in ran[-1], "compiled now" in capsys.readouterr().out) == (bool(set_to), bool(set_to))
+
+
+def test_a_command_that_fails_ends_the_setup_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        setup._run(["false"], advice="; check the network")
+    assert capsys.readouterr().err == ("setup: failed with code 1; the message above is of: false; check the network\n")
+
+
+def test_a_second_setup_waits_for_the_first_and_for_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    with (tmp_path / "pyproject.toml").open() as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        child = subprocess.Popen(["sleep", "0.3"], pass_fds=[first.fileno()])
+    setup.wait_for_others()
+    assert child.wait(1) == 0
+    assert capsys.readouterr().out == "setup: waits for another set-up\n"
 
 
 def test_a_stamp_that_is_missing_or_torn_means_nothing_is_there(tmp_path: Path) -> None:
