@@ -1,6 +1,6 @@
 """`kill -9` of the worker, of the parent, of both, at any moment and on either side of a rename: the next run goes on.
 
-EDGECOMPRESS_KILLS is the number of seeded moments per stage (1 by default; `make prove` uses 6; 20 take more than an hour).
+EDGECOMPRESS_KILLS is the number of seeded moments per stage (1 by default; `make prove`: 6; 20 take more than an hour).
 """
 
 from __future__ import annotations
