@@ -115,6 +115,14 @@ def test_four_bits_of_onnx_runtime_are_fifteen_levels_per_channel_of_its_int8_ke
     assert of_four < of_eight or vectors.adds_in_16_bits()  # eight bits saturate there, four do not
 
 
+def test_eight_bits_of_onnx_runtime_have_a_scale_per_channel(net: Artifact, tmp_path: Path) -> None:
+    """Scale of a channel: max|w| / 127 (Krishnamoorthi 2018, arXiv:1806.08342, section 3.1.2)."""
+    floats, found = constants_of(net), constants_of(compressed(ptq_int8, net, tmp_path))
+    for name in ("first", "depthwise"):
+        channels = np.abs(floats[name].reshape(len(floats[name]), -1)).max(1)
+        assert found[f"{name}_scale"] == pytest.approx(channels / 127, rel=1e-6)
+
+
 def test_four_bits_for_a_whole_tensor_are_refused() -> None:
     with pytest.raises(ValueError, match="weight_bits = 4 needs per_channel"):
         ptq_int8.Options(weight_bits=4, per_channel=False)
