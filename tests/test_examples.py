@@ -67,6 +67,7 @@ def test_resnet20_is_right_on_455_of_500_test_images() -> None:
 
 @shared
 @slow
+@pytest.mark.prove
 def test_mobilenetv2_is_right_on_86_percent_of_its_500_images() -> None:
     module = net("mobilenetv2")
     items = [*module.data("calibrate"), *module.data("test")]

@@ -91,6 +91,7 @@ def test_the_diagnosis_names_the_layer_and_what_to_do(mended: edgecompress.Resul
     assert (found.facts["first"], found.facts["advice"]) == (LAYER, "equalize")
 
 
+@pytest.mark.prove
 def test_a_climb_that_was_killed_goes_on_to_the_same_artifact(mended: edgecompress.Result, tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout

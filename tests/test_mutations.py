@@ -47,6 +47,8 @@ FORMATS = {
     "executorch": '{ use = "int8" }',
     "coreml": '{ use = "coreml_fp16" }, { use = "int8-weights" }',
 }
+LONG = ("executorch", "coreml")  # with `make prove`: what compares is the same, and these take the longest to make
+PARAMS = [pytest.param(name, marks=[pytest.mark.prove] if name in LONG else []) for name in FORMATS]
 SEEDS = 4 if prove.WHOLE else 2  # of each fault
 SOUND = 20 if prove.WHOLE else 5  # verdicts on what is sound
 MATTERS = 0.01  # relative RMS of the output's change
@@ -72,7 +74,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-@pytest.fixture(scope="module", params=list(FORMATS))
+@pytest.fixture(scope="module", params=PARAMS)
 def deployed(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
     """The demo's net in one format."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -109,7 +109,7 @@ def benchmark(root: Path) -> Any:
     )
 
 
-@pytest.mark.parametrize("kind", prove.some(ios.FORMATS, 2))
+@pytest.mark.parametrize("kind", prove.some(ios.FORMATS, 1))
 def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: Path, kind: str) -> None:
     root, given = laid(tmp_path, system, kind, quantized=kind == "tflite")
     done = package(root, "test")
