@@ -193,7 +193,7 @@ def test_a_table_between_others_keeps_its_place():
 
 @pytest.mark.parametrize("own", ['blocks = { "litert-int8" = 8 }\n', "blocks.litert-int8 = 8\n"])
 def test_a_table_written_in_a_way_of_its_own_is_left_to_its_owner(own):
-    with pytest.raises(InputError, match='add "litert-int8" = 16 to it'):
+    with pytest.raises(InputError, match='add "litert-int8" = 16 by hand'):
         device_file.written(own + TOML, "litert-int8", 16, "now")
 
 

@@ -105,7 +105,11 @@ def one(tmp_path: Path, kind: str, opset: str = "CoreML8", **inputs: Any) -> Pat
         ("relu", {"slope": np.float32(1)}, "op 'relu' ('out') is not supported by the interpreter: its input 'slope'"),
         ("gelu", {"mode": "QUICK"}, "op 'gelu' ('out') is not supported by the interpreter: mode = 'QUICK'"),
         ("cast", {"dtype": "fp8"}, "op 'cast' ('out') is not supported by the interpreter: dtype = 'fp8'"),
-        ("softmax", {"axis": np.float32(1)}, "is not supported by the interpreter: axis of type fp32"),
+        (
+            "softmax",
+            {"axis": np.float32(1)},
+            "op 'softmax' ('out') is not supported by the interpreter: axis of type fp32",
+        ),
         ("logical_not", {}, "op 'logical_not' ('out') is not supported by the interpreter: x of type fp32"),
         ("while_loop", {}, "op 'while_loop' ('out') is not supported by the interpreter: its input 'x'"),
     ],
