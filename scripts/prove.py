@@ -50,7 +50,7 @@ def plan(root: Path, count: int) -> tuple[list[Part], list[Part], list[Part]]:
     """What comes first, the files of tests, and what runs alone after them."""
     share = dict.fromkeys(THREADS, str(-(-(os.cpu_count() or 1) // count)))
     here, python = Path(sys.executable).parent, sys.executable
-    pytest = (python, "-m", "pytest", "--timeout=0", "--durations=5", "-rs", "--no-fold-skipped")
+    pytest = (python, "-P", "-m", "pytest", "--timeout=0", "--durations=5", "-rs", "--no-fold-skipped")
     tests = [Part(file.stem, (*pytest, f"tests/{file.name}"), share) for file in sorted(root.glob("tests/test_*.py"))]
     alone = [Part("check", ("make", "--no-print-directory", "check"))]
     alone += [Part(name, (python, f"benchmarks/{name}.py")) for name in MEASURED]

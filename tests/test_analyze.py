@@ -570,7 +570,7 @@ def test_a_layer_that_is_not_there_is_refused_with_the_nearest(nets: Path) -> No
 def test_the_sensitivity_of_a_tflite_file_is_refused_by_name(nets: Path) -> None:
     given = loaded(nets, "heads", np.zeros((2, 4), np.float32))
     model = dataclasses.replace(given["model"], kind="tflite")
-    with pytest.raises(InputError, match=r"give a factory, a \.pt2 or an \.onnx, not kind 'tflite'"):
+    with pytest.raises(InputError, match=r"--sensitivity needs a factory, a \.pt2 or an \.onnx, not kind 'tflite'"):
         analyze.sense(Request({**given, "model": model}, nets, {}))
 
 

@@ -197,9 +197,9 @@ def test_nothing_to_smooth_is_lost_and_the_weights_stay(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_net_that_answers_otherwise_afterwards_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_net_whose_outputs_change_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_torch_graph.Flow, "divide", lambda flow, names, scale: None)
-    with pytest.raises(StageFailed, match="answers otherwise"):
+    with pytest.raises(StageFailed, match="rescaling changed the net's outputs"):
         made("scaled", tmp_path)
 
 

@@ -101,12 +101,12 @@ def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
 
 
 def _words(hint: Any) -> str:
-    plain = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
+    plain = {float: "a number", int: "a whole number", str: "a string", bool: "true or false", list: "a list"}
     if hint in plain:
         return plain[hint]
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return " or ".join(_words(a) for a in typing.get_args(hint) if a is not type(None))
-    if typing.get_origin(hint) is tuple:
+    if typing.get_origin(hint) in (tuple, list):
         return "a list"
     table = dataclasses.is_dataclass(hint) or typing.get_origin(hint)
     return "a table" if table else str(getattr(hint, "__name__", hint))
