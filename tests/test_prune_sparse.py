@@ -206,8 +206,8 @@ def test_of_each_layer_the_groups_lie_along_what_is_summed(nets: Path) -> None:
     assert {name: row["why"] for name, row in told.items() if not row["pruned"]} == {
         "embedding": "its rows are looked up",
         "first": "it sums over 3 inputs, not a multiple of 4",
-        "depthwise": "it sums over 1, no multiple of 4",
-        "lstm.weight_ih_l0": "it sums over 6, no multiple of 4",
+        "depthwise": "it sums over 1 inputs, not a multiple of 4",
+        "lstm.weight_ih_l0": "it sums over 6 inputs, not a multiple of 4",
         "scale": "it is not the weight of a layer",
     }
     assert all(row["zeros"] == row["elements"] // 2 for row in told.values() if row["pruned"])
