@@ -52,7 +52,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(durable.os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", lambda self, to: done.append("name") or replace(self, to))
-    durable.write_text(tmp_path / "a.json", "{}")
+    durable.write(tmp_path / "a.json", b"{}")
     assert done == ["file", "name", "folder"]
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 

@@ -105,6 +105,14 @@ def test_places_that_are_no_folder_of_their_own_are_refused(asked, results, tmp_
     assert (tmp_path / "empty").is_dir()
 
 
+def test_what_a_killed_report_left_is_no_file_of_somebody_else(asked, results, out):
+    (out / "measured").mkdir()
+    for name in (".report.html.17.part", ".report.md.part", "measured/.0123456789ab.json.17.part"):
+        (out / name).write_text("half")
+    assert deploy(asked, results, out).exit_code == 0
+    assert not list(out.rglob(".*.part"))
+
+
 def test_a_link_stays_and_the_folder_that_it_names_is_replaced(asked, results, out):
     link = out.with_name("link")
     link.symlink_to(out)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import result
+from edgecompress.core import durable
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline.runner import PlanRun
@@ -40,10 +40,8 @@ def write(comparison: ReportComparison, file: Path, options: result.Options | No
     walk = PlanRun(Store(options.store.resolve()), Context(), scope="compare", listener=options.listener)
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
-    part = file.with_name(f".{file.name}.part")
     try:
-        shutil.copyfile(drawn.artifact.file(".html"), part)
-        part.replace(file)
+        durable.write(file, drawn.artifact.file(".html").read_bytes())
     except OSError as error:
         raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
     return file

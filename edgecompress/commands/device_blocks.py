@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from edgecompress.commands import device_file, result
-from edgecompress.core import catalog, channel_blocks
+from edgecompress.core import catalog, channel_blocks, durable
 from edgecompress.core.catalog import Found
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.settings import Device
@@ -123,9 +123,7 @@ def write(staircase: Staircase) -> Path:
         before = source.read_text(encoding="utf-8")
         after = device_file.written(before, name, facts["block"], f"{facts['status']} on {day}: {command}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f".{file.name}.part")
-        part.write_text(after, encoding="utf-8")
-        part.replace(file)
+        durable.write(file, after.encode())
     except OSError as error:
         line = f'"{name}" = {facts["block"]}'
         raise InputError(

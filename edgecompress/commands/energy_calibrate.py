@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, durable, environments, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
@@ -377,10 +377,8 @@ def _checked(file: Path) -> Path:
 def write(calibration: Mapping[str, Json], file: Path) -> Path:
     """A calibration as TOML, whole or not at all."""
     head = "# Written by `edgecompress energy calibrate`; name it in a device's options: calibrated = { file = ... }\n"
-    part = file.with_name(f".{file.name}.part")
     try:
-        part.write_text(head + "\n".join(_toml(calibration, "")) + "\n", encoding="utf-8")
-        os.replace(part, file)
+        durable.write(file, (head + "\n".join(_toml(calibration, "")) + "\n").encode())
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error}; give another --out") from error
     return file

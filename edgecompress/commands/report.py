@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import result, shipped
+from edgecompress.core import durable
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline.runner import PlanRun
@@ -64,10 +64,8 @@ def _render(walk: PlanRun, home: Path, report: Report) -> None:
     drawn = walk.stage(Stage("report", "stages.report:again", options={"report": report}, context=())).artifact
     assert drawn  # or it had raised
     for name in FACES:
-        part = home / f".{name}.part"
         try:
-            shutil.copyfile(drawn.path / name, part)
-            part.replace(home / name)
+            durable.write(home / name, (drawn.path / name).read_bytes())
         except OSError as error:
             raise StageFailed(
                 f"{home / name}: cannot be written: {error.strerror}; the added measurements are kept"

@@ -12,12 +12,12 @@ AT_FDCWD = -100
 RENAME_EXCHANGE = 2  # of renameat2(2)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replaces a file by one with this text. Raises OSError; then the old file is still there."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+def write(path: Path, content: bytes) -> None:
+    """Replaces a file by one with these bytes. Raises OSError; then the old file is still there."""
+    part = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")  # a name may have 255 bytes
     try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with part.open("wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream)
         part.replace(path)

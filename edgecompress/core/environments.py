@@ -6,21 +6,19 @@ environment of their own, which sees this package and nothing else of ours; only
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from edgecompress.core import child_process
+from edgecompress.core import child_process, file_lock
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.place import PACKAGE
 from edgecompress.core.plugins import Plugin, described
@@ -171,7 +169,7 @@ def make(module: ModuleType) -> Path | None:
     if place is None or made(module):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.with_suffix(".lock")):
+    with file_lock.held(place.with_suffix(".lock")):
         if not made(module):
             shutil.rmtree(place, ignore_errors=True)
             print(f"envs: {place.name}: {', '.join(module.ENVIRONMENT)}", flush=True)
@@ -181,13 +179,6 @@ def make(module: ModuleType) -> Path | None:
             _show_package(place)
             (place / COMPLETE).touch()
     return place
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 def _run(command: list[str]) -> None:

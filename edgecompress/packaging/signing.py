@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core import durable
 from edgecompress.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ def sign(file: Path, key: SecretKey) -> Path:
     with file.open("rb") as content:
         signature = key.sign(content, prehash=True, trusted_comment=f"file:{_printed(name)}\thashed")
     place = signature_of(file)
-    part = place.with_name(f".{place.name[:100]}.part")
-    part.write_bytes(bytes(signature) + b"\n")
-    part.replace(place)
+    durable.write(place, bytes(signature) + b"\n")
     return place
 
 

@@ -21,7 +21,7 @@ REPORT = ("report.html", "report.json", "report.md")
 ARTIFACTS = ("artifact", "excerpt", "verdict")
 # What `report --add` writes: a measurement is called by its content; and what is left of it by a kill.
 _ADDED = re.compile(
-    rf"{external_results.FOLDER}/([0-9a-f]{{12}}\.json|\.[0-9a-f]{{12}}\.\d+\.part)|\.report\.\w+\.part"
+    rf"{external_results.FOLDER}/([0-9a-f]{{12}}\.json|\.[0-9a-f]{{12}}(\.json)?\.\d+\.part)|\.report\.\w+(\.\d+)?\.part"
 )
 
 

@@ -13,7 +13,6 @@ ROOT/tmp, ROOT/locks, ROOT/logs
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -27,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
-from edgecompress.core import durable
+from edgecompress.core import durable, file_lock
 from edgecompress.core.errors import DiskFull, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, sha256_of
@@ -234,8 +233,7 @@ class Store:
 
         Without `wait` it raises BlockingIOError when another process holds the key.
         """
-        with (self.root / "locks" / f"{key}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        with file_lock.held(self.root / "locks" / f"{key}.lock", wait=wait):
             yield
 
     def scratch(self, key: str) -> Path:
@@ -465,7 +463,7 @@ def _read_json(path: Path, default: T) -> T:
 
 
 def _write_json(path: Path, data: Receipt | LastRun | list[Seen]) -> None:
-    durable.write_text(path, json.dumps(data, indent=1, default=str))
+    durable.write(path, json.dumps(data, indent=1, default=str).encode())
 
 
 def _bytes_in(folder: Path) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from edgecompress.core import file_lock
+
 
 class Pins:
     """The pins of one run in a folder that all runs of a store share. They end with this object or its process."""
@@ -28,13 +30,13 @@ class Pins:
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
         """Nothing is removed meanwhile: what is found inside can be pinned before it goes."""
-        with self._passing(fcntl.LOCK_SH):
+        with file_lock.held(self.gate, shared=True):
             yield
 
     @contextlib.contextmanager
     def removing(self, key: str) -> Iterator[bool]:
         """Whether no other run needs that key; none can begin to meanwhile."""
-        with self._passing(fcntl.LOCK_EX):
+        with file_lock.held(self.gate):
             yield all(key not in keys for keys in self.others().values())
 
     def pin(self, key: str) -> None:
@@ -59,9 +61,3 @@ class Pins:
                 except BlockingIOError:
                     pinned.setdefault(file.name.partition("-")[0], set()).update(held.read().split())
         return pinned
-
-    @contextlib.contextmanager
-    def _passing(self, how: int) -> Iterator[None]:
-        with self.gate.open("w") as gate:
-            fcntl.flock(gate, how)
-            yield

@@ -12,14 +12,13 @@ import datetime
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import config
+from edgecompress.core import config, durable
 from edgecompress.core.errors import ConfigError, InputError
 from edgecompress.core.model import Artifact, sha256_of
 
@@ -249,9 +248,7 @@ def keep(folder: Path, measurement: Measurement) -> Path:
     """Writes it into the folder's `measured/`, whole or not at all; what is there already stays."""
     place = folder / FOLDER / f"{measurement.name}.json"
     place.parent.mkdir(exist_ok=True)
-    part = place.with_name(f".{measurement.name}.{os.getpid()}.part")
-    part.write_bytes(measurement.canonical)
-    part.replace(place)
+    durable.write(place, measurement.canonical)
     return place
 
 

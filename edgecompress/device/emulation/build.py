@@ -18,7 +18,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from edgecompress.core import child_process
+from edgecompress.core import child_process, file_lock
 from edgecompress.core.errors import DiskFull, InputError, StageFailed
 from edgecompress.device.emulation import cpus
 from edgecompress.device.emulation.emulator import NAME, PLACE, PYTHON, Emulator, place
@@ -79,7 +79,7 @@ def build(say: Say) -> Path:
     part = target.with_name(f".{target.name}.{recipe()}.part")
     with _os_errors_in_a_line(part):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.with_name(f".{target.name}.lock")):
+        with file_lock.held(target.with_name(f".{target.name}.lock")):
             if find() is None:  # it may have been made while the lock was awaited
                 _check_space(target.parent)
                 part.mkdir(exist_ok=True)
@@ -140,15 +140,6 @@ def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, c
     errors = [line for line in lines if line.startswith(("E:", "ERROR", "error"))] or lines
     why = errors[0][:300] if errors else f"exit code {done.returncode}"
     raise StageFailed(f"{NAME}: {Path(argv[0]).name}: {why}; {hint}")
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    import fcntl
-
-    with file.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 # --------------------------------------------------------------------------- the steps
