@@ -89,7 +89,7 @@ def tried(fault: Fault) -> Outcome:
 
 
 def environment(place: Path, copy: Path, libraries: Path) -> None:
-    """A Python that finds the copy first, then the libraries of another: whatever a test starts is planted, too."""
+    """A Python that imports the copy first, then the libraries of another: subprocesses of a test run the fault too."""
     venv.create(place, symlinks=True)
     (packages,) = place.glob("lib/python*/site-packages")
     text = f"{copy}\nimport site; site.addsitedir({str(libraries)!r})\n"

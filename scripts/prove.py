@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LONG = {"EDGECOMPRESS_PROVE": "1", "EDGECOMPRESS_KILLS": "6", "EDGECOMPRESS_FLIPS": "200"}  # 20 kills by hand: > 1 h
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-LOGS = "benchmarks/prove-"  # what a run writes itself is none of what it proves
+LOGS = "benchmarks/prove-"  # written by this script, so not part of what it tests
 MEASURED = ("parity", "coverage", "agent_overhead", "agreement", "sensitivity", "sparsity")
 REMEASURED = ("pruning", "bench")
 SKIPPED = re.compile(r"^SKIPPED (.+)$", re.MULTILINE)
@@ -32,7 +32,7 @@ SKIPPED = re.compile(r"^SKIPPED (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Part:
-    """A command that is to pass; one of tests runs beside others, with its share of the cores."""
+    """A command that must exit with 0. Parts that are tests run in parallel, each with its share of the cores."""
 
     name: str
     command: tuple[str, ...]
@@ -40,9 +40,9 @@ class Part:
 
 
 def jobs(text: str) -> int:
-    """How many files of tests run at once. Raises SystemExit where that is no number above 0."""
+    """How many files of tests run at once. Raises SystemExit unless it is a whole number of at least 1."""
     if not re.fullmatch(r"0*[1-9][0-9]*", text):
-        raise SystemExit(f"prove: JOBS={text}: it is a whole number, 1 or more")
+        raise SystemExit(f"prove: JOBS={text}: must be a whole number of at least 1")
     return int(text)
 
 
@@ -88,7 +88,7 @@ class Run:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SystemExit("prove: another run is at work in this folder") from None
+            raise SystemExit("prove: another run is in progress in this folder; wait for it to end") from None
 
     def passed(self, part: Part) -> Path:
         """The file that says that a part has passed, and in what time."""
@@ -121,7 +121,7 @@ class Run:
     def unchanged(self) -> None:
         """Raises SystemExit where the files, the libraries or the settings have changed since the run began."""
         if key(self.root) != self.key:
-            raise SystemExit("prove: the files changed while it ran: what passed before counts for the old ones alone")
+            raise SystemExit("prove: files, libraries or settings changed during the run; start it again")
 
     def end(self, parts: list[Part]) -> tuple[Path, list[str]]:
         """The log of all, and what was skipped. Raises SystemExit where a part has not passed."""

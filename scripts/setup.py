@@ -2,7 +2,7 @@
 
 Standard library only: it runs before anything is installed. pip brings uv, uv the rest, from where pip is configured to
 look, with the sha256 of constraints.txt. A second call with nothing new to install does nothing; one that finds another
-waits for it; and one that was not finished, was moved or was copied is made anew.
+waits for it; an environment that is incomplete, was moved or was copied is created again.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ def pin(name: str, constraints: str, hashes: bool = False) -> str:
 
 
 def uv_settings(pip_config: str) -> tuple[dict[str, str], list[str]]:
-    """The environment and the options that make uv look where pip looks; what uv has no word for is said.
+    """The environment variables and options with which uv uses pip's settings; prints the settings that uv lacks.
 
-    `pip_config` is what `pip config list` prints, its values as Python writes them. An empty one counts for nothing.
+    `pip_config` is the output of `pip config list`: each value is a Python literal. Empty values are ignored.
     """
     lines = re.findall(r"""^(global|install|:env:)\.([-\w]+)=(['"].+['"])$""", pip_config, re.MULTILINE)
     lines.sort(key=lambda line: ("global", "install", ":env:").index(line[0]))  # a later one goes first, as in pip
@@ -168,7 +168,7 @@ def uv_settings(pip_config: str) -> tuple[dict[str, str], list[str]]:
             options += [f"--{name}={package}" for package in ",".join(words).split(",")]
     lost = [name for name in told if name not in {*SETTINGS, *OPTIONS} and not OTHER.fullmatch(name)]
     if lost:
-        print(f"setup: pip's settings that uv cannot be told: {', '.join(lost)}", flush=True)
+        print(f"setup: uv ignores these settings of pip: {', '.join(lost)}", flush=True)
     return {name: value for name, value in settings.items() if name not in os.environ}, options
 
 
@@ -187,14 +187,14 @@ class Venv:
         return state if state.place == self.place and Path(self.python).exists() else NOTHING
 
     def create(self) -> None:
-        """Makes it anew. What tells a venv from anybody's folder is written first and stays: a kill does no harm."""
+        """Creates it again. `pyvenv.cfg` is written first and stays, so a killed run is known to have left a venv."""
         python = os.path.realpath(sys.executable)  # it may be the one that is removed here
         mark = self.path / "pyvenv.cfg"
         there = [*self.path.iterdir()] if self.path.is_dir() else []
         if there and mark not in there:
-            sys.exit(f"setup: {self.path} is not empty and no virtual environment, so it is left alone; name another")
+            sys.exit(f"setup: {self.path} is not empty and not a virtual environment; give another --venv")
         if there:
-            print(f"setup: {self.path} is not finished, or was moved or copied: it is made anew", flush=True)
+            print(f"setup: {self.path} is incomplete, or was moved or copied: creating it again", flush=True)
         self.path.mkdir(parents=True, exist_ok=True)
         mark.touch()
         for path in there:
@@ -214,7 +214,7 @@ class Venv:
 
     @cached_property
     def settings(self) -> tuple[dict[str, str], list[str]]:
-        """What uv is told of pip's settings."""
+        """pip's settings, for uv."""
         command = module(self.python, "pip", "config", "list")
         return uv_settings(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
 
@@ -278,7 +278,7 @@ def wait_for_others() -> None:
 
 
 def install(venv: Venv, found: State, wanted: State) -> None:
-    """Brings `venv` to what is wanted. It has no stamp before it is finished, and without one it is made anew."""
+    """Installs what is wanted. The stamp is written last; a venv without a stamp is created again."""
     begin = time.monotonic()
     state = found.joined(wanted)
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")

@@ -150,10 +150,10 @@ def test_other_settings_are_another_run(checkout: Path, monkeypatch: pytest.Monk
     assert proof.key(checkout) != first
 
 
-def test_a_change_while_it_runs_counts_for_nothing(checkout: Path) -> None:
+def test_a_change_during_the_run_ends_it(checkout: Path) -> None:
     proof, log = script(), checkout / ".edgecompress" / "ran"
-    assert "the files changed" in said(proof, checkout, "true", f"echo x=2 >code.py; echo one >>{log}", "true")
-    assert "the files changed" in said(proof, checkout, "true", "echo x=3 >code.py; git commit -qam two")
+    assert "changed during the run" in said(proof, checkout, "true", f"echo x=2 >code.py; echo one >>{log}", "true")
+    assert "changed during the run" in said(proof, checkout, "true", "echo x=3 >code.py; git commit -qam two")
     subprocess.run(["git", "reset", "-q", "--hard", "HEAD~"], cwd=checkout, check=True)
     assert "all passed" in said(proof, checkout, "true", f"echo one >>{log}", "true")
     assert log.read_text().split() == ["one", "one"]
@@ -162,7 +162,7 @@ def test_a_change_while_it_runs_counts_for_nothing(checkout: Path) -> None:
 def test_a_second_run_at_once_is_refused(checkout: Path) -> None:
     proof = script()
     first = proof.Run(checkout)
-    assert said(proof, checkout, "true") == "prove: another run is at work in this folder"
+    assert said(proof, checkout, "true") == "prove: another run is in progress in this folder; wait for it to end"
     first.lock.close()
     assert "all passed" in said(proof, checkout, "true")
 

@@ -99,9 +99,9 @@ def test_what_uv_has_no_variable_for_is_an_option() -> None:
     assert setup.uv_settings(config) == ({}, ["--no-index", "--only-binary=numpy", "--only-binary=scipy"])
 
 
-def test_a_setting_that_uv_cannot_be_told_is_named_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_that_uv_ignores_is_named_without_its_value(capsys: pytest.CaptureFixture[str]) -> None:
     assert setup.uv_settings("global.keyring-provider='secret'\ninstall.constraint='c.txt'") == ({}, [])
-    assert capsys.readouterr().out == "setup: pip's settings that uv cannot be told: keyring-provider, constraint\n"
+    assert capsys.readouterr().out == "setup: uv ignores these settings of pip: keyring-provider, constraint\n"
 
 
 def test_a_variable_of_uv_goes_before_what_pip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_what_another_setup_left_is_removed_before_the_venv_is_made(
 
 def test_a_folder_that_is_no_venv_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(SystemExit, match="is not empty and no virtual environment"):
+    with pytest.raises(SystemExit, match="is not empty and not a virtual environment"):
         setup.Venv(tmp_path).create()
     assert (tmp_path / "thesis.tex").exists()
 

@@ -26,7 +26,7 @@ from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key
 from edgecompress.pipeline.time_left import LEAST, Forecast, TimeLeft
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
 
-CLOCK_S = 60.0  # by so many seconds a clock may be corrected
+CLOCK_S = 60.0  # a correction of the clock by less is ignored
 STAGE_ABI = 2  # raised when the core changes what a stage's result means
 CORE = (  # covered by STAGE_ABI
     "edgecompress",
@@ -160,7 +160,7 @@ class PlanRun:
         if self.remeasure and entry.receipt["time"] < self.began:
             return "--remeasure"
         if entry.age_s < -CLOCK_S:
-            return "measured at a time that is still to come: the clock was set back"
+            return "its time stamp is in the future: the clock was set back"
         if entry.age_s > stage.max_age_s:
             return f"measured {entry.age_s / 86400:.1f} days ago, older than {stage.max_age_s / 86400:g}"
         return ""

@@ -3,7 +3,7 @@
 ROOT/store/KEY/{artifact/, receipt.json}   one result; written elsewhere, then renamed into place
 ROOT/observed/KEY.json                     of stages that run user code: the files seen, and the result they gave
 ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
-ROOT/kept/KEY/                             a stage's own: checkpoints until it ends, the log of a training for good
+ROOT/kept/KEY/                             a stage's own: checkpoints until it ends; the log of a training stays
 ROOT/checked/KEY                           the files' identities, sizes and times when their bytes were last checked
 ROOT/pins/RUN                              the keys that a living run needs: nothing removes those
 ROOT/quarantine/KEY.N                      results whose bytes were damaged, until `collect`
@@ -135,7 +135,7 @@ class Store:
                     self._dropped.add(primary)
                 return None
             self._pins.pin(key)
-            os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` lets it be
+            os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` keeps it
         return entry
 
     def _whole(self, entry: StoredResult) -> bool:
@@ -331,7 +331,7 @@ class Store:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _quarantine(self, key: str) -> bool:
-        """Puts away what is stored there, for whoever wants to see what happened; False where there is nothing."""
+        """Moves a damaged result aside for inspection; False if there is none."""
         count = sum(1 for _ in (self.root / "quarantine").glob(f"{key}.*"))
         try:
             (self.root / "store" / key).rename(self.root / "quarantine" / f"{key}.{count}")

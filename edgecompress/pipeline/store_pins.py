@@ -29,13 +29,13 @@ class Pins:
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
-        """Nothing is removed meanwhile: what is found inside can be pinned before it goes."""
+        """Blocks removal, so that a result can be found and pinned in one step."""
         with file_lock.held(self.gate, shared=True):
             yield
 
     @contextlib.contextmanager
     def removing(self, key: str) -> Iterator[bool]:
-        """Whether no other run needs that key; none can begin to meanwhile."""
+        """Whether no other run has pinned that key; blocks pinning meanwhile."""
         with file_lock.held(self.gate):
             yield all(key not in keys for keys in self.others().values())
 
