@@ -150,18 +150,16 @@ def test_a_failure_of_a_variant_costs_the_variant_not_the_run(made: Made, techni
 def test_a_worker_that_hangs_is_stopped_at_its_deadline_with_all_its_children(
     made: Made, technique: Callable[[str], Stage], tmp_path: Path
 ) -> None:
-    pid_file = str(tmp_path / "pid")
-    body = (
-        "import subprocess, time\np = subprocess.Popen(['sleep', '300'])\n"
-        f"open({pid_file!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
+    stage = technique(
+        "import subprocess, time\nprint(subprocess.Popen(['sleep', '300']).pid, flush=True)\ntime.sleep(300)"
     )
-    stage = technique(body)
     begin = time.monotonic()
     with pytest.raises(StageFailed, match="probe: no end after 2 s, stopped"):
         made().stage(Stage(stage.name, stage.call, stage.inputs, timeout_s=2))
     assert time.monotonic() - begin < 10
     time.sleep(0.2)
-    pid = int((tmp_path / "pid").read_text())
+    (log,) = (tmp_path / "results" / "logs").glob("*-probe.log")
+    pid = int(log.read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 

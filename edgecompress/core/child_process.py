@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from edgecompress.core.errors import TooMuchMemory
+
 PR_SET_PDEATHSIG = 1
+LOOK_S = 0.1  # between two looks at how much memory a child holds
 
 
 def python(module: str, *words: str, by: str = "") -> list[str]:
@@ -58,6 +62,30 @@ def _watch() -> None:
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float, most_bytes: int, who: str) -> int | None:
+    """The exit code of a child; None when it has not ended in time. Raises TooMuchMemory."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(left, LOOK_S))
+        check_memory(who, process.pid, most_bytes)
+    return process.poll()
+
+
+def check_memory(who: str, pid: int, most_bytes: int) -> None:
+    """Raises TooMuchMemory when a process holds more than that: pages of its own, not those of files that it reads."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # it has ended, or this system has no /proc
+        return
+    held = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    if held > most_bytes:
+        raise TooMuchMemory(
+            f"{who}: its process took {held / 1e9:.1f} GB of memory, its limit is {most_bytes / 1e9:.1f} GB; "
+            "give more with EDGECOMPRESS_MEMORY=GIB in the environment"
+        )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

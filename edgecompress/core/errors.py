@@ -9,6 +9,7 @@ EdgeError                 exit 3   the root; the command line prints it without 
 ├── CheckFailed           exit 1   a check failed: nothing ships
 └── StageFailed           exit 3   a stage, or the process that ran it, broke
     ├── Unreachable                a device that does not answer, or whose link was lost for good
+    ├── TooMuchMemory              a process held more memory than it may
     └── DiskFull                   no space left for the results
 """
 
@@ -61,6 +62,10 @@ class Unreachable(StageFailed):
     """A device does not answer, or its link was lost for good; the message says which, and what to check."""
 
 
+class TooMuchMemory(StageFailed):
+    """A process held more memory than it may, and was ended."""
+
+
 class DiskFull(StageFailed):
     """No space left for the results."""
 
@@ -68,7 +73,9 @@ class DiskFull(StageFailed):
 def kind_of(name: str) -> type[EdgeError]:
     """The error class called `name`, so that an error keeps its class across a process boundary."""
     cls = globals().get(name)
-    return cls if isinstance(cls, type) and issubclass(cls, EdgeError) else StageFailed
+    if isinstance(cls, type) and issubclass(cls, EdgeError) and cls is not NoPath:  # which is made of two texts
+        return cls
+    return StageFailed
 
 
 def did_you_mean(name: str, known: object) -> str:

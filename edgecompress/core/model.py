@@ -207,6 +207,7 @@ class Stage:
     max_age_s: float | None = None  # a measurement ages
     estimate_s: float = 5.0
     timeout_s: float = 3600.0
+    silence_s: float = 14 * 86400.0  # between two reports of its progress: a longer one ends it
 
     @property
     def observes(self) -> bool:

@@ -82,19 +82,24 @@ class RuntimePlugin(Step):
 
 @dataclass(frozen=True)
 class TransportPlugin(Plugin):
-    """`plugins/transports/NAME.py`; see protocols.Transport. `runtimes` is None where any may run there."""
+    """`plugins/transports/NAME.py`; see protocols.Transport. `runtimes` is None where any may run there.
+
+    `local`: its programs run here, need no network, and write to the folder of the stage alone.
+    """
 
     simulated: str = ""
+    local: bool = False
     runtimes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class SensorPlugin(Plugin):
-    """`plugins/sensors/NAME.py`; see protocols.Sensor."""
+    """`plugins/sensors/NAME.py`; see protocols.Sensor. `local`: it reads /sys and the like alone."""
 
     status: Status = "unavailable"
     scope: str = ""
     quantity: str = "energy"
+    local: bool = False
     needs_work: bool = False
     reads_file: bool = False
     legend: Mapping[str, str] = field(default_factory=dict)

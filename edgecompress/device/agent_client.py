@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core import child_process, environments, registry
-from edgecompress.core.errors import EdgeError, NoPath, StageFailed, kind_of
+from edgecompress.core.errors import StageFailed, kind_of
 from edgecompress.core.protocols import DEADLINE, Shell
 from edgecompress.device import bundle, machine
 from edgecompress.device.request import REQUEST, RESULT, AgentRequest, PluginModule
@@ -78,17 +78,12 @@ def _answer(file: Path, died: str) -> Any:
     if not isinstance(answer, dict):
         raise StageFailed(f"the agent answered {machine.line(repr(answer), 40)}, which is not a JSON object")
     if "error" in answer:
-        raise _error(str(answer.get("class")), machine.line(str(answer["error"]), 1000))
+        raise kind_of(str(answer.get("class")))(machine.line(str(answer["error"]), 1000))
     return answer
 
 
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not a number")
-
-
-def _error(name: str, says: str) -> EdgeError:
-    """The error that an agent names, where it is one that is made of words alone."""
-    return (StageFailed if name == NoPath.__name__ else kind_of(name))(says)
 
 
 def _agent(shell: Shell, request: AgentRequest, scratch: Path) -> list[str]:

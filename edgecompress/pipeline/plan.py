@@ -25,6 +25,7 @@ from edgecompress.pipeline.source_kind import SourceKind
 from edgecompress.pipeline.variant_stages import Steps
 
 ESTIMATE_S = {"data": 3.0, "source": 4.0, "golden": 6.0}
+GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
 STORED = ("onnx", "tflite")  # read by formats/; of any other format by its runtime: what zeros save in it is told
 
 
@@ -163,6 +164,7 @@ def _golden(job: Job, name: str, split: str) -> Stage:
         user_code=job.source_kind.torch,
         plugins=tuple(runtimes[:1]),
         estimate_s=ESTIMATE_S["golden"],
+        silence_s=GOLDEN_SILENCE_S,
     )
 
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import platform
-import select
 import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from edgecompress.core import child_process, closure, environments, registry
-from edgecompress.core.errors import EdgeError, StageFailed, kind_of
+from edgecompress.core import closure, environments, registry
+from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds, sha256_of
+from edgecompress.pipeline import confinement, worker_process
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.time_left import LEAST, Forecast, TimeLeft
+from edgecompress.pipeline.worker_process import Patience
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
 
 CLOCK_S = 60.0  # a correction of the clock by less is ignored
@@ -31,10 +29,13 @@ STAGE_ABI = 2  # raised when the core changes what a stage's result means
 CORE = (  # covered by STAGE_ABI
     "edgecompress",
     "edgecompress.core",
-    *(f"edgecompress.core.{name}" for name in ("child_process", "closure", "config", "errors", "model", "place")),
+    *(
+        f"edgecompress.core.{name}"
+        for name in ("child_process", "closure", "config", "errors", "model", "place", "sandbox")
+    ),
     *(f"edgecompress.core.{name}" for name in ("protocols", "registry", "settings", "version")),
     *(f"edgecompress.device.{name}" for name in ("bundle", "machine")),
-    *(f"edgecompress.pipeline.{name}" for name in ("worker", "worker_protocol")),
+    *(f"edgecompress.pipeline.{name}" for name in ("confinement", "worker", "worker_process", "worker_protocol")),
 )
 
 
@@ -207,34 +208,37 @@ class PlanRun:
             wall_s=time.monotonic() - begin,
             log=str(log),
             files=answer["files"],
-            modules=answer["modules"],
         )
         self.store.release(scratch.name)
         return self.store.commit(scratch, parts, receipt)
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
+        keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)
+        folders = (str(scratch), str(keep))
+        allowed = confinement.limits(stage, size, folders, self.context.device, self.offline)
         request: StageRequest = {
             "stage": stage.name,
             "call": stage.call,
             "inputs": {role: str(a.path) for role, a in inputs.items()},
             "out": str(scratch / "artifact"),
-            "keep": str(self.store.keep(scratch.name)),
+            "keep": str(keep),
             "options": stage.options,
             "context": self._context(stage),
             "observes": stage.observes,
             "path": list(self.path) if stage.user_code else [],
             "store": str(self.store.root),
             "offline": self.offline,
+            "limits": dataclasses.asdict(allowed),
         }
-        file = scratch / "request.json"
-        file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
-        (scratch / "tmp").mkdir()
-        argv = child_process.python("edgecompress.pipeline.worker", str(file))
-        process = child_process.spawn(argv, log, _environment(self.offline, scratch / "tmp"))
-        try:
-            return self._listen(stage, process, log)
-        finally:
-            child_process.end(process)
+        begin, expected_s = time.monotonic(), self.expected_s(stage)
+        patience = Patience(confinement.deadline_s(stage, size), stage.silence_s)
+        for message in worker_process.answers(request, scratch, log, patience):
+            if "done" in message:
+                return message
+            fraction = min(1.0, max(0.0, message["progress"]))
+            left = self._left(expected_s, time.monotonic() - begin, fraction)
+            self.listener(Event("progress", stage, "", fraction, message["what"], left=left))
+        raise AssertionError("a worker's answers end with its last")
 
     def _context(self, stage: Stage) -> ContextFields:
         """What the stage may know of the run: the fields that it names, the others as they are by default."""
@@ -245,60 +249,6 @@ class PlanRun:
         return ContextFields(
             seed=seed.seed, threads=threads.threads, batch=batch.batch, device=device.device, here=here.here
         )
-
-    def _listen(self, stage: Stage, process: subprocess.Popen[bytes], log: Path) -> Done:
-        begin = time.monotonic()
-        deadline, expected_s = begin + stage.timeout_s, self.expected_s(stage)
-        for line in _lines(process, deadline):
-            message = json.loads(line)
-            if "progress" in message:
-                fraction, what = min(1.0, max(0.0, float(message["progress"]))), message["what"]
-                left = self._left(expected_s, time.monotonic() - begin, fraction)
-                self.listener(Event("progress", stage, "", fraction, what, left=left))
-            elif "error" in message:
-                raise kind_of(message["error"])(f"{message['message']} (log: {log})")
-            else:
-                return Done(done=True, files=message["files"], modules=message["modules"])
-        raise StageFailed(_ending(stage, process, deadline, log))
-
-
-def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[bytes]:
-    """The worker's answers until it closes its output or the deadline passes."""
-    assert process.stdout is not None
-    buffer = b""
-    while (left := deadline - time.monotonic()) > 0:
-        ready, _, _ = select.select([process.stdout], [], [], left)
-        if not ready:
-            return
-        block = os.read(process.stdout.fileno(), 1 << 16)
-        if not block:
-            return
-        *lines, buffer = (buffer + block).split(b"\n")
-        yield from lines
-
-
-def _ending(stage: Stage, process: subprocess.Popen[bytes], deadline: float, log: Path) -> str:
-    """How a worker ended that gave no answer, in words."""
-    if time.monotonic() >= deadline:
-        return f"{stage.name}: no end after {stage.timeout_s:.0f} s, stopped (log: {log})"
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=5)
-    code = process.returncode if process.returncode is not None else 0
-    if code < 0:
-        name = signal.Signals(-code).name
-        hint = "out of memory?" if name == "SIGKILL" else "a crash in native code"
-        return f"{stage.name}: its process was ended by {name} ({hint}; log: {log})"
-    return f"{stage.name}: its process ended with code {code} and no answer (log: {log})"
-
-
-def _environment(offline: bool, scratch: Path) -> dict[str, str]:
-    """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours."""
-    extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
-    extra["PYTHONSAFEPATH"] = "1"  # nor does a Python that a library starts find modules in the working folder
-    extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
-    if offline:
-        extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    return {**os.environ, **extra}
 
 
 def _outcome(stage: Stage, entry: StoredResult, why: str) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import sys
@@ -12,10 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import child_process, config, place, registry
+from edgecompress.core import child_process, config, place, registry, sandbox
 from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Context, Request
+from edgecompress.core.sandbox import Limits
 from edgecompress.pipeline.store import observed_digest
 from edgecompress.pipeline.worker_protocol import StageRequest
 
@@ -24,22 +26,25 @@ Say = Callable[[Mapping[str, Json]], None]
 
 def main() -> int:
     """Reads the request named by the first argument and answers on stdout."""
+    stage_request: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    limits = Limits(**stage_request["limits"])
+    sandbox.enter(limits)  # before there are threads
     child_process.tie()
     say = _speaker()
-    stage_request: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if stage_request["offline"]:
-        sys.addaudithook(_refuse_network)
+    if not limits.network:
+        why = "--offline" if stage_request["offline"] else f"{stage_request['stage']}: it has no network"
+        sys.addaudithook(functools.partial(_refuse_network, why))
     seen = _Observed(stage_request["store"]) if stage_request["observes"] else None
     try:
         _call(stage_request, say)
     except EdgeError as error:
         say({"error": type(error).__name__, "message": str(error)})
         return _logged()
-    except Exception as error:  # the boundary: whatever a stage raises becomes one line, its traceback is in the log
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # the boundary: one line, its traceback is in the log
         say(_mapped(error, stage_request))
         return _logged()
     files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
-    say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
+    say({"done": True, "files": files})
     return 0
 
 
@@ -87,7 +92,7 @@ def _check_promise(result: Any, request: Request, call: str) -> None:
         )
 
 
-def _mapped(error: Exception, stage_request: StageRequest) -> dict[str, str]:
+def _mapped(error: BaseException, stage_request: StageRequest) -> dict[str, str]:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or stage_request["out"]
         return {
@@ -95,13 +100,19 @@ def _mapped(error: Exception, stage_request: StageRequest) -> dict[str, str]:
             "message": f"{stage_request['stage']}: no space left on the device that holds {where}; "
             "free some room, run `edgecompress cache gc`, or choose another place with --store",
         }
+    if isinstance(error, PermissionError) and sandbox.entered.writes and not stage_request["limits"]["network"]:
+        error = StageFailed(f"{error}: a stage changes only its own folder and TMPDIR, and has no network")
     message = " ".join(str(error).split())[:300] or "no message"
     return {"error": StageFailed.__name__, "message": f"{stage_request['stage']}: {type(error).__name__}: {message}"}
 
 
-def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "socket.connect" and isinstance(arguments[1], tuple):
-        raise InputError(f"--offline: a stage tried to connect to {arguments[1][0]}; download what it needs first")
+def _refuse_network(why: str, event: str, arguments: tuple[Any, ...]) -> None:
+    """Names what Python code tries to reach; the kernel refuses it to native code and to children, without a word."""
+    if event == "socket.getaddrinfo" or (
+        event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple)
+    ):
+        host = arguments[0] if event == "socket.getaddrinfo" else arguments[1][0]
+        raise InputError(f"{why}: a stage tried to connect to {host}; download what it needs first")
 
 
 class _Observed:

@@ -1,11 +1,16 @@
-"""The JSON messages between the runner and the child process of a stage: the request and the last answer."""
+"""The JSON messages between the runner and the child process of a stage: the request, and the answers."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Any, TypedDict, cast, final
 
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
+
+LONGEST = 16 << 20  # bytes of a message
 
 
 class ContextFields(TypedDict):
@@ -32,11 +37,56 @@ class StageRequest(TypedDict):
     path: list[str]
     store: str
     offline: bool
+    limits: dict[str, Any]  # the fields of core.sandbox.Limits
 
 
+@final
+class Progress(TypedDict):
+    """An answer while a stage runs."""
+
+    progress: float  # 0..1
+    what: str
+
+
+@final
+class Failure(TypedDict):
+    """The answer of a stage that failed: the class of the error, and its one line."""
+
+    error: str
+    message: str
+
+
+@final
 class Done(TypedDict):
-    """The answer of a successful stage: the user's files that it read, and the modules that it imported."""
+    """The answer of a successful stage: the user's files that it read, with their digests."""
 
     done: bool
     files: dict[str, str]
-    modules: list[str]
+
+
+SHAPES: tuple[Mapping[str, type | tuple[type, ...]], ...] = (  # of the three
+    {"progress": (int, float), "what": str},
+    {"error": str, "message": str},
+    {"done": bool, "files": dict},
+)
+
+
+def answer(line: bytes, who: str) -> Progress | Failure | Done:
+    """The answer in a line. Raises StageFailed for any other text: the user's code may write to any open file."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    keys = message.keys() if isinstance(message, dict) else set()
+    shape = next((shape for shape in SHAPES if shape.keys() == keys), None)
+    if shape is None or not all(isinstance(message[key], kind) for key, kind in shape.items()) or not _plain(message):
+        raise StageFailed(
+            f"{who}: its process sent {line[:60]!r}, which is no answer; does your code write to open files?"
+        )
+    return cast("Progress | Failure | Done", message)
+
+
+def _plain(message: Mapping[str, Any]) -> bool:
+    """Whether its numbers are finite and its files have names and digests."""
+    texts = (text for pair in message.get("files", {}).items() for text in pair)
+    return math.isfinite(message.get("progress", 0.0)) and all(isinstance(text, str) for text in texts)

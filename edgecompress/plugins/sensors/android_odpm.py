@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 STATUS = "measured"
 SCOPE = "rail"
 

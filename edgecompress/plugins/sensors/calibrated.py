@@ -17,6 +17,7 @@ from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 READS_FILE = True  # the one that its options name
 STATUS = "estimated"
 SCOPE = "package"  # unless the calibration's sensor had another

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 STATUS = "measured"
 SCOPE = "rail"  # unless the options name another
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 QUANTITY = "instructions"
 STATUS = "simulated"
 SCOPE = "process"

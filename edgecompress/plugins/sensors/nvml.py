@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 REQUIRES: tuple[str, ...] = ("nvidia-ml-py>=12",)
+LOCAL = True
 EXTRA = "gpu"
 STATUS = "measured"
 SCOPE = "board"

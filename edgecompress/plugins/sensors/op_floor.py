@@ -16,6 +16,7 @@ from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 STATUS = "estimated"
 SCOPE = "package"
 NEEDS_WORK = True  # the stage gives device["work"]: op_counts.total of the artifact

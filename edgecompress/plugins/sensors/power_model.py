@@ -10,6 +10,7 @@ from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 STATUS = "estimated"
 SCOPE = "package"  # where the device's [power] table names no other
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 STATUS = "measured"
 SCOPE = "package"
 

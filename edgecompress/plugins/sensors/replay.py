@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 READS_FILE = True  # the one that its options name
 STATUS = "replayed"
 SCOPE = "board"  # unless the options name another

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from edgecompress.core import child_process
+from edgecompress.core import child_process, sandbox
 from edgecompress.core.protocols import DEADLINE
 
 
 def run(argv: Sequence[str], deadline_s: float, log: Path, env: Mapping[str, str]) -> int:
-    """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then."""
+    """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then.
+
+    Raises TooMuchMemory when it holds more than this process may.
+    """
     process = child_process.spawn(argv, log, env)
     assert process.stdout and process.stdin
     drain = threading.Thread(target=_drain, args=(process.stdout, log), daemon=True)
     drain.start()
     try:
-        return process.wait(deadline_s)
-    except subprocess.TimeoutExpired:
-        return DEADLINE
+        code = child_process.wait(process, deadline_s, sandbox.entered.resident_bytes, Path(argv[0]).name)
+        return DEADLINE if code is None else code
     finally:
         child_process.end(process)
         process.stdin.close()

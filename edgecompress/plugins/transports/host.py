@@ -13,6 +13,7 @@ from edgecompress.device import machine
 from edgecompress.plugins.transports import _process
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 NVIDIA = Path("/proc/driver/nvidia/version")
 
 

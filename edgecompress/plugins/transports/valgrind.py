@@ -18,6 +18,7 @@ from edgecompress.device import machine
 from edgecompress.plugins.transports._simulator import Simulator
 
 REQUIRES: tuple[str, ...] = ()
+LOCAL = True
 SIMULATED = "Valgrind (AVX2 kernels at most)"
 FEATURES = ("avx2",)  # of those that machine.py tells
 COUNTS = "callgrind"

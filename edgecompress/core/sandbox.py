@@ -1,0 +1,202 @@
+"""What a process can do from now on: Landlock for files and programs, seccomp for the network, limits for CPU and disk.
+
+All of it is inherited by threads and programs that start later, holds for native code, needs no privileges and cannot
+be undone. The kernel of Linux keeps it: Landlock since 5.13, seccomp since 3.17. Other systems have the limits alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import resource
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PR_SET_NO_NEW_PRIVS = 38
+ALL = 1 << 62  # as much as there is
+
+# <linux/landlock.h>: its three system calls have the same numbers on all architectures
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+RULESET_VERSION = 1
+PATH_BENEATH = 1
+EXECUTE, WRITE_FILE = 1 << 0, 1 << 1
+REMOVE_AND_MAKE = 0b1_1111_1111 << 4  # remove a folder or a file; make a device, folder, file, socket, pipe, link
+REFER, TRUNCATE = 1 << 13, 1 << 14  # from versions 2 and 3 of its interface
+SCOPES = 0b11  # from version 6: abstract Unix sockets, and signals to processes outside
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/nvidia*", "/dev/dri/render*", "/dev/kfd")  # files to write to
+
+# <linux/seccomp.h>, <linux/filter.h>, <linux/audit.h>
+SET_MODE_FILTER, TSYNC, SPEC_ALLOW = 1, 1 << 0, 1 << 2
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # of struct seccomp_data
+X32 = 0x40000000
+UNIX = 1  # AF_UNIX
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An architecture's numbers: its own, and those of the system calls that are refused."""
+
+    audit: int
+    seccomp: int
+    socket: int
+    others: tuple[int, ...]  # they reach other processes, keys, the kernel, or sockets by another way
+
+
+# ptrace process_vm_readv process_vm_writev add_key request_key keyctl unshare setns bpf mount umount2 kexec_load
+MACHINES = {
+    "x86_64": Machine(0xC000003E, 317, 41, (101, 310, 311, 248, 249, 250, 272, 308, 321, 165, 166, 246)),
+    "aarch64": Machine(0xC00000B7, 277, 198, (117, 270, 271, 217, 218, 219, 97, 268, 280, 40, 39, 104)),
+}
+IO_URING = (425, 426, 427)  # its requests pass no filter; the same numbers everywhere
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is left to a process. A `writes` or `programs` of None leaves all files, all programs."""
+
+    writes: tuple[str, ...] | None = None  # folders and files that it can change, with all below them
+    programs: tuple[str, ...] | None = None  # programs that it can start
+    network: bool = True
+    sockets: bool = True  # Unix sockets, through which a service could act for it
+    cpu_s: int = ALL  # of each process
+    file_bytes: int = ALL  # of each file
+    resident_bytes: int = ALL  # of each process; watched by the one that starts it
+
+
+entered = Limits()  # those of this process
+
+
+def enter(limits: Limits) -> None:
+    """Limits this process and all that it starts. Called before other threads exist: Landlock limits the caller's."""
+    global entered
+    entered = limits
+    for what, most in ((resource.RLIMIT_CPU, limits.cpu_s), (resource.RLIMIT_FSIZE, limits.file_bytes)):
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if most < ALL:
+            resource.setrlimit(what, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform != "linux" or (limits.network and limits.writes is None and limits.programs is None):
+        return
+    _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if landlock_version():
+        _restrict_files(limits)
+    if not limits.network and platform.machine() in MACHINES:
+        _refuse(MACHINES[platform.machine()], limits.sockets)
+
+
+def missing() -> str:
+    """Why processes cannot be limited fully here, or ""."""
+    if sys.platform != "linux":
+        return "this system has neither Landlock nor seccomp: a stage can write files and reach the network"
+    if not landlock_version():
+        return "this kernel has no Landlock (Linux 5.13, security module 'landlock'): a stage can write all your files"
+    if platform.machine() not in MACHINES:
+        return f"no seccomp filter for {platform.machine()}: a stage can reach the network"
+    return ""
+
+
+@cache
+def landlock_version() -> int:
+    """The version of the kernel's Landlock interface; 0 where there is none, or it is switched off."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(_libc().syscall(CREATE_RULESET, None, ctypes.c_size_t(0), RULESET_VERSION)))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _call(what: str, number: int, *arguments: object) -> int:
+    """A system call; raises OSError when it fails."""
+    result: int = _libc().syscall(number, *arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+# --------------------------------------------------------------------------- files and programs
+
+
+def _restrict_files(limits: Limits) -> None:
+    version = landlock_version()
+    changes = WRITE_FILE | REMOVE_AND_MAKE | (REFER if version > 1 else 0) | (TRUNCATE if version > 2 else 0)
+    handled = (changes if limits.writes is not None else 0) | (EXECUTE if limits.programs is not None else 0)
+    scoped = SCOPES if version > 5 and not limits.sockets else 0
+    if not handled and not scoped:
+        return
+    attributes = struct.pack("=QQQ", handled, 0, scoped)[: 24 if version > 5 else 8]
+    ruleset = _call("landlock_create_ruleset", CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    try:
+        _allow(ruleset, limits.writes or (), changes)
+        if limits.writes is not None:
+            _allow(ruleset, _devices(), WRITE_FILE | (changes & TRUNCATE))
+        _allow(ruleset, limits.programs or (), EXECUTE)
+        _call("landlock_restrict_self", RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _devices() -> Iterable[str]:
+    return (str(path) for pattern in DEVICES for path in Path("/").glob(pattern[1:]))
+
+
+def _allow(ruleset: int, paths: Iterable[str], access: int) -> None:
+    """Adds a rule for each path; one that is not there, or not reachable, needs none."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            there = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                kept = access if os.path.isdir(path) else access & (EXECUTE | WRITE_FILE | TRUNCATE)
+                rule = struct.pack("=Qi", kept, there)
+                _call("landlock_add_rule", ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
+            finally:
+                os.close(there)
+
+
+# --------------------------------------------------------------------------- the network
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def _refuse(machine: Machine, sockets: bool) -> None:
+    """Installs a filter of system calls: those that it refuses fail with EACCES."""
+    code = b"".join(struct.pack("=HBBI", *step) for step in _filter(machine, sockets))
+    program = _Program(len(code) // 8, code)
+    _call("seccomp", machine.seccomp, SET_MODE_FILTER, TSYNC | SPEC_ALLOW, ctypes.byref(program))
+
+
+def _filter(machine: Machine, sockets: bool) -> Sequence[tuple[int, int, int, int]]:
+    """A program of the classic packet filter, (code, skip if true, skip if false, value) each.
+
+    The calls of another architecture are refused, too: their numbers mean something else.
+    """
+    refused = (*machine.others, *IO_URING, *(() if sockets else (machine.socket,)))
+    unix = (
+        [(JUMP_EQUAL, 0, 2, machine.socket), (LOAD, 0, 0, FIRST_ARGUMENT), (JUMP_EQUAL, 0, 1, UNIX)] if sockets else []
+    )
+    end = 4 + len(refused) + len(unix)  # there: allow; behind it: refuse
+    return [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (JUMP_EQUAL, 0, end - 1, machine.audit),
+        (LOAD, 0, 0, NUMBER),
+        (JUMP_AT_LEAST, end - 3, 0, X32),
+        *((JUMP_EQUAL, end - 4 - at, 0, number) for at, number in enumerate(refused)),
+        *unix,
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, REFUSE | errno.EACCES),
+    ]

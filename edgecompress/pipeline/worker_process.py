@@ -1,0 +1,96 @@
+"""Starts the child process of a stage and hears its answers, until it is done, fails, dies, or exceeds a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgecompress.core import child_process
+from edgecompress.core.errors import StageFailed, kind_of
+from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds until a worker is stopped: from its start, and from its last answer."""
+
+    whole_s: float
+    silence_s: float
+
+
+def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience) -> Iterator[Progress | Done]:
+    """What the worker of a stage answers. `scratch` is the folder of the request, of `tmp` and of what the stage makes.
+
+    Raises the error that it reports, or StageFailed: it died, hung, sent what is no answer, or held too much memory.
+    """
+    file = scratch / "request.json"
+    file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
+    (scratch / "tmp").mkdir()
+    argv = child_process.python("edgecompress.pipeline.worker", str(file))
+    process = child_process.spawn(argv, log, _environment(request["offline"], scratch / "tmp"))
+    try:
+        for line in _lines(process, patience, request, log):
+            message = answer(line, request["stage"])
+            if "error" in message:
+                raise kind_of(message["error"])(f"{message['message']} (log: {log})")
+            yield message
+            if "done" in message:
+                return
+        raise StageFailed(f"{request['stage']}: {_ending(process, log)}")
+    finally:
+        child_process.end(process)
+
+
+def _lines(process: subprocess.Popen[bytes], patience: Patience, request: StageRequest, log: Path) -> Iterator[bytes]:
+    """The worker's answers until it closes its output; raises StageFailed when it takes too long or too much memory."""
+    assert process.stdout is not None
+    buffer, most_bytes = b"", request["limits"]["resident_bytes"]
+    begin = heard = time.monotonic()
+    while (now := time.monotonic()) < min(begin + patience.whole_s, heard + patience.silence_s):
+        child_process.check_memory(request["stage"], process.pid, most_bytes)
+        ready, _, _ = select.select([process.stdout], [], [], child_process.LOOK_S)
+        if not ready:
+            continue
+        block = os.read(process.stdout.fileno(), 1 << 16)
+        if not block:
+            return
+        heard = now
+        *lines, buffer = (buffer + block).split(b"\n")
+        yield from lines
+        if len(buffer) > LONGEST:
+            yield buffer  # no answer is so long
+    quiet = f" and no progress for {now - heard:.0f} s" if now - heard >= patience.silence_s else ""
+    raise StageFailed(f"{request['stage']}: no end after {now - begin:.0f} s{quiet}, stopped (log: {log})")
+
+
+def _ending(process: subprocess.Popen[bytes], log: Path) -> str:
+    """How a worker ended that gave no answer, in words."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=5)
+    code = process.returncode
+    if code is None:
+        return f"its process closed its output and did not end (log: {log})"
+    if code < 0:
+        name = signal.Signals(-code).name
+        hints = {"SIGKILL": "out of memory?", "SIGXCPU": "its limit of CPU time"}
+        return f"its process was ended by {name} ({hints.get(name, 'a crash in native code')}; log: {log})"
+    return f"its process ended with code {code} and no answer (log: {log})"
+
+
+def _environment(offline: bool, scratch: Path) -> dict[str, str]:
+    """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours."""
+    extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
+    extra["PYTHONSAFEPATH"] = "1"  # nor does a Python that a library starts find modules in the working folder
+    extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
+    if offline:
+        extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return {**os.environ, **extra}

@@ -1,0 +1,279 @@
+"""What a stage can do to the machine: the kernel refuses files, programs and the network, to native code and children.
+
+Each attempt runs in a process of its own, with and without root's rights, and succeeds there where nothing limits it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import nulls
+import plugins
+import pytest
+
+from edgecompress.core import registry, sandbox
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory
+from edgecompress.core.model import Context, Stage
+from edgecompress.pipeline import confinement
+from edgecompress.pipeline.runner import PlanRun
+from edgecompress.pipeline.store import Store
+
+pytestmark = pytest.mark.skipif(bool(sandbox.missing()), reason=f"no sandbox: {sandbox.missing()}")
+ROOT = Path(__file__).resolve().parent.parent
+NOBODY = 65534
+Stages = Callable[[str], Stage]
+
+# what is tried, in a process that may change `own` and not `theirs`
+ATTEMPTS: Mapping[str, str] = {
+    "write": "open(theirs / 'file', 'w')",
+    "append": "open(theirs / 'file', 'a')",
+    "truncate": "os.truncate(theirs / 'file', 0)",
+    "create": "open(theirs / 'new', 'x')",
+    "make a folder": "os.mkdir(theirs / 'folder')",
+    "remove": "os.unlink(theirs / 'file')",
+    "rename": "os.rename(theirs / 'file', theirs / 'other')",
+    "move in": "open(own / 'mine', 'w').close(); os.rename(own / 'mine', theirs / 'mine')",
+    "link": "os.symlink('file', theirs / 'link')",
+    "hard link": "os.link(theirs / 'file', theirs / 'again')",
+    "pipe": "os.mkfifo(theirs / 'pipe')",
+    "through a link": "os.symlink(theirs, own / 'way'); open(own / 'way' / 'file', 'w')",
+    "through ..": "open(own / '..' / 'theirs' / 'file', 'w')",
+    "in native code": "refused(libc.creat(bytes(theirs / 'native'), 0o600))",
+    "in a child": "subprocess.run([sys.executable, '-c', f'open({str(theirs / \"file\")!r}, \"w\")'], check=True)",
+    "in a thread": "threaded(lambda: open(theirs / 'file', 'w'))",
+    "a program": "subprocess.run(['/bin/true'], check=True)",
+    "a program of its own": "shutil.copy('/bin/true', own / 'tool'); subprocess.run([own / 'tool'], check=True)",
+    "TCP": "socket.socket(socket.AF_INET, socket.SOCK_STREAM)",
+    "UDP": "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)",
+    "raw netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM)",
+    "TCP in native code": "refused(libc.socket(2, 1, 0))",
+    "UDP in a child": "subprocess.run([sys.executable, '-c', 'import socket; socket.socket(2, 2)'], check=True)",
+    "io_uring": "refused(libc.syscall(425, 1, ctypes.create_string_buffer(120)))",
+    "a service's socket": "socket.socket(socket.AF_UNIX).connect(bytes(theirs / 'service'))",
+    "a signal": "os.kill(other, signal.SIGCONT)",
+    "another's memory": "refused(libc.ptrace(16, other, 0, 0))",
+}
+SCRIPT = """
+import ctypes, json, os, shutil, signal, socket, subprocess, sys, threading
+from pathlib import Path
+from edgecompress.core import sandbox
+from edgecompress.core.model import Stage
+from edgecompress.pipeline import confinement
+
+libc = ctypes.CDLL(None, use_errno=True)
+where, other, user, attempts = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+source = Stage("source", "runtimes.null:read", user_files=True)
+confinement.limits(source, 0, (), {}, False)  # imports what it needs while it can be read
+
+def refused(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+def threaded(call):
+    errors = []
+    def run():
+        try: call()
+        except OSError as error: errors.append(error)
+    thread = threading.Thread(target=run)
+    thread.start(); thread.join()
+    for error in errors: raise error
+
+def attempt(code, folder, limited):
+    own, theirs = folder / "own", folder / "theirs"
+    for place in (own, theirs): place.mkdir(parents=True)
+    (theirs / "file").write_text("theirs")
+    service = socket.socket(socket.AF_UNIX)
+    service.bind(str(theirs / "service"))
+    service.listen()
+    if limited: sandbox.enter(confinement.limits(source, 0, (str(own),), {}, offline=False))
+    (own / "inside").write_text("x")
+    try: exec(code, {**globals(), "own": own, "theirs": theirs})
+    except (OSError, subprocess.CalledProcessError): return 9
+    return 0
+
+where.mkdir()
+if user:
+    os.chown(where, user, user)
+    os.setgroups([]); os.setuid(user)
+codes = {}
+for limited in (False, True):
+    for index, (what, code) in enumerate(attempts.items()):
+        if not (child := os.fork()):
+            try: os._exit(attempt(code, where / f"{index}-{limited}", limited))
+            finally: os._exit(1)
+        codes.setdefault(what, []).append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(codes))
+"""
+
+
+def tried(attempts: Mapping[str, str], folder: Path, user: int = 0) -> dict[str, list[int]]:
+    """The codes of each attempt, free and limited: 0 where it succeeded, 9 where it was refused."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(["sleep", "600"], user=user or None) as other:
+        words = [str(folder), str(other.pid), str(user), json.dumps(attempts)]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", SCRIPT, *words], env=environment, capture_output=True, text=True, check=False
+        )
+        other.kill()
+    assert done.returncode == 0, done.stderr
+    codes: dict[str, list[int]] = json.loads(done.stdout)
+    return codes
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    return tried(ATTEMPTS, tmp_path_factory.mktemp("attempts") / "here")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ATTEMPTS)
+def test_a_stage_that_reads_a_strangers_file_changes_starts_and_reaches_nothing(
+    what: str, codes: dict[str, list[int]]
+) -> None:
+    free, limited = codes[what]
+    assert free == 0, "the attempt is none"
+    assert limited == 9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+def test_the_limits_need_no_privileges() -> None:
+    attempts = {what: ATTEMPTS[what] for what in ("write", "in native code", "UDP", "a program", "a signal")}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        assert tried(attempts, Path(folder) / "nobody", NOBODY) == {what: [0, 9] for what in attempts}
+
+
+# --------------------------------------------------------------------------- stages
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> PlanRun:
+    """A run that has a null net as its source."""
+    walk = PlanRun(Store(tmp_path / "results"), Context())
+    walk.stage(Stage("source", "runtimes.null:read", {}, {"path": nulls.make(tmp_path / "net")["model"]}))
+    return walk
+
+
+@pytest.fixture
+def technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stages]:
+    """A stage that calls a technique with the given body."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+    def write(body: str) -> Stage:
+        plugins.technique(folder, "probe", body)
+        registry._others.cache_clear()
+        return Stage("probe", "techniques.probe:apply", {"model": "source"}, timeout_s=60)
+
+    yield write
+    registry._others.cache_clear()
+
+
+@pytest.mark.slow
+def test_a_stage_that_writes_elsewhere_is_told_where_it_may(run: PlanRun, technique: Stages, tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match=r"probe: .*'.*/elsewhere': a stage changes only its own folder and TMPDIR"):
+        run.stage(technique(f"open({str(tmp_path / 'elsewhere')!r}, 'w')"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import socket\nsocket.create_connection(('192.0.2.1', 9), timeout=1)",
+        "import socket\nsocket.getaddrinfo('example.org', 80)",
+        "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 9))",
+        "import urllib.request\nurllib.request.urlopen('http://192.0.2.1/', timeout=1)",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import socket; socket.socket()'], check=True)",
+    ],
+    ids=["TCP", "DNS", "UDP", "HTTP", "a child"],
+)
+@pytest.mark.parametrize("code", ["a library's", "the user's"])
+def test_offline_holds_for_libraries_for_the_users_code_and_for_children(
+    run: PlanRun, technique: Stages, body: str, code: str
+) -> None:
+    run.offline = True
+    stage = technique(body)
+    if code == "the user's":
+        stage = Stage(stage.name, stage.call, stage.inputs, user_code=True)
+    with pytest.raises(EdgeError, match=r"--offline: a stage tried to connect to|Permission denied|CalledProcessError"):
+        run.stage(stage)
+
+
+@pytest.mark.slow
+def test_a_stage_that_takes_too_much_memory_is_ended_with_what_to_do(
+    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = technique("held = []\nwhile True:\n    held.append(bytearray(b'x') * (32 << 20))")
+    monkeypatch.setenv(confinement.MEMORY, "0.5")
+    with pytest.raises(
+        TooMuchMemory, match=r"probe: its process took 0\.\d GB .* limit is 0\.5 GB; .*EDGECOMPRESS_MEMORY"
+    ):
+        run.stage(stage)
+
+
+@pytest.mark.slow
+def test_a_stage_that_makes_no_progress_is_ended(run: PlanRun, technique: Stages) -> None:
+    body = "import time\nrequest.progress(0.5, 'half')\ntime.sleep(60)"
+    stage = technique(body)
+    with pytest.raises(StageFailed, match=r"probe: no end after . s and no progress for 1 s, stopped"):
+        run.stage(Stage(stage.name, stage.call, stage.inputs, silence_s=1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sent",
+    [
+        '{"done": true}',
+        "[1]",
+        "nonsense",
+        '{"progress": NaN, "what": ""}',
+        '{"progress": "1", "what": ""}',
+        "[" * 100_000,
+    ],
+)
+def test_what_the_users_code_writes_to_our_pipe_is_no_answer(run: PlanRun, technique: Stages, sent: str) -> None:
+    body = (
+        f"import os, time\nsent = {sent!r}.encode() + bytes([10])\n"
+        "for number in range(3, 20):\n    try: os.write(number, sent)\n    except OSError: pass\ntime.sleep(5)"
+    )
+    with pytest.raises(StageFailed, match=r"probe: its process sent .* which is no answer"):
+        run.stage(technique(body))
+
+
+@pytest.mark.parametrize(
+    ("stage", "device", "expected"),
+    [
+        (Stage("source", "runtimes.null:read", user_files=True), {}, "no programs, no network, own files"),
+        (Stage("export", "runtimes.null:export"), {}, "no network, own files"),
+        (Stage("trace", "stages.trace:run", user_code=True), {}, ""),
+        (Stage("round", "stages.latency:round", context=("device",)), {"transport": "host"}, "no network, own files"),
+        (Stage("round", "stages.latency:round", context=("device",)), {"transport": "ssh"}, ""),
+        (Stage("round", "stages.latency:round", context=("device",)), {"sensors": ["joulescope"]}, ""),
+        (Stage("round", "stages.latency:round", context=("device",)), {"sensors": ["rapl"]}, "no network, own files"),
+        (Stage("verify", "stages.verify:run", context=("here",)), {"transport": "ssh"}, "no network, own files"),
+    ],
+)
+def test_a_stage_has_what_its_work_needs(stage: Stage, device: Mapping[str, object], expected: str) -> None:
+    limits = confinement.limits(stage, 0, ("/own",), device, offline=False)
+    says = [
+        *(["no programs"] if limits.programs is not None else []),
+        *(["no network"] if not limits.network else []),
+        *(["own files"] if limits.writes is not None else []),
+    ]
+    assert ", ".join(says) == expected
+
+
+def test_a_memory_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(confinement.MEMORY, "much")
+    with pytest.raises(InputError, match="EDGECOMPRESS_MEMORY=much: not a number of GiB"):
+        confinement.limits(Stage("source", "runtimes.null:read", user_files=True), 0, ("/own",), {}, offline=False)
