@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from edgecompress.core import plain_file
 from edgecompress.core.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
+LARGEST = 1 << 20  # bytes of a TOML file
+LARGEST_NUMBER = 2**63 - 1  # of whole numbers: TOML promises no larger ones
+DEEPEST = 32  # levels of tables and lists in a TOML file
+SHOWN = 100  # characters of a wrong value
+DOTTED = re.compile(r"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""")  # parsed in quadratic time
 RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions called them
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; raises ConfigError with the file and the position."""
-    import tomllib
-
+    """The tables of a TOML file; raises ConfigError with the file and the position, InputError for what is no file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = plain_file.read(path, LARGEST).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    return _tables(text, str(path))
+
+
+def _tables(text: str, where: str) -> dict[str, Any]:
+    """The tables of a TOML text; raises ConfigError."""
+    import tomllib
+
+    if DOTTED.search(text):
+        raise ConfigError(f"{where}: not valid TOML: a key of more than 64 parts")
+    try:
+        tables = tomllib.loads(text)
+        if _deep(tables):
+            raise RecursionError
+        return tables
+    except RecursionError as error:
+        raise ConfigError(f"{where}: not valid TOML: nested more than {DEEPEST} levels deep") from error
+    except ValueError as error:  # TOMLDecodeError; a number of thousands of digits
+        raise ConfigError(f"{where}: not valid TOML: {error}") from error
+
+
+def _deep(tables: Any) -> bool:
+    """Whether it is nested more deeply than any file of ours, level by level."""
+    level = [tables]
+    for _ in range(DEEPEST):
+        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
+    return bool(level)
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
@@ -40,7 +74,7 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         if key not in fields:
             if (now := RENAMED.get(key, "")) in fields:
                 raise ConfigError(f"{where}: '{key}' was renamed to '{now}' in edgecompress 0.2; use the new name")
-            raise ConfigError(f"{where}: unknown key '{key}'{did_you_mean(key, fields)}")
+            raise ConfigError(f"{where}: unknown key {_shown(key)}{did_you_mean(key[:SHOWN], fields)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in table:
@@ -55,12 +89,12 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 def _convert(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return value
+        return _plain(value, where)
     if origin in (types.UnionType, typing.Union):
         return _convert_union(arguments, value, where)
     if origin is typing.Literal:
         if value not in arguments:
-            raise ConfigError(f"{where}: '{value}' is not a valid value{did_you_mean(str(value), arguments)}")
+            raise ConfigError(f"{where}: {_shown(value)} is not a valid value{did_you_mean(_shown(value), arguments)}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type[Any], hint), value, where)
@@ -94,10 +128,33 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(_plain(value, where))
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value
-    raise ConfigError(f"{where}: must be {_words(hint)}, not {value!r}")
+        return _plain(value, where)
+    raise ConfigError(f"{where}: must be {_words(hint)}, not {_shown(value)}")
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A value that JSON and every machine have. Raises ConfigError for a date, nan, inf, a number over 64 bits."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(v, f"{where}[{i}]") for i, v in enumerate(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: must be a finite number, not {value}")
+    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+        raise ConfigError(f"{where}: must be a number of at most 64 bits, not {_shown(value)}")
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise ConfigError(f"{where}: must be text, a number, true, false, a list or a table, not {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """A wrong value in an error, cut where it is long."""
+    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+        return f"one of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _words(hint: Any) -> str:
@@ -114,9 +171,8 @@ def _words(hint: Any) -> str:
 
 def from_text(text: str) -> Any:
     """The value of `--set key=value`: TOML if it is TOML, else the text itself."""
-    import tomllib
-
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        table = _tables(f"value = {text}", "--set")
+    except ConfigError:
         return text
+    return table["value"] if len(table) == 1 else text

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SPLITS = ("calibrate", "select", "test")
 TRAIN = "train"  # one more, read only where something trains
+LONGEST_S = 86400.0  # that a profile may measure at once
+MOST_RUNS = 1_000_000  # that a profile may ask for
+MOST = {"sessions": 1000, "energy_windows": 1000, "max_age_s": math.inf}
+MOST_PIXELS = 1 << 15  # of a side of an image
+MOST_NUMBERS = 1 << 28  # of a spectrogram
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,10 @@ class Spectrogram:
             raise ValueError(f"length must be at least one frame, {self.frame} samples")
         if not 0 < self.floor < float("inf"):
             raise ValueError("floor must be above 0")
+        if (self.length // self.hop + 1) * max(self.fft, self.bins or 1) > MOST_NUMBERS:
+            raise ValueError(
+                f"length, hop, fft and bins make more than {MOST_NUMBERS:,} numbers of a clip; make them smaller"
+            )
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,8 @@ class Preprocess:
         if any(s == 0 for s in self.std):
             raise ValueError("std must not be zero")
         for name in ("resize", "crop"):
-            if (getattr(self, name) or 1) < 1:
-                raise ValueError(f"{name} must be a positive number of pixels")
+            if not 1 <= (getattr(self, name) or 1) <= MOST_PIXELS:
+                raise ValueError(f"{name} must be 1 to {MOST_PIXELS} pixels")
 
 
 @dataclass(frozen=True)
@@ -204,6 +214,9 @@ class Device:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the transport and the sensors
 
     def __post_init__(self) -> None:
+        for name in ("cores", "vector_bits", "memory_mib"):
+            if (getattr(self, name) or 1) < 1:
+                raise ValueError(f"{name} must be at least 1")
         if bad := [name for name, channels in self.blocks.items() if channels < 1]:
             raise ValueError(f"blocks: '{bad[0]}' must be a number of channels, at least 1")
 
@@ -233,3 +246,7 @@ class Profile:
     def __post_init__(self) -> None:
         if self.sessions < 1 or self.window_runs < 1 or self.window_s < 0:
             raise ValueError("sessions and window_runs must be at least 1, window_s at least 0")
+        for name, value in vars(self).items():
+            most = MOST.get(name, LONGEST_S if name.endswith("_s") else MOST_RUNS)
+            if isinstance(value, (int, float)) and not 0 <= value <= most:
+                raise ValueError(f"{name} is {value:g}, not 0 to {most:g}")

@@ -5,22 +5,18 @@ Every source is read as a stream, so that no set of data is ever whole in memory
 
 from __future__ import annotations
 
-import math
 import re
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias, Union
 
-from edgecompress.core import user_code
+from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Source
-from edgecompress.data import preprocess, tensors
+from edgecompress.data import npy, npz, preprocess, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,13 +26,14 @@ Item: TypeAlias = "tuple[Mapping[str, ArrayLike], ArrayLike | None]"  # inputs b
 Inputs = Union["ArrayLike", "tuple[ArrayLike, ...]", "Mapping[str, ArrayLike]"]  # of one item, as a factory yields them
 Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
 
-CHUNK = 64  # items
 RANDOM_ITEMS = 64  # per split, where nobody says how many
-DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)  # what reading raises
 WHOLE = ""  # the one set of data that comes without splits
 EVERY = (*SPLITS, TRAIN)
 NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
+LONGEST_NAME = 200  # bytes
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
+LARGEST_IMAGE = 1 << 30  # bytes of a file
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,8 @@ def _rows(columns: Mapping[str, tuple[int, Callable[[], Iterable[np.ndarray]]]],
 
     def items(limit: int | None) -> Iterator[Item]:
         chosen = _chosen(next(iter(lengths.values())), limit, seed)
-        for index, values in enumerate(zip(*(rows() for _, rows in columns.values()), strict=True)):
+        every = zip(*(rows() for _, rows in columns.values()), strict=True)
+        for index, values in enumerate(islice(every, max(chosen, default=-1) + 1)):
             if index in chosen:
                 inputs = dict(zip(columns, values, strict=True))
                 label = inputs.pop(tensors.LABELS, None)
@@ -158,60 +156,15 @@ def _by_split(keys: Iterable[tuple[str, str]], where: Path) -> dict[str, list[st
 
 def _npz(path: Path, seed: int) -> Feed:
     """`SPLIT.INPUT` and `SPLIT.labels`, or `INPUT` and `labels`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not an .npz file: {error}; save it again with numpy.savez") from error
-    parted = [k.partition(".")[::2] if k.partition(".")[0] in EVERY else (WHOLE, k) for k in keys]
+    members = npz.arrays(path)
+    parted = [k.partition(".")[::2] if k.partition(".")[0] in EVERY else (WHOLE, k) for k in members]
     sets = {}
     for split, names in _by_split(parted, path).items():
-        members = {name: _Member(path, f"{split}.{name}" if split else name) for name in names}
-        sets[split] = _rows({n: (m.shape[0], m.rows) for n, m in members.items()}, f"{path}, {split or 'data'}", seed)
+        where = f"{path}, {split or 'data'}"
+        own = {name: members[f"{split}.{name}" if split else name] for name in names}
+        npy.check_items({name: member.header for name, member in own.items()}, where)
+        sets[split] = _rows({n: (m.header.shape[0], m.rows) for n, m in own.items()}, where, seed)
     return Feed(sets)
-
-
-class _Member:
-    """One array of an .npz, its rows read one chunk at a time."""
-
-    def __init__(self, path: Path, key: str) -> None:
-        self.path, self.key = path, key
-        with self._opened() as stream:
-            self.shape, self.dtype = self._header(stream)
-
-    def rows(self) -> Iterator[np.ndarray]:
-        """The items; raises InputError when the file is damaged or ends before they do."""
-        import numpy as np
-
-        size = math.prod(self.shape[1:]) * self.dtype.itemsize
-        with self._opened() as stream:
-            self._header(stream)
-            for begin in range(0, self.shape[0], CHUNK):
-                count = min(CHUNK, self.shape[0] - begin)
-                block = stream.read(count * size)
-                if len(block) != count * size:
-                    raise InputError(f"{self.path}: '{self.key}' is truncated; save it again")
-                yield from np.frombuffer(block, self.dtype).reshape(count, *self.shape[1:])
-
-    @contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
-        try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.key}.npy") as stream:
-                yield stream
-        except DAMAGED as error:
-            raise InputError(f"{self.path}: '{self.key}' is damaged: {error}; save it again") from error
-
-    def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-        from numpy.lib import format as npy
-
-        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        shape, fortran, dtype = readers[npy.read_magic(stream)](stream)  # type: ignore[no-untyped-call]
-        if dtype.hasobject or not shape or (fortran and len(shape) > 1):
-            raise InputError(
-                f"{self.path}: '{self.key}' must be plain numbers in C order, items on axis 0; "
-                f"it is {dtype} {list(shape)}"
-            )
-        return shape, dtype
 
 
 def _npy(path: Path, seed: int) -> Feed:
@@ -220,24 +173,10 @@ def _npy(path: Path, seed: int) -> Feed:
     keys = sorted(("" if f.parent == path else f.parent.name, f.stem) for f in files)
     sets = {}
     for split, names in _by_split(keys, path).items():
-        arrays = {name: _mapped(path / split / f"{name}.npy") for name in names}
-        columns = {name: (len(a), a.__iter__) for name, a in arrays.items()}
-        sets[split] = _rows(columns, f"{path}, {split or 'data'}", seed)
+        arrays = {name: npy.mapped(path / split / f"{name}.npy") for name in names}
+        npy.check_items(arrays, where := f"{path}, {split or 'data'}")
+        sets[split] = _rows({name: (len(a), a.__iter__) for name, a in arrays.items()}, where, seed)
     return Feed(sets)
-
-
-def _mapped(file: Path) -> np.ndarray:
-    import numpy as np
-
-    try:
-        array: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{file}: not an array of numbers: {str(error).rstrip('.')}; save it again with numpy.save"
-        ) from error
-    if array.ndim == 0:
-        raise InputError(f"{file}: is a single number; it must have its items on axis 0")
-    return array
 
 
 def _images(path: Path, source: Source, seed: int) -> Feed:
@@ -281,14 +220,28 @@ def _picture(file: Path) -> np.ndarray:
 
     pillow = preprocess.pil()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), plain_file.opened(file, LARGEST_IMAGE) as stream:
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            with pillow.open(file) as image:
+            with pillow.open(stream, formats=DECODERS) as image:
                 return np.asarray(image.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, EOFError, pillow.DecompressionBombError) as error:
-        raise InputError(f"{file}: not a readable image: {error}; replace or remove it") from error
-    except pillow.DecompressionBombWarning as error:
+    except (pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
         raise InputError(f"{file}: too many pixels: {error}; replace or remove it") from error
+    except InputError:
+        raise
+    except Exception as error:  # a decoder raises whatever a stranger's bytes make it
+        raise InputError(f"{file}: not a readable image: {_reason(error)}; replace or remove it") from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a decoder gave up, without the name of the stream that it read."""
+    return "none of " + ", ".join(DECODERS) if "cannot identify" in str(error) else str(error) or type(error).__name__
+
+
+def is_name(name: str) -> bool:
+    """Whether an input can be called so: its files are."""
+    return (
+        bool(NAME.fullmatch(name)) and name != tensors.LABELS and len(name.encode("utf-8", "replace")) <= LONGEST_NAME
+    )
 
 
 def _random(request: Request) -> Feed:
@@ -300,7 +253,7 @@ def _random(request: Request) -> Feed:
     model = request.inputs["source"]
     state = {spec.feeds for spec in model.outputs if spec.feeds}
     specs = [spec for spec in model.inputs if spec.name not in state]
-    named = all(NAME.fullmatch(spec.name) and spec.name != tensors.LABELS for spec in specs)
+    named = all(is_name(spec.name) for spec in specs)
     names = [spec.name for spec in specs] if named else tensors.unnamed(len(specs))
 
     def made(split: str) -> Items:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Quantization, TensorSpec
+from edgecompress.data import npy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,14 +21,7 @@ INPUT = "input"  # the name of an array that came without one; several are input
 
 def load(artifact: Artifact, split: str, name: str) -> np.ndarray:
     """One array of a split, memory-mapped read-only; never unpickles. Raises InputError when it is not there."""
-    import numpy as np
-
-    file = artifact.path / split / f"{name}.npy"
-    try:
-        array: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be read as an array: {error}") from error
-    return array
+    return npy.mapped(artifact.path / split / f"{name}.npy")
 
 
 def labels(artifact: Artifact, split: str) -> np.ndarray | None:

@@ -10,20 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import config, user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.data import loaders, preprocess, tensors
-from edgecompress.data.loaders import CHUNK, NAME, WHOLE, Item, Items
+from edgecompress.data import loaders, npy, preprocess, tensors
+from edgecompress.data.loaders import WHOLE, Item, Items
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+Row: TypeAlias = "dict[str, np.ndarray]"  # an item: each input, and the label where there is one
+
+CHUNK, CHUNK_BYTES = 64, 64 << 20  # items that are held at once, and when they are too large for so many
 RAW = "raw"  # the folder of the first test item as the user gave it
 SHARES = {"calibrate": 1, "select": 1, "test": 2}  # of a set that is split by seed
 LENDERS = {"calibrate": ("select", "test"), "select": ("calibrate", "test"), "test": ("select", "calibrate")}
@@ -160,12 +163,12 @@ def _divided(
 
 
 def _copied(whole: tensors.Appender, index: np.ndarray, folder: Path) -> tensors.Appender:
-    import numpy as np
 
     writer = tensors.Appender(folder)
-    maps = {name: np.load(whole.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in whole.columns}
-    for begin in range(0, len(index), CHUNK):
-        chosen = index[begin : begin + CHUNK]
+    maps = {name: npy.mapped(whole.folder / f"{name}.npy") for name in whole.columns}
+    step = max(1, min(CHUNK, CHUNK_BYTES // sum(map(npy.item_bytes, maps.values()))))
+    for begin in range(0, len(index), step):
+        chosen = index[begin : begin + step]
         writer.append({name: array[chosen] for name, array in maps.items()})
     writer.close()
     return writer
@@ -187,8 +190,9 @@ def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]]
     items = loaders.feed(source, request).sets[group[0]](None if limit is None else limit * len(group[1]))
     for inputs, _ in islice(items, index, index + 1):
         target = _preprocessed(declared, list(inputs))
-        again = _chunk([(inputs, None)], declared, ("test", index))[target]
-        kept = np.load(request.out / "test" / f"{target}.npy", mmap_mode="r", allow_pickle=False)[:1]
+        row = _row((inputs, None), declared, tensors.item("test", index))
+        again = _stacks([row], declared, ("test", index))[target]
+        kept = npy.mapped(request.out / "test" / f"{target}.npy")[:1]
         if again.dtype == kept.dtype and np.array_equal(again, kept):
             tensors.write_split(request.out / RAW, {target: np.asarray(inputs[target])})
 
@@ -213,18 +217,31 @@ def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
 def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> tensors.Appender:
     """A split on disk, checked and preprocessed chunk by chunk."""
     writer = tensors.Appender(folder)
-    while chunk := list(islice(items, CHUNK)):
-        writer.append(_chunk(chunk, declared, (folder.name, writer.count)))
+    rows = (_row(item, declared, tensors.item(folder.name, i)) for i, item in enumerate(items))
+    for chunk in _chunks(rows):
+        writer.append(_stacks(chunk, declared, (folder.name, writer.count)))
     writer.close()
     if not writer.count:
         raise InputError(f"data: split '{folder.name.strip('.')}' is empty; give it at least one item, or leave it out")
     return writer
 
 
-def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, np.ndarray]:
-    """Items as arrays by name, labels included; `where` is the split and the index of the first."""
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Some rows at a time: as many as are quick to check at once, and no more than memory has room for."""
+    chunk, size = list[Row](), 0
+    for row in rows:
+        chunk.append(row)
+        size += sum(array.nbytes for array in row.values())
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _stacks(rows: Sequence[Row], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, np.ndarray]:
+    """Rows as arrays by name, labels included; `where` is the split and the index of the first."""
     split, first = where
-    rows = [_row(item, declared, tensors.item(split, first + i)) for i, item in enumerate(items)]
     names = rows[0].keys()
     for i, row in enumerate(rows):
         if row.keys() != names:
@@ -240,12 +257,12 @@ def _chunk(items: Sequence[Item], declared: Preprocess | None, where: tuple[str,
     return arrays
 
 
-def _row(item: Item, declared: Preprocess | None, where: str) -> dict[str, np.ndarray]:
+def _row(item: Item, declared: Preprocess | None, where: str) -> Row:
     inputs, label = item
     row = {name: _array(value, f"{where}: '{name}'") for name, value in inputs.items()}
     for name in row:
-        if not NAME.fullmatch(name) or name == tensors.LABELS:
-            raise InputError(f"{where}: an input cannot be called '{name}'; use letters, digits, _ . : and -")
+        if not loaders.is_name(name):
+            raise InputError(f"{where}: an input cannot be called {name[:60]!r}; use letters, digits, _ . : and -")
     if declared:
         target = _preprocessed(declared, list(row))
         try:
@@ -277,7 +294,7 @@ def _array(value: ArrayLike, where: str) -> np.ndarray:
         raise InputError(f"{where} is not an array: {user_code.error_line(error)}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where} is {array.dtype}, not numbers; give an array of numbers of one shape")
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _label(value: ArrayLike, where: str) -> np.ndarray:

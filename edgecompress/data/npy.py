@@ -1,0 +1,125 @@
+"""Reads .npy arrays that anybody made: the header is checked against the file's size before anything is read."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from edgecompress.core import plain_file
+from edgecompress.core.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAGIC = b"\x93NUMPY"
+LENGTHS = {1: 2, 2: 4, 3: 4}  # version of the format -> bytes of the header's length
+LONGEST = 10_000  # bytes of a header: numpy's own limit
+MOST_AXES = 32
+SHOWN = 80  # characters of a type or a shape in an error
+NUMBERS = "biuf"  # kinds of dtype
+ITEM_BYTES = 512 << 20  # of all inputs together
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool
+    begin: int  # of the numbers, in the file
+
+    @property
+    def end(self) -> int:
+        """Where the numbers end."""
+        return self.begin + math.prod(self.shape) * self.dtype.itemsize
+
+
+class Items(Protocol):
+    """A header, or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+def mapped(file: Path) -> np.ndarray:
+    """The array of a file, memory-mapped read-only, never unpickled. Raises InputError."""
+    import numpy as np
+
+    try:
+        with plain_file.opened(file) as stream:
+            found = header(stream, str(file))
+            size = stream.seek(0, io.SEEK_END)
+            if found.end > size:
+                raise InputError(
+                    f"{file}: is truncated: its header promises {found.end:,} bytes, it has {size:,}; save it again"
+                )
+            if found.end == found.begin:
+                return np.zeros(found.shape, found.dtype)
+            order: Literal["F", "C"] = "F" if found.fortran else "C"
+            array: np.ndarray = np.memmap(cast(Any, stream), found.dtype, "r", found.begin, found.shape, order)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read as an array: {error}") from error
+    return array
+
+
+def header(stream: IO[bytes], where: str) -> Header:
+    """The header of an array of numbers that begins here. Raises InputError for anything else."""
+    version = _start(stream)
+    length = int.from_bytes(stream.read(LENGTHS.get(version, 0)), "little")
+    if version not in LENGTHS or not 0 < length <= LONGEST:
+        raise InputError(f"{where}: not an array of numbers; save it again with numpy.save")
+    begin = len(MAGIC) + 2 + LENGTHS[version] + length
+    shape, fortran, dtype = _parsed(version, stream.read(length), where)
+    _check(shape, dtype, where)
+    return Header(shape, dtype, fortran and len(shape) > 1, begin)
+
+
+def _start(stream: IO[bytes]) -> int:
+    """The version of the format, 0 for what is none."""
+    start = stream.read(len(MAGIC) + 2)
+    return start[len(MAGIC)] if start[: len(MAGIC)] == MAGIC and len(start) == len(MAGIC) + 2 else 0
+
+
+def _parsed(version: int, text: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """By numpy's reader of literals, which runs nothing. The third version differs in names of fields alone."""
+    from numpy.lib import format as npy
+
+    reader = npy.read_array_header_1_0 if version == 1 else npy.read_array_header_2_0
+    whole = io.BytesIO(len(text).to_bytes(LENGTHS[version], "little") + text)
+    try:
+        return reader(whole)  # type: ignore[no-any-return, no-untyped-call]
+    except Exception as error:  # of the parser, of dtype, of ints: all mean a header that numpy did not write
+        raise InputError(f"{where}: its header is damaged; save it again with numpy.save") from error
+
+
+def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
+    """Raises InputError for what is no array of numbers."""
+    if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
+        what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
+        raise InputError(f"{where}: must be plain numbers; it is {what}; save it again with numpy.save")
+    if len(shape) > MOST_AXES:
+        raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")
+
+
+def item_bytes(items: Items) -> int:
+    """Bytes of one item."""
+    return math.prod(items.shape[1:]) * items.dtype.itemsize
+
+
+def check_items(columns: Mapping[str, Items], where: str) -> None:
+    """Raises InputError for arrays without items on axis 0, and for items of no values, or too many to be held."""
+    for name, column in columns.items():
+        if not column.shape:
+            raise InputError(f"{where}: '{name}' is a single number; it must have its items on axis 0")
+        if 0 in column.shape[1:]:
+            raise InputError(f"{where}: '{name}' has items without values: {str(list(column.shape))[:SHOWN]}")
+    if (size := sum(map(item_bytes, columns.values()))) > ITEM_BYTES:
+        raise InputError(f"{where}: one item has {size >> 20:,} MiB, more than {ITEM_BYTES >> 20}; make it smaller")
