@@ -290,11 +290,8 @@ def install(venv: Venv, found: State, wanted: State) -> None:
     if needs_torch(state.extras):
         pins = [pin("torch", constraints)]
         venv.install_torch(pins[0], state.torch)
-    # Where Python may not keep what it compiled, it would compile every module again at every start.
-    compiled = ["--compile-bytecode"] if os.environ.get("PYTHONDONTWRITEBYTECODE") else []
-    if compiled:
-        print("setup: PYTHONDONTWRITEBYTECODE is set, so all modules are compiled now: a minute or two", flush=True)
-    venv.uv(*compiled, *pins, "--editable", f".[{','.join(state.extras)}]" if state.extras else ".")
+    # A stage may not write here: what is not compiled now would be compiled again by every stage that imports it.
+    venv.uv("--compile-bytecode", *pins, "--editable", f".[{','.join(state.extras)}]" if state.extras else ".")
     venv.stamp.write_text(json.dumps(asdict(state)), encoding="utf-8")
     print(f"setup: ready in {time.monotonic() - begin:.0f} s; {venv.path.name} has {venv.size_gb():.1f} GB", flush=True)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
 
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, environments, registry, sandbox
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 
@@ -102,7 +102,14 @@ def _libraries() -> dict[str, str]:
 
 
 def _advice(root: Path) -> Iterable[str]:
-    """What is installed and of no use here."""
+    """What is installed and of no use here, what would make stages faster, and what does not limit them."""
+    if why := sandbox.missing():
+        yield f"stages are not isolated here: {why}; deploy models of strangers on Linux 5.13 or newer"
+    if packages := _uncompiled():
+        yield (
+            f"the libraries in {packages} have no bytecode, and a stage cannot write it: each compiles them again; "
+            f"run: {sys.executable} -m compileall -q -j 0 {packages}"
+        )
     version = environments.version("torch") or ""
     brought = [environments.package(r) for r in metadata.requires("torch") or ()] if version else []
     cuda = [name for name in brought if name.startswith(("nvidia-", "cuda-")) and environments.version(name)]
@@ -113,6 +120,12 @@ def _advice(root: Path) -> Iterable[str]:
             "machine has no NVIDIA driver, and no target of a CPU needs it; run: pip install uv && "
             f"uv pip install --reinstall torch=={version.partition('+')[0]} --torch-backend=cpu"
         )
+
+
+def _uncompiled() -> str:
+    """The folder of installed packages, where they are not compiled (uv leaves that out), or ""."""
+    place = metadata.distribution("numpy").locate_file("numpy")
+    return "" if any(Path(str(place)).glob("__pycache__/*.pyc")) else str(Path(str(place)).parent)
 
 
 def _files(name: str) -> Iterable[Path]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress.core import child_process
+from edgecompress.core import child_process, place
 from edgecompress.core.errors import StageFailed, kind_of
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
 
@@ -35,6 +38,7 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
     file = scratch / "request.json"
     file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
     (scratch / "tmp").mkdir()
+    _compile_package()
     argv = child_process.python("edgecompress.pipeline.worker", str(file))
     process = child_process.spawn(argv, log, _environment(request["offline"], scratch / "tmp"))
     try:
@@ -48,6 +52,13 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
         raise StageFailed(f"{request['stage']}: {_ending(process, log)}")
     finally:
         child_process.end(process)
+
+
+@functools.cache
+def _compile_package() -> None:
+    """Keeps the bytecode of this package, once: a worker may not, and would compile changed files again."""
+    if not sys.dont_write_bytecode:
+        compileall.compile_dir(place.PACKAGE, quiet=2)
 
 
 def _lines(process: subprocess.Popen[bytes], patience: Patience, request: StageRequest, log: Path) -> Iterator[bytes]:
