@@ -20,7 +20,7 @@ import edgecompress
 from edgecompress.commands import device_add
 from edgecompress.core import child_process, place, user_code
 from edgecompress.core.errors import InputError
-from edgecompress.pipeline import plan, runner
+from edgecompress.pipeline import plan, worker_process
 from edgecompress.pipeline.job import job
 from edgecompress.plugins.runtimes import _tflite
 
@@ -105,7 +105,7 @@ def test_the_trial_of_a_tflite_file_runs_nothing_of_the_working_folder(
 
 
 def test_a_python_that_a_library_starts_in_a_worker_runs_nothing_of_the_working_folder(folder: Path) -> None:
-    environment = runner._environment(offline=False, scratch=folder)
+    environment = worker_process._environment(offline=False, scratch=folder)
     subprocess.run([sys.executable, "-c", "import json"], cwd=folder, env=environment, check=True, timeout=60)
     assert ran(folder) == ""
 
