@@ -15,7 +15,7 @@ def settings(help: str) -> Argument:
 OFFLINE = argument(
     "--offline",
     action="store_true",
-    help="stay off the network: fetch nothing, and refuse connections from Python",
+    help="fetch nothing, and give no stage or program that it starts a network",
 )
 MODEL = argument(
     "model",
