@@ -208,6 +208,7 @@ class PlanRun:
             wall_s=time.monotonic() - begin,
             log=str(log),
             files=answer["files"],
+            modules=answer["modules"],
         )
         self.store.release(scratch.name)
         return self.store.commit(scratch, parts, receipt)

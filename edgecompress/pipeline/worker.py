@@ -44,7 +44,7 @@ def main() -> int:
         say(_mapped(error, stage_request))
         return _logged()
     files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
-    say({"done": True, "files": files})
+    say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
     return 0
 
 

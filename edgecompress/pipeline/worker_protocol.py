@@ -58,16 +58,17 @@ class Failure(TypedDict):
 
 @final
 class Done(TypedDict):
-    """The answer of a successful stage: the user's files that it read, with their digests."""
+    """The answer of a successful stage: the user's files that it read, with their digests, and what it imported."""
 
     done: bool
     files: dict[str, str]
+    modules: list[str]
 
 
 SHAPES: tuple[Mapping[str, type | tuple[type, ...]], ...] = (  # of the three
     {"progress": (int, float), "what": str},
     {"error": str, "message": str},
-    {"done": bool, "files": dict},
+    {"done": bool, "files": dict, "modules": list},
 )
 
 
@@ -87,6 +88,6 @@ def answer(line: bytes, who: str) -> Progress | Failure | Done:
 
 
 def _plain(message: Mapping[str, Any]) -> bool:
-    """Whether its numbers are finite and its files have names and digests."""
-    texts = (text for pair in message.get("files", {}).items() for text in pair)
+    """Whether its numbers are finite and its lists hold texts."""
+    texts = (text for pair in message.get("files", {}).items() for text in (*pair, *message["modules"]))
     return math.isfinite(message.get("progress", 0.0)) and all(isinstance(text, str) for text in texts)
