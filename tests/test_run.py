@@ -163,6 +163,12 @@ def test_a_worker_that_hangs_is_stopped_at_its_deadline_with_all_its_children(
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
+def test_code_that_reads_stdin_finds_it_empty(made: Made, technique: Callable[[str], Stage]) -> None:
+    outcome = made().stage(technique("import sys\nprint('read', repr(sys.stdin.read()))\n" + DONE))
+    assert "read ''" in Path(outcome.log).read_text()
+
+
 def test_offline_refuses_a_connection_and_names_its_goal(made: Made, technique: Callable[[str], Stage]) -> None:
     body = "import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=1)"
     with pytest.raises(InputError, match=r"--offline: a stage tried to connect to 127\.0\.0\.1"):

@@ -40,12 +40,18 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) 
 
 
 def tie() -> None:
-    """Ends this process when its parent ends: by the kernel on Linux, and everywhere by the end of stdin."""
+    """Ends this process when its parent ends: by the kernel on Linux, and everywhere by the end of stdin.
+
+    Whoever reads stdin afterwards finds it empty: the pipe is kept from code that would wait for it.
+    """
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_watch, daemon=True).start()
+    pipe, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    threading.Thread(target=_watch, args=(pipe,), daemon=True).start()
 
 
 def end_after(seconds: float) -> None:
@@ -57,9 +63,9 @@ def end_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _watch() -> None:
-    """Blocks on stdin, which the parent never writes to: its end is the parent's end."""
-    while os.read(0, 1):
+def _watch(pipe: int) -> None:
+    """Blocks on a pipe that the parent never writes to: its end is the parent's end."""
+    while os.read(pipe, 1):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
 
