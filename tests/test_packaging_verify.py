@@ -149,6 +149,22 @@ def test_a_changed_normalisation_fails_the_processing(root: Path) -> None:
     assert told["golden"][0] == "pass"
 
 
+def test_the_process_that_opens_the_model_changes_nothing_else(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that each Python imports at its start tries it, in the agent alone."""
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(
+        "import pathlib, sys\n"
+        "if sys.orig_argv[3] == 'edgecompress.device.agent':\n"
+        "    print('agent', file=sys.stderr)\n"
+        f"    pathlib.Path({str(tmp_path / 'strayed')!r}).touch()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hook"))
+    assert packed(root)["golden"][0] == "pass"  # Python goes on where its hook fails
+    assert not (tmp_path / "strayed").exists()
+
+
 def test_a_golden_answer_that_the_model_does_not_give_fails(root: Path) -> None:
     from edgecompress.core.model import sha256_of
 

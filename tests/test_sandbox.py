@@ -214,7 +214,7 @@ def test_a_stage_that_takes_too_much_memory_is_ended_with_what_to_do(
     run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = technique("held = []\nwhile True:\n    held.append(bytearray(b'x') * (32 << 20))")
-    monkeypatch.setenv(confinement.MEMORY, "0.5")
+    monkeypatch.setenv(sandbox.MEMORY, "0.5")
     with pytest.raises(
         TooMuchMemory, match=r"probe: its process took 0\.\d GB .* limit is 0\.5 GB; .*EDGECOMPRESS_MEMORY"
     ):
@@ -274,6 +274,6 @@ def test_a_stage_has_what_its_work_needs(stage: Stage, device: Mapping[str, obje
 
 
 def test_a_memory_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(confinement.MEMORY, "much")
+    monkeypatch.setenv(sandbox.MEMORY, "much")
     with pytest.raises(InputError, match="EDGECOMPRESS_MEMORY=much: not a number of GiB"):
         confinement.limits(Stage("source", "runtimes.null:read", user_files=True), 0, ("/own",), {}, offline=False)

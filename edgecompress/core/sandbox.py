@@ -9,15 +9,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import platform
 import resource
 import struct
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+
+from edgecompress.core.errors import InputError
+
+MEMORY = "EDGECOMPRESS_MEMORY"  # GiB that a process may hold resident, where the limit by size is too low
+MIB, GIB = 1 << 20, 1 << 30
+READ_BYTES = 1700 * MIB  # what the libraries need that read and run a small model
+PER_BYTE = 32  # beside that, for each byte of the inputs
+FILE_BYTES = 8 * GIB
+LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")  # what starts a program that is linked
+OWN = ("/proc/self/task",)  # the names of its threads
 
 PR_SET_NO_NEW_PRIVS = 38
 ALL = 1 << 62  # as much as there is
@@ -73,6 +84,29 @@ class Limits:
 
 
 entered = Limits()  # those of this process
+
+
+def reading(size: int, folders: tuple[str, ...], seconds: float) -> Limits:
+    """Those of a process that reads a file of a stranger, of so many bytes: it starts no program but Python."""
+    return Limits(
+        writes=(*folders, *OWN),
+        programs=(os.path.realpath(sys.executable), *map(os.path.realpath, LOADERS)),
+        network=False,
+        sockets=False,
+        cpu_s=int((os.cpu_count() or 1) * seconds) + 1,
+        file_bytes=FILE_BYTES + PER_BYTE * size,
+        resident_bytes=resident_bytes(READ_BYTES, size),
+    )
+
+
+def resident_bytes(least: int, size: int) -> int:
+    """The memory for inputs of so many bytes: what the environment says, or by their size."""
+    if given := os.environ.get(MEMORY):
+        try:
+            return int(float(given) * GIB)
+        except (ValueError, OverflowError) as error:
+            raise InputError(f"{MEMORY}={given}: not a number of GiB; give one, such as {MEMORY}=8") from error
+    return least + PER_BYTE * size
 
 
 def enter(limits: Limits) -> None:
@@ -200,3 +234,21 @@ def _filter(machine: Machine, sockets: bool) -> Sequence[tuple[int, int, int, in
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, REFUSE | errno.EACCES),
     ]
+
+
+# --------------------------------------------------------------------------- a program within limits
+
+
+def confined(limits: Limits, argv: Sequence[str]) -> list[str]:
+    """The command that runs a program within limits."""
+    return [sys.executable, "-P", "-m", "edgecompress.core.sandbox", json.dumps(asdict(limits)), *argv]
+
+
+def main() -> int:
+    """`python -m edgecompress.core.sandbox LIMITS PROGRAM...`: becomes the program."""
+    enter(Limits(**json.loads(sys.argv[1])))
+    os.execv(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

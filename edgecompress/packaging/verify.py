@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress.core import config, environments, registry
+from edgecompress.core import config, environments, registry, sandbox
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.core.model import CARD as ARTIFACT
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
@@ -317,9 +317,11 @@ def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> d
     )
     (work / "answered").mkdir()
     model.write()
+    limits = sandbox.reading(model.size_bytes + samples.size_bytes, (str(work / "answered"),), RUN_S)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # its log: what a stranger's model makes a runtime say
-            agent_client.ask(registry.load("transports", "host").connect({}), request, work / "answered", RUN_S)
+            shell = registry.load("transports", "host").confined(limits)
+            agent_client.ask(shell, request, work / "answered", RUN_S)
     finally:
         (model.path / ARTIFACT).unlink()  # the package has none
     answered = Artifact(work / "answered", "golden")

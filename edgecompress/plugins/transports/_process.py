@@ -10,19 +10,20 @@ from typing import IO
 
 from edgecompress.core import child_process, sandbox
 from edgecompress.core.protocols import DEADLINE
+from edgecompress.core.sandbox import Limits
 
 
-def run(argv: Sequence[str], deadline_s: float, log: Path, env: Mapping[str, str]) -> int:
+def run(argv: Sequence[str], deadline_s: float, log: Path, env: Mapping[str, str], limits: Limits | None = None) -> int:
     """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then.
 
-    Raises TooMuchMemory when it holds more than this process may.
+    Raises TooMuchMemory when it holds more than its limits, or else those of this process, say.
     """
     process = child_process.spawn(argv, log, env)
     assert process.stdout and process.stdin
     drain = threading.Thread(target=_drain, args=(process.stdout, log), daemon=True)
     drain.start()
     try:
-        code = child_process.wait(process, deadline_s, sandbox.entered.resident_bytes, Path(argv[0]).name)
+        code = child_process.wait(process, deadline_s, (limits or sandbox.entered).resident_bytes, Path(argv[0]).name)
         return DEADLINE if code is None else code
     finally:
         child_process.end(process)

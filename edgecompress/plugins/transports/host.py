@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgecompress.core import sandbox
+from edgecompress.core.sandbox import Limits
 from edgecompress.device import machine
 from edgecompress.plugins.transports import _process
 
@@ -29,11 +31,17 @@ def connect(device: Mapping[str, Any]) -> Host:
     return Host()
 
 
+def confined(limits: Limits) -> Host:
+    """The machine this process runs on, for programs within limits."""
+    return Host(limits=limits)
+
+
 @dataclass(frozen=True)
 class Host:
     """A Shell on this machine. `root` is where /proc and /sys are looked for."""
 
     root: Path = Path("/")
+    limits: Limits | None = None  # beside those of this process
     here = True
 
     def push(self, path: Path) -> str:
@@ -54,7 +62,10 @@ class Host:
     def run(self, argv: Sequence[str], deadline_s: float, log: Path) -> int:
         """Runs a program with its output in `log`; ends its whole session at the deadline and returns DEADLINE then."""
         # a file of the user's working folder must not stand in for a library's module
-        return _process.run(argv, deadline_s, log, {**os.environ, "PYTHONSAFEPATH": "1"})
+        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+        if self.limits is None:
+            return _process.run(argv, deadline_s, log, environment)
+        return _process.run(sandbox.confined(self.limits, argv), deadline_s, log, environment, self.limits)
 
     def facts(self) -> Mapping[str, Any]:
         """What this machine is."""
