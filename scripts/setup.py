@@ -104,6 +104,21 @@ def target_extras(target: str, python: str) -> tuple[tuple[str, ...], bool]:
     return tuple(extra for extra in extras.split(",") if extra), make == ["make"]
 
 
+def remembered_extras(target: str, venv: Venv, python: str) -> tuple[tuple[str, ...], bool]:
+    """As target_extras; not asked again while no file of edgecompress and of the target changes."""
+    files = [*ROOT.joinpath("edgecompress").rglob("*.py"), *ROOT.joinpath("edgecompress").rglob("*.toml"), Path(target)]
+    marks = [(str(file), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in sorted(files) if file.is_file()]
+    mark = hashlib.sha256(repr((target, python, marks)).encode()).hexdigest()
+    memo = venv.path / "edgecompress-targets" / mark
+    if memo.exists():
+        return tuple(memo.read_text(encoding="utf-8").split()), False
+    extras, make = target_extras(target, python)
+    if venv.stamp.exists() and not make:
+        memo.parent.mkdir(exist_ok=True)
+        memo.write_text(" ".join(extras), encoding="utf-8")
+    return extras, make
+
+
 def make_environments(target: str, python: str) -> None:
     """Makes the environments that plug-ins of a target have of their own.
 
@@ -317,7 +332,7 @@ def main() -> int:
     found = venv.state()
     python = venv.python if found.files else sys.executable
     targets = [target for target in args.target.split(",") if target]
-    needs = {target: target_extras(target, python) for target in targets}
+    needs = {target: remembered_extras(target, venv, python) for target in targets}
     extras = {extra for some, _ in needs.values() for extra in some} | ({"dev"} if args.dev else set())
     wanted = State(
         files_digest(), args.torch or read_state(venv.stamp).torch or "cpu", tuple(sorted(extras)), venv.place

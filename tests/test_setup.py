@@ -318,3 +318,29 @@ def test_a_target_that_no_torch_net_reaches_is_asked_for_what_packs_it(tmp_path:
     target = tmp_path / "null.toml"
     target.write_text('description = "n"\nruntime = "null"\n[[variant]]\nname = "plain"\n')
     assert setup.target_extras(str(target), sys.executable) == (("package",), False)
+
+
+def test_a_target_is_asked_again_when_a_file_of_it_or_of_the_package_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    monkeypatch.setattr(setup, "target_extras", lambda target, python: (asked.append(target), (("onnx",), False))[1])
+    venv = setup.Venv(tmp_path / "venv")
+    venv.path.mkdir()
+    code, target = tmp_path / "edgecompress" / "a.py", tmp_path / "mine.toml"
+    code.parent.mkdir()
+
+    def extras() -> int:
+        assert setup.remembered_extras(str(target), venv, "python") == (("onnx",), False)
+        return len(asked)
+
+    code.write_text("1")
+    target.write_text("1")
+    assert (extras(), extras()) == (1, 2)  # nothing is remembered in a venv that is not complete
+    venv.stamp.touch()
+    assert (extras(), extras()) == (3, 3)
+    code.write_text("22")
+    assert (extras(), extras()) == (4, 4)
+    target.write_text("22")
+    assert (extras(), extras()) == (5, 5)
