@@ -1,6 +1,6 @@
 # `make` lists what there is. Each job does its own set-up; a second one sets nothing up again.
 .DEFAULT_GOAL := help
-.PHONY: help setup deploy profile package test test-fast check bench prove docs site pins clean
+.PHONY: help setup deploy profile package test test-fast check bench prove fuzz docs site pins clean
 
 PYTHON ?= python3
 TORCH ?=
@@ -48,7 +48,7 @@ check: ## Lint, format, types, and that the generated docs are fresh
 	@$(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy edgecompress scripts
+	@$(BIN)/mypy edgecompress scripts fuzz
 	@$(BIN)/python scripts/docs.py --check
 
 bench: ## Print the ratios this project promises, from one run on this machine
@@ -58,6 +58,10 @@ bench: ## Print the ratios this project promises, from one run on this machine
 prove: ## The full matrix: everything in test, check and bench without shortcuts; its log is kept in benchmarks/
 	@$(DEV)
 	@JOBS="$(JOBS)" $(BIN)/python scripts/prove.py
+
+fuzz: ## Fuzz what reads strangers' files, each reader for SECONDS=20 [ONLY=onnx,toml ARGS=]; found inputs are kept
+	@$(DEV)
+	@$(BIN)/python -m fuzz.run $(call flag,--seconds,SECONDS) $(call flag,--only,ONLY) $(ARGS)
 
 docs: ## Write the generated pages of docs/reference
 	@$(DEV)

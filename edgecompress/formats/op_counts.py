@@ -35,6 +35,8 @@ BITS = {
     **{f"{sign}int{bits}": bits for sign in ("", "u") for bits in (2, 4, 8, 16, 32, 64)},
 }
 COUNTS = ("int32", "int64", "bool")  # biases, lengths and shapes: never a factor
+# What reading a file that contradicts itself raises: an axis, a shape, an option that is not there
+CONTRADICTION = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 Shape = tuple[int, ...]
 Attribute: TypeAlias = "int | float | str | bytes | onnx.TensorProto | Sequence[int | float | bytes]"
 
@@ -152,7 +154,11 @@ def graph(artifact: Artifact, batch: int = 1) -> Graph:
     reader = READERS.get(artifact.kind) or _of_plugin(artifact.kind)
     if reader is None:
         raise StageFailed(f"operators can be counted in {', '.join(READERS)} files, not in kind '{artifact.kind}'")
-    return reader(artifact, batch)
+    try:
+        return reader(artifact, batch)
+    except CONTRADICTION as error:
+        what = f"{type(error).__name__}: {error}"
+        raise StageFailed(f"{artifact.path}: its operators or their shapes contradict each other ({what})") from error
 
 
 def _of_plugin(kind: str) -> Callable[[Artifact, int], Graph] | None:
@@ -432,6 +438,7 @@ LITE_DTYPES = (
     *("complex128", "uint64", "resource", "variant", "uint32", "uint16", "int4", "bfloat16", "int2"),
 )
 COMPOSITE = "STABLEHLO_COMPOSITE"
+MOST_OPS = 1_000_000  # that the composites of a graph stand for
 OPAQUE = ("CUSTOM", "DELEGATE", "CALL", "STABLEHLO_CUSTOM_CALL")
 
 
@@ -471,11 +478,21 @@ def _of_tflite(artifact: Artifact, batch: int) -> Graph:
     file = artifact.file(".tflite")
     data = file.read_bytes()
     tflite.check(data, file.name)
-    return _lite_graph(schema.ModelT.InitFromPackedBuf(data, 0), 0)
+    return _lite_graph(schema.ModelT.InitFromPackedBuf(data, 0), 0, {})
 
 
-def _lite_graph(model: schema.ModelT, index: int) -> Graph:
-    """One of a file's graphs; a composite's operators are those of the graph it stands for."""
+def _lite_graph(model: schema.ModelT, index: int, known: dict[int, Graph]) -> Graph:
+    """One of a file's graphs; a composite's operators are those of the graph it stands for.
+
+    `known`: the graphs so far. A small file can name one graph many times over, in each of many others.
+    """
+    if index not in known:
+        known[index] = Graph((), ())  # of a composite that contains itself nothing is counted twice
+        known[index] = _lite_graph_of(model, index, known)
+    return known[index]
+
+
+def _lite_graph_of(model: schema.ModelT, index: int, known: dict[int, Graph]) -> Graph:
     graph = model.subgraphs[index]
     tensors = {t.name: t for t in (_lite_tensor(model, graph, i) for i in range(len(graph.tensors)))}
     named = [*tensors]
@@ -484,7 +501,9 @@ def _lite_graph(model: schema.ModelT, index: int) -> Graph:
     composed = [
         op.builtinOptions2.decompositionSubgraphIndex for op in graph.operators if _kind(model, op) == COMPOSITE
     ]
-    inner = [op for number in composed for op in _lite_graph(model, number).ops]
+    inner = [op for number in composed for op in _lite_graph(model, number, known).ops]
+    if len(inner) > MOST_OPS:
+        raise StageFailed(f"its composites stand for {len(inner):,} operators; at most {MOST_OPS:,} are counted")
     walked = _Walk([node for node in nodes if node.type != COMPOSITE], tensors, ends, LITE).graph()
     return dataclasses.replace(walked, ops=(*walked.ops, *inner))
 

@@ -23,6 +23,7 @@ DTYPES = ("float32", "float16", "int32", "uint8", "int64", "", "bool", "int16", 
 TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS, SIGNATURE_OUTPUTS = 10, 4, 6, 8, 6
 # An entry of a signature as bytes: its index (of 8 bytes, for a table of 12), then the name and the tensor's number
 ENTRY = struct.Struct("<4HiII")
+TABLE = 8  # bytes of the smallest: a reference to it, and its own to its index
 FURTHEST = 2**31  # that anything of a flatbuffer lies from its start
 
 # --------------------------------------------------------------------------- a stranger's bytes
@@ -38,12 +39,21 @@ def check(data: bytes, where: str) -> None:
     if data[4:8] != MAGIC:
         raise InputError(f"{where}: not a TFLite model; give the path of a .tflite file")
     try:
+        if _tables(schema.Model.GetRootAs(data)) * TABLE > len(data):
+            raise ValueError("it has more tensors and operators than bytes for them")
         whole = schema.ModelT.InitFromPackedBuf(data, 0)
         wrong = next(itertools.chain(_wrong(whole, len(data)), _wrong_names(schema.Model.GetRootAs(data))), "")
     except Exception as error:  # struct's, numpy's and flatbuffers' own: all mean an offset that leads nowhere
         raise InputError(f"{where}: truncated or damaged ({_message(error)}); export or copy it again") from error
     if wrong:
         raise InputError(f"{where}: damaged: {wrong}; export or copy it again")
+
+
+def _tables(model: schema.Model) -> int:
+    """The tables that the lists of a file name: many lists may name the same, so a small file could fill a memory."""
+    graphs = (model.Subgraphs(i) for i in range(model.SubgraphsLength()))
+    inside = sum(1 + graph.TensorsLength() + graph.OperatorsLength() for graph in graphs)
+    return int(inside + model.BuffersLength() + model.OperatorCodesLength() + model.MetadataLength())
 
 
 def _wrong(model: schema.ModelT, size: int) -> Iterator[str]:

@@ -213,8 +213,8 @@ def _unpack_zip(file: Path, into: Path, guard: _Guard) -> None:
         for entry in archive.infolist():
             guard.entry()
             _check_zip_entry(file, entry)
-            names.add(entry.orig_filename.rstrip("/") if entry.is_dir() else entry.orig_filename, entry.is_dir())
-            if entry.is_dir():
+            names.add(entry.orig_filename.rstrip("/") if _is_folder(entry) else entry.orig_filename, _is_folder(entry))
+            if _is_folder(entry):
                 (into / entry.filename).mkdir(parents=True, exist_ok=True)
                 continue
             with archive.open(entry) as content:
@@ -234,9 +234,14 @@ def _check_directory(file: Path) -> None:
         raise InputError(f"{file}: has more than {ENTRIES} entries, or declares more; refused")
 
 
+def _is_folder(entry: zipfile.ZipInfo) -> bool:
+    """As zipfile has it, which raises where the name is empty."""
+    return entry.filename.endswith("/")
+
+
 def _check_zip_entry(file: Path, entry: zipfile.ZipInfo) -> None:
     kind = stat.S_IFMT(entry.external_attr >> 16)
-    plain = kind in (0, stat.S_IFREG) or (kind == stat.S_IFDIR and entry.is_dir())
+    plain = kind in (0, stat.S_IFREG) or (kind == stat.S_IFDIR and _is_folder(entry))
     why = (
         "is encrypted" if entry.flag_bits & 0x41
         else "is a link or a device" if not plain

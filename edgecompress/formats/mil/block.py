@@ -12,7 +12,7 @@ from edgecompress.formats.mil.dtypes import kind_of, settle
 from edgecompress.formats.mil.lazy import torch
 from edgecompress.formats.mil.values import Declared, Value
 
-BROKEN = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)  # what torch raises
+BROKEN = (ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)  # of torch
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from edgecompress.formats.mil.values import Declared, Value, constant, declared
 from edgecompress.formats.mil.weights import Blob
 
 if TYPE_CHECKING:
+    import torch
     from coremltools.proto import MIL_pb2
 
 NAME = "name"  # an attribute that every op may have
@@ -70,13 +71,15 @@ class _FunctionReader:
         outputs = tuple(declared(o.name, o.type) for o in op.outputs)
         where = name_of(op.type, outputs)
         if op.type == "const":
+            if len(outputs) != 1 or "val" not in op.attributes:
+                raise InputError(f"{where} is not one value; convert the model again")
             self._constant(outputs[0], op.attributes["val"], where)
             return
         step = self._step(op, outputs, where)
         for out in outputs:
             self._declare(out)
         if op.type.startswith("constexpr_") and not step.moving:
-            self.constants.update(zip((out.name for out in outputs), step.run({}), strict=True))
+            self.constants.update(zip((out.name for out in outputs), _unpacked(step), strict=True))
         else:
             yield step
 
@@ -126,6 +129,14 @@ class _FunctionReader:
         if name not in self.known:
             raise InputError(f"{where}: reads {name!r}, which no earlier operation computes; convert the model again")
         return self.known[name]
+
+
+def _unpacked(step: BlockStep) -> tuple[torch.Tensor, ...]:
+    """The weights that a step unpacks. Raises InputError where its constants do not fit together."""
+    try:
+        return step.run({})
+    except StageFailed as error:
+        raise InputError(f"{error}; convert the model again") from error
 
 
 def _arguments(op: MIL_pb2.Operation) -> Iterator[tuple[str, Sequence[MIL_pb2.Argument.Binding]]]:

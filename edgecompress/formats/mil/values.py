@@ -58,12 +58,15 @@ def constant(name: str, value: MIL_pb2.Value, blob: Blob) -> tuple[Declared, Val
     shape = tuple(-1 if d is None else d for d in what.shape)
     if min(shape, default=0) < 0:
         raise InputError(f"Core ML: the constant {name!r} has no fixed shape; convert the model again")
-    if value.WhichOneof("value") == "blobFileValue":
-        return what, held(_stored(name, value.blobFileValue, what.dtype, shape, blob), what.dtype)
-    tensor = value.immediateValue.tensor
-    if what.dtype.kind == "string":
+    stored, tensor = value.WhichOneof("value") == "blobFileValue", value.immediateValue.tensor
+    if what.dtype.kind == "string" and not stored:
         return what, _word(name, tensor)
-    return what, held(_written(name, tensor, what.dtype, shape), what.dtype)
+    try:
+        place = value.blobFileValue
+        array = _stored(name, place, what.dtype, shape, blob) if stored else _written(name, tensor, what.dtype, shape)
+        return what, held(array, what.dtype)
+    except (ArithmeticError, MemoryError, TypeError, ValueError) as error:  # numpy's: a number or a shape too large
+        raise InputError(f"Core ML: the constant {name!r} cannot be held: {error}; convert the model again") from error
 
 
 def _stored(

@@ -1,0 +1,20 @@
+"""A stranger's .tflite file: checked, read, counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgecompress.core.model import Artifact
+from edgecompress.formats import op_counts, tflite
+
+WORDS = b"TFL3 serving_default CONVERSION_METADATA min_runtime_version".split()
+FILE = "net.tflite"
+
+
+def check(data: bytes, folder: Path) -> None:
+    """What has passed the check has ends, operators and a cost."""
+    (folder / FILE).write_bytes(data)
+    tflite.check(data, FILE)
+    inputs, outputs = tflite.inputs_and_outputs(data, FILE)
+    tflite.operators(data)
+    op_counts.total(Artifact(folder, "tflite", inputs, outputs))
