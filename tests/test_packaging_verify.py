@@ -209,10 +209,11 @@ def test_a_format_that_runs_its_authors_code_is_not_opened(root: Path, kind: str
     assert found[0] == "skipped" and "author" in found[1]
 
 
-def test_a_resize_that_would_fill_the_memory_is_refused(root: Path) -> None:
-    changed_card(root, lambda told: told["preprocess"].update(resize=10**8))
+@pytest.mark.parametrize(("pixels", "says"), [(30_000, "more pixels"), (10**8, "resize must be 1 to 32768 pixels")])
+def test_a_resize_that_would_fill_the_memory_is_refused(root: Path, pixels: int, says: str) -> None:
+    changed_card(root, lambda told: told["preprocess"].update(resize=pixels))
     found = resealed(root)["processing"]
-    assert found[0] == "fail" and "more pixels" in found[1]
+    assert found[0] == "fail" and says in found[1]
 
 
 NAMES: dict[str, Callable[[dict[str, Any]], object]] = {
