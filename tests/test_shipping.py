@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,18 @@ def no_files(out: Path) -> None:
     told = json.loads((out / "deploy.json").read_text())
     del told["files"]
     (out / "deploy.json").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(("umask", "folders", "files"), [(0o022, 0o755, 0o644), (0o027, 0o750, 0o640)])
+def test_who_may_read_what_ships_is_for_the_umask_to_say(asked, results, tmp_path, umask, folders, files):
+    before = os.umask(umask)
+    try:
+        deploy(asked, results, tmp_path / "out")
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert {path.is_dir(): stat.S_IMODE(path.stat().st_mode) for path in paths} == {True: folders, False: files}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {folders, files}
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -200,15 +213,14 @@ def test_a_stored_model_that_was_damaged_is_made_again_and_never_ships(asked, re
 
 
 def test_bytes_that_change_after_they_were_verified_do_not_ship(asked, results, tmp_path, monkeypatch):
-    copytree = shutil.copytree
+    copyfile = shutil.copyfile
 
-    def corrupts(source: Path, place: Path, **more: bool) -> Path:
-        copied = Path(copytree(source, place, **more))
-        for file in copied.glob("*.null"):
-            file.write_bytes(b"x" + file.read_bytes()[1:])
-        return copied
+    def corrupts(source: Path, place: Path) -> None:
+        copyfile(source, place)
+        if place.suffix == ".null":
+            place.write_bytes(b"x" + place.read_bytes()[1:])
 
-    monkeypatch.setattr(shutil, "copytree", corrupts)
+    monkeypatch.setattr(shutil, "copyfile", corrupts)
     with pytest.raises(StageFailed, match="changed after it was verified; deploy again"):
         deploy(asked, results, tmp_path / "out")
     assert not os.listdir(tmp_path)

@@ -5,11 +5,31 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+from edgecompress.core.errors import DiskFull, StageFailed
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2  # of renameat2(2)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
+OTHERS = (BrokenPipeError, BlockingIOError, ChildProcessError, ProcessLookupError)  # OSErrors that tell of no disk
+
+
+@contextlib.contextmanager
+def told(place: Path, option: str) -> Iterator[None]:
+    """What the disk refuses in the body is raised as StageFailed, in one line; `option` names another `place`."""
+    try:
+        yield
+    except OTHERS:
+        raise
+    except OSError as error:
+        where, why = error.filename or place, error.strerror or str(error)
+        kind, what = (DiskFull, "free some room") if error.errno in FULL else (StageFailed, "check that disk")
+        raise kind(f"{os.fsdecode(where)}: {why}; {what}, or give another {option}") from error
 
 
 def write(path: Path, content: bytes) -> None:
@@ -17,20 +37,33 @@ def write(path: Path, content: bytes) -> None:
     part = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")  # a name may have 255 bytes
     try:
         with part.open("wb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(content)
             stream.flush()
             os.fsync(stream)
-        part.replace(path)
+            swept = not part.exists()  # before it was locked
+            if not swept:
+                part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     sync(path.parent)
+    if swept:
+        write(path, content)
 
 
-def make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it, where there is none. Raises OSError."""
+def sweep(folder: Path) -> None:
+    """Removes what `write` left in a folder when it was killed, told by a lock that nobody holds."""
+    for part in folder.glob(".*.part"):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), part.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Makes a folder of that mode, less the umask, and those above it, where there is none. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode, parents=True, exist_ok=True)
     for path in reversed(missing):
         sync(path.parent)
 

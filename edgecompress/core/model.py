@@ -69,6 +69,7 @@ class TensorSpec:
 
 
 CARD = "artifact.json"
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading a card raises
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Artifact:
 
     @staticmethod
     def read(path: Path) -> Artifact:
-        """The artifact in a folder; raises InputError when the folder has no valid card."""
+        """The artifact in a folder; raises InputError when it has no valid card, StageFailed when the disk fails."""
         try:
             card = json.loads((path / CARD).read_text(encoding="utf-8"))
             inputs = tuple(TensorSpec.from_json(s) for s in card["inputs"])
@@ -134,8 +135,10 @@ class Artifact:
             return Artifact(path, card["kind"], inputs, outputs, card["facts"], card["sha256"])
         except FileNotFoundError as error:
             raise InputError(f"{path}: not an artifact (no {CARD}); give the folder that a deploy wrote") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (PermissionError, NotADirectoryError, *DAMAGED) as error:
             raise InputError(f"{path / CARD}: damaged: {error}; deploy again") from error
+        except OSError as error:
+            raise StageFailed(f"{path / CARD}: cannot be read: {error.strerror}; check that disk") from error
 
 
 def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edgecompress.core import durable, work_folder
-from edgecompress.core.errors import EdgeError, InputError, StageFailed
-from edgecompress.core.model import Artifact
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import CARD, Artifact
 from edgecompress.reporting import external_results, read
 
 ORIGIN = "deploy.json"  # beside the artifact: what it was made from, and every file that shipped with it
@@ -47,20 +47,22 @@ def check(out: Path, store: Path) -> None:
 
 def ship(out: Path, fill: Callable[[Path], None]) -> None:
     """Replaces `out` by a folder that `fill` writes into. Raises StageFailed where there is no room, or no right."""
-    try:
-        with work_folder.folder(out) as work:
-            (work / "new").mkdir()
-            fill(work / "new")
-            durable.sync_tree(work / "new")
-            _swap(work / "new", out, work / "old")
-    except OSError as error:
-        why = error.strerror or error
-        raise StageFailed(f"{out}: cannot be written: {why}; free some space, or give another --out") from error
+    with durable.told(out, "--out"), work_folder.folder(out) as work:
+        (work / "new").mkdir()
+        fill(work / "new")
+        durable.sync_tree(work / "new")
+        _swap(work / "new", out, work / "old")
 
 
 def copied(artifact: Artifact, place: Path) -> None:
-    """Copies a stage's result; raises StageFailed unless the copy has the very bytes that the stage gave."""
-    shutil.copytree(artifact.path, place, dirs_exist_ok=True)
+    """Copies a stage's result; raises StageFailed unless the copy has the very bytes that the stage gave.
+
+    The bytes alone: who may read the copy is for the umask to say, as of any file that a program makes.
+    """
+    for file in (*artifact.files(), artifact.path / CARD):
+        there = place / file.relative_to(artifact.path)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, there)
     copy = dataclasses.replace(Artifact.read(place), path=artifact.path)
     if copy != artifact or Artifact.read(place).digest() != artifact.sha256:
         raise StageFailed(f"{artifact.path}: changed after it was verified; deploy again")
@@ -118,7 +120,7 @@ def _listed(out: Path) -> set[str] | None:
             isinstance(names, list) and set(REPORT) <= set(names) and all(isinstance(origin[key], str) for key in keys)
         )
         return {ORIGIN, *map(str, names)} if ours and read.report(out) else None
-    except (EdgeError, OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (InputError, FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -127,7 +129,7 @@ def _by_name(out: Path, there: list[str]) -> set[str]:
     try:
         read.report(out)
         whole = {name for name in ARTIFACTS if (out / name).is_dir() and sound(out / name)}
-    except EdgeError:
+    except InputError:
         return set()
     if "artifact" not in whole:
         return set()

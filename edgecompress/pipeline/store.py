@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypedDict, TypeVar
 
 from edgecompress.core import durable, file_lock
-from edgecompress.core.errors import DiskFull, InputError
+from edgecompress.core.errors import DiskFull, EdgeError, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, sha256_of
 from edgecompress.pipeline.store_pins import Pins
@@ -38,6 +38,7 @@ RECEIPT = "receipt.json"
 SEAL = "seal"  # of a receipt: the sha256 of the rest of it
 KEPT_LOG = "log"
 FOLDERS = ("store", "observed", "last", "kept", "checked", "pins", "quarantine", "tmp", "locks", "logs")
+PRIVATE = 0o700  # of the folders that are made: results hold the user's data, and logs what was printed
 MIN_FREE_BYTES = 32 << 20
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Receipt(TypedDict, total=False):
     wall_s: float
     log: str
     files: dict[str, str]  # of the user's, with their digests
-    modules: list[str]
+    modules: list[str]  # those of the top level that it imported
     parts: dict[str, Json]
     time: float  # seconds since 1970
     key: str
@@ -105,12 +106,19 @@ class Store:
         self.root = root
         self._dropped = set[str]()  # keys whose result was damaged
         self._pins = Pins(root / "pins", root / "locks" / "pins.lock")
-        try:
-            for name in FOLDERS:
-                durable.make_folder(root / name)
-        except OSError as error:
-            message = f"cannot keep results there: {error.strerror}"
-            raise InputError(f"{root}: {message}; choose another place with --store") from error
+        with self.told():
+            try:
+                for folder in (root, *(root / name for name in FOLDERS)):
+                    durable.make_folder(folder, PRIVATE)
+            except OSError as error:
+                if error.errno in durable.FAULTS:
+                    raise
+                message = f"cannot keep results there: {error.strerror}"
+                raise InputError(f"{root}: {message}; choose another place with --store") from error
+
+    def told(self) -> contextlib.AbstractContextManager[None]:
+        """What the disk refuses in the body is raised as StageFailed."""
+        return durable.told(self.root, "--store")
 
     # ------------------------------------------------------------------ look up
 
@@ -142,13 +150,15 @@ class Store:
         """Whether the files are those that were stored; read once, then as long as nothing about them changes."""
         try:
             signature, known = _signature(entry.artifact), self.root / "checked" / entry.key
-            if _read_text(known) != signature:
-                if not _whole(entry):
-                    return False
-                known.write_text(signature, encoding="ascii")
-            return True
+            if _read_text(known) == signature:
+                return True
+            if not _whole(entry):
+                return False
         except OSError:
             return False
+        with contextlib.suppress(OSError):  # then they are read again the next time
+            known.write_text(signature, encoding="ascii")
+        return True
 
     def distrust(self) -> None:
         """Has every result's bytes read again before it is used."""
@@ -162,7 +172,7 @@ class Store:
         try:
             whole = receipt is not None and _sealed(receipt, folder)
             return StoredResult(key, Artifact.read(folder / "artifact"), receipt) if receipt and whole else None
-        except (InputError, OSError):
+        except (EdgeError, OSError):
             return None
 
     def why(self, name: str, parts: Parts, observes: bool) -> str:
@@ -206,15 +216,18 @@ class Store:
         self._remember(LastRun(name=name, parts={}, files={}, key="", wall_s=took_s))
 
     def _remember(self, run: LastRun) -> None:
+        """Of what it tells, no result depends: where the disk refuses it, the old one stays."""
         if _last_run(self._last(run["name"])) != run:
-            _write_json(self._last(run["name"]), run)
+            with contextlib.suppress(OSError):
+                _write_json(self._last(run["name"]), run)
 
     def remembered(self) -> list[LastRun]:
         """Every stage that has run: its name, the parts of its key, its key, its seconds."""
         return [run for run in self._runs() if run["key"]]
 
     def _runs(self) -> list[LastRun]:
-        paths = sorted((self.root / "last").glob("*.json"))
+        with self.told():
+            paths = sorted((self.root / "last").glob("*.json"))
         return [run for path in paths if (run := _last_run(path))]
 
     def log(self, stage: str) -> Path:
@@ -231,9 +244,10 @@ class Store:
     def locked(self, key: str, wait: bool = True) -> Iterator[None]:
         """Holds the key for this process; another process waits. The kernel frees it when the process dies.
 
-        Without `wait` it raises BlockingIOError when another process holds the key.
+        Without `wait` it raises BlockingIOError when another process holds the key. What the disk refuses meanwhile is
+        raised as StageFailed.
         """
-        with file_lock.held(self.root / "locks" / f"{key}.lock", wait=wait):
+        with self.told(), file_lock.held(self.root / "locks" / f"{key}.lock", wait=wait):
             yield
 
     def scratch(self, key: str) -> Path:
@@ -345,10 +359,18 @@ class Store:
         What another run needs stays: the results that it found or made, the stage that it is in, its logs.
         """
         before = _bytes_in(self.root)
+        with self.told():
+            self._collect_results(older_than_s)
+            self._collect_leftovers(older_than_s)
+        return before - _bytes_in(self.root)
+
+    def _collect_results(self, older_than_s: float) -> None:
         for folder in list((self.root / "store").iterdir()):
             with self._pins.removing(folder.name) as free:
                 if free and (not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s):
                     folder.rename(self.root / "tmp" / f"{folder.name}.gone.{os.getpid()}")
+
+    def _collect_leftovers(self, older_than_s: float) -> None:
         for name in ("tmp", "kept", "quarantine"):
             for left in (self.root / name).iterdir():
                 if name == "tmp" or _idle_s(left, *left.rglob("*")) > older_than_s:
@@ -362,7 +384,8 @@ class Store:
         for known in (self.root / "checked").iterdir():
             if not (self.root / "store" / known.name).exists():
                 known.unlink(missing_ok=True)
-        return before - _bytes_in(self.root)
+        for name in ("last", "observed"):
+            durable.sweep(self.root / name)
 
 
 def _seal(receipt: Receipt) -> str:
@@ -468,7 +491,8 @@ def _write_json(path: Path, data: Receipt | LastRun | list[Seen]) -> None:
 
 def _bytes_in(folder: Path) -> int:
     sizes = []
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # another process may work in here
-            sizes.append(path.stat().st_size if path.is_file() else 0)
+    for parent, _, names in os.walk(folder):  # which passes over what cannot be listed
+        for name in names:
+            with contextlib.suppress(OSError):  # another process may work in here
+                sizes.append(os.lstat(os.path.join(parent, name)).st_size)
     return sum(sizes)

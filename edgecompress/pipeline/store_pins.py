@@ -25,7 +25,8 @@ class Pins:
         if self._own:
             with contextlib.suppress(OSError):  # the store may be gone
                 os.unlink(self._own.name)
-            self._own.close()
+            with contextlib.suppress(OSError):
+                self._own.close()
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
@@ -49,12 +50,16 @@ class Pins:
         self._own.flush()
 
     def others(self) -> dict[str, set[str]]:
-        """The keys that other living runs have pinned, by the number of their process; pins of ended runs go."""
+        """The keys that other living runs have pinned, by the number of their process; pins of ended runs go.
+
+        Raises OSError.
+        """
         pinned: dict[str, set[str]] = {}
         for file in self.folder.iterdir():
             if file.name == self._name:
                 continue
-            with contextlib.suppress(OSError, UnicodeDecodeError), file.open(encoding="ascii") as held:
+            # one that cannot be read is raised: what it pins must not go
+            with contextlib.suppress(FileNotFoundError), file.open(encoding="ascii", errors="replace") as held:
                 try:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     file.unlink(missing_ok=True)
