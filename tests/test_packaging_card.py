@@ -8,6 +8,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from edgecompress.commands import package
 from edgecompress.core.errors import ConfigError, InputError, StageFailed
-from edgecompress.core.model import Artifact, Quantization, TensorSpec
+from edgecompress.core.model import Artifact, Quantization, TensorSpec, sha256_of
 from edgecompress.data import preprocess
 from edgecompress.packaging import bom, golden, model_card, pack
 from edgecompress.packaging.contents import CARD
@@ -297,7 +298,8 @@ def test_the_bill_of_materials_is_valid_and_names_model_runtime_and_tools(shippe
     told = made(shipped, tmp_path / "p")
     module = ModuleType("mine")
     module.purl = lambda card: f"pkg:maven/com.microsoft/onnxruntime-android@{card['runtime']['version']}"  # type: ignore[attr-defined]
-    text = bom.text(told, module)
+    (tmp_path / "root").mkdir()
+    text = bom.text(told, module, tmp_path / "root")
     try:
         assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     except ImportError as error:  # what the strict one needs is not ours to install
@@ -310,7 +312,38 @@ def test_the_bill_of_materials_is_valid_and_names_model_runtime_and_tools(shippe
     assert parts["runtime"]["purl"] == "pkg:maven/com.microsoft/onnxruntime-android@1.31.1"
     tools = json.loads(text)["metadata"]["tools"]["components"]
     assert {"edgecompress", "onnxruntime", "numpy"} == {tool["name"] for tool in tools}
-    assert bom.text(told, module) == text
+    assert bom.text(told, module, tmp_path / "root") == text
+
+
+def _wheel(file: Path, metadata: str, **entries: bytes) -> None:
+    with zipfile.ZipFile(file, "w") as wheel:
+        wheel.writestr("x-1.dist-info/METADATA", f"Metadata-Version: 2.4\n{metadata}\n\nLicense: of the description")
+        for name, content in entries.items():
+            wheel.writestr(name, content)
+
+
+def test_the_bill_of_materials_lists_all_that_ships(shipped: Path, tmp_path: Path) -> None:
+    from types import ModuleType
+
+    told, root = made(shipped, tmp_path / "p"), tmp_path / "root"
+    (root / "wheels").mkdir(parents=True)
+    native = {"x.libs/libgomp-1.so.1.0": b"machine code", "x/core.abi3.so": b"more", "x/so.py": b"none"}
+    _wheel(root / "wheels" / "x-1.whl", "Name: X_y\nVersion: 1.0\nLicense-Expression: MIT AND BSD-3-Clause", **native)
+    _wheel(root / "wheels" / "old-2.whl", "Name: old\nVersion: 2\nLicense: Zlib")
+    (root / "requirements.txt").write_text("x-y==1.0 --hash=sha256:00\nold==2\nfetched.there==3.1\n")
+    (root / "run.pyz").write_bytes(b"the runner")
+    found = json.loads(bom.text(told, ModuleType("mine"), root))
+    parts = {c["bom-ref"]: c for c in found["components"]}
+    files = {c["name"]: c["hashes"][0]["content"] for c in found["metadata"]["component"]["components"]}
+    assert files == {p.relative_to(root).as_posix(): sha256_of(p) for p in root.rglob("*") if p.is_file()}
+    wheel, old = parts["wheel:x-1.whl"], parts["wheel:old-2.whl"]
+    assert (wheel["purl"], wheel["licenses"]) == ("pkg:pypi/x-y@1.0", [{"expression": "MIT AND BSD-3-Clause"}])
+    assert {c["name"]: c["hashes"][0]["content"] for c in wheel["components"]} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in native.items() if ".so" in name
+    }
+    assert old["licenses"] == [{"license": {"id": "Zlib"}}] and old["hashes"][0]["content"] == files["wheels/old-2.whl"]
+    assert parts["pin:fetched.there"]["purl"] == "pkg:pypi/fetched-there@3.1" and "pin:old" not in parts
+    assert parts["code"]["name"] == "edgecompress" and parts["code"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +353,8 @@ def test_any_licence_can_be_written(shipped: Path, tmp_path: Path, licence: str)
     from types import ModuleType
 
     told = {**made(shipped, tmp_path / "p"), "licence": licence}
-    found = json.loads(bom.text(told, ModuleType("mine")))
+    (tmp_path / "root").mkdir()
+    found = json.loads(bom.text(told, ModuleType("mine"), tmp_path / "root"))
     model = next(c for c in found["components"] if c["bom-ref"] == "model")
     assert ("licenses" in model) == bool(licence)
 

@@ -1,14 +1,16 @@
-"""bom.cdx.json: the bill of materials of a package, as CycloneDX 1.6: the model, its runtime, the tools."""
+"""bom.cdx.json: the bill of materials of a package, as CycloneDX 1.6: model, runtime, libraries, code, files, tools."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.plugins import PackagerPlugin, described
+from edgecompress.packaging import bom_files
 from edgecompress.packaging.contents import Card
 
 if TYPE_CHECKING:
@@ -16,10 +18,11 @@ if TYPE_CHECKING:
 
 FILE = "bom.cdx.json"
 TOOL = "edgecompress"
+LICENCE = "Apache-2.0"  # of what it puts into packages
 
 
-def text(card: Card, module: ModuleType) -> str:
-    """The bill of materials of a package that `module` built; the same for the same card.
+def text(card: Card, module: ModuleType, root: Path) -> str:
+    """The bill of materials of a package that `module` built in `root`; the same for the same card and files.
 
     The packager may name the runtime as its users install it: `purl(card) -> str`, "pkg:maven/...". Without it the
     runtime has its name and version alone.
@@ -27,14 +30,18 @@ def text(card: Card, module: ModuleType) -> str:
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6
 
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(card, sort_keys=True)))
-    model, runtime = _model(card), _runtime(card, module)
+    model, runtime, code = _model(card), _runtime(card, module), _code(card)
+    libraries, package = list(bom_files.libraries(root)), _package(card)
+    package.components.update(bom_files.files(root, but=FILE))
+    digests = [digest for part in package.components for digest in (part.name, next(iter(part.hashes)).content)]
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([card, sorted(digests)], sort_keys=True)))
     bom.metadata.timestamp = _moment(str(card["created"]))
-    bom.metadata.component = package = _package(card)
+    bom.metadata.component = package
     bom.metadata.tools.components.update(_tools(card))
-    bom.components.update([model, runtime])
-    bom.register_dependency(package, [model, runtime])
+    bom.components.update([model, runtime, code, *libraries])
+    bom.register_dependency(package, [model, runtime, code])
     bom.register_dependency(model, [runtime])
+    bom.register_dependency(code, libraries)
     return JsonV1Dot6(bom).output_as_string(indent=1) + "\n"
 
 
@@ -51,12 +58,29 @@ def _package(card: Card) -> Component:
     return Component(type=ComponentType.APPLICATION, name=name, version=card["version"], bom_ref="package")
 
 
+def _code(card: Card) -> Component:
+    """What edgecompress itself put in: the runner and its agent, or the classes and pages."""
+    from cyclonedx.contrib.license.factories import LicenseFactory
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
+
+    version = card["versions"].get(TOOL)
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=TOOL,
+        version=version,
+        purl=PackageURL("pypi", name=TOOL, version=version),
+        licenses=[LicenseFactory().make_from_string(LICENCE)],
+        bom_ref="code",
+    )
+
+
 def _model(card: Card) -> Component:
     """The model with the hash of its file, or each of its files with its own; the labels count to it."""
     from cyclonedx.model.component import Component, ComponentType
 
     files = card["model"]["files"]
-    alone = [_sha256(files[0]["sha256"])] if len(files) == 1 else []
+    alone = [bom_files.sha256(files[0]["sha256"])] if len(files) == 1 else []
     return Component(
         type=ComponentType.MACHINE_LEARNING_MODEL,
         name=card["name"],
@@ -65,21 +89,8 @@ def _model(card: Card) -> Component:
         bom_ref="model",
         hashes=alone,
         licenses=list(_licences(card)),
-        components=[] if alone else [_file(file) for file in files],
+        components=[] if alone else [bom_files.file(file["path"], file["sha256"], "model") for file in files],
     )
-
-
-def _file(file: Any) -> Component:
-    from cyclonedx.model.component import Component, ComponentType
-
-    name = file["path"]
-    return Component(type=ComponentType.FILE, name=name, bom_ref=f"file:{name}", hashes=[_sha256(file["sha256"])])
-
-
-def _sha256(digest: str) -> Any:
-    from cyclonedx.model import HashAlgorithm, HashType
-
-    return HashType(alg=HashAlgorithm.SHA_256, content=digest)
 
 
 def _licences(card: Card) -> Iterator[Any]:

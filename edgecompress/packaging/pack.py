@@ -68,7 +68,7 @@ def seal(root: Path, contents: Contents, module: ModuleType) -> None:
     if not (root / "README.md").is_file():
         raise InputError(f"packager '{contents.card['packager']}' wrote no README.md")
     shutil.copyfile(contents.payload / CARD, root / CARD)
-    (root / bom.FILE).write_text(bom.text(contents.card, module), encoding="utf-8")
+    (root / bom.FILE).write_text(bom.text(contents.card, module, root), encoding="utf-8")
     (root / SUMS).write_text(sums(root), encoding="utf-8")
 
 
