@@ -6,13 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import edgecompress
 from edgecompress.core import closure, registry
-from edgecompress.pipeline.runner import CORE, code_digest
+from edgecompress.pipeline.code_digest import CORE, CodeDigests, code_digest
 
 PACKAGE = Path(str(edgecompress.__file__)).parent
 
@@ -26,8 +28,8 @@ def names(reference: str) -> set[str]:
 def digest_in(folder: Path, reference: str) -> str:
     """The digest of a stage's code as a new process tells it of the package below `folder`."""
     code = (
-        "from edgecompress.core import registry\nfrom edgecompress.pipeline import runner\n"
-        f"print(runner.code_digest(registry.call('{reference}:run')[0]))"
+        "from edgecompress.core import registry\nfrom edgecompress.pipeline import code_digest\n"
+        f"print(code_digest.code_digest(registry.call('{reference}:run')[0]))"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
@@ -168,3 +170,34 @@ def test_a_helper_that_came_to_be_imported_is_in_the_key_of_the_same_process(oth
     assert covered("somebody.stage") == {"somebody", "somebody.stage"}
     (other / "stage.py").write_text("from . import helper\n")
     assert covered("somebody.stage") == {"somebody", "somebody.stage", "somebody.helper"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda folder: None, "remembered"),
+        (lambda folder: (folder / "helper.py").write_text("B = 2\n"), "computed"),
+        (lambda folder: (folder / "new.py").touch(), "computed"),
+        (lambda folder: os.utime(folder / "helper.py", (1, 1)), "computed"),
+        (lambda folder: (folder.parent / "code.json").write_text("[1"), "computed"),
+        (lambda folder: (folder.parent / "code.json").write_text('{"a": {"b": 1}}'), "computed"),
+        (lambda folder: (folder.parent / "code.json").unlink(), "computed"),
+    ],
+)
+def test_a_digest_is_remembered_until_a_file_of_its_package_changes(
+    change: Callable[[Path], object], says: str, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other / "stage.py").write_text("from somebody import helper\n")
+    (other / "helper.py").write_text("A = 1\n")
+    module, file = ModuleType("somebody.stage"), other.parent / "code.json"
+    first = CodeDigests(file).of(module)
+    assert first == code_digest(module)
+    change(other)
+    expected = code_digest(module)
+    computed: list[str] = []
+    monkeypatch.setattr(
+        "edgecompress.pipeline.code_digest.code_digest", lambda each: (computed.append(each.__name__), expected)[1]
+    )
+    assert CodeDigests(file).of(module) == expected
+    assert ("computed" if computed else "remembered") == says
+    assert CodeDigests(file).of(module) == expected and len(computed) <= 1

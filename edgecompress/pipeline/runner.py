@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
-from edgecompress.core import closure, environments, registry
+from edgecompress.core import environments, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds, sha256_of
+from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
 from edgecompress.pipeline import confinement, worker_process
+from edgecompress.pipeline.code_digest import CodeDigests
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.time_left import LEAST, Forecast, TimeLeft
 from edgecompress.pipeline.worker_process import Patience
@@ -26,17 +26,6 @@ from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequ
 
 CLOCK_S = 60.0  # a correction of the clock by less is ignored
 STAGE_ABI = 2  # raised when the core changes what a stage's result means
-CORE = (  # covered by STAGE_ABI
-    "edgecompress",
-    "edgecompress.core",
-    *(
-        f"edgecompress.core.{name}"
-        for name in ("child_process", "closure", "config", "errors", "model", "place", "sandbox")
-    ),
-    *(f"edgecompress.core.{name}" for name in ("protocols", "registry", "settings", "version")),
-    *(f"edgecompress.device.{name}" for name in ("bundle", "machine")),
-    *(f"edgecompress.pipeline.{name}" for name in ("confinement", "worker", "worker_process", "worker_protocol")),
-)
 
 
 @dataclass(frozen=True)
@@ -72,6 +61,9 @@ class PlanRun:
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
     forecast: Forecast = field(default_factory=Forecast)
+
+    def __post_init__(self) -> None:
+        self.digests = CodeDigests(self.store.root / "code.json")
 
     def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
         """Runs the steps in order, up to `until`; returns whether it was reached. Raises what ends the run."""
@@ -176,7 +168,7 @@ class PlanRun:
             parts["path"] = list(self.path)
         for reference in (module, *(registry.load(*p.split(".", 1)) for p in stage.plugins)):
             name = reference.__name__.removeprefix("edgecompress.")
-            parts[f"code of {name}"] = code_digest(reference)
+            parts[f"code of {name}"] = self.digests.of(reference)
             parts |= {f"version of {p}": v for p, v in environments.versions(reference).items()}
         return parts
 
@@ -266,12 +258,6 @@ def _failed(stage: Stage, error: EdgeError, begin: float) -> Outcome:
 
 
 # --------------------------------------------------------------------------- what a key is made of
-
-
-def code_digest(module: ModuleType) -> str:
-    """The sha256 over all files that can change what a module does, but for what STAGE_ABI covers."""
-    files = closure.sources(module.__name__, CORE)
-    return key_of({name: sha256_of(path) for name, path in files.items()})[:16]
 
 
 def _plain(value: Json) -> Json:
