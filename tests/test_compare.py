@@ -444,7 +444,7 @@ def test_a_profile_has_the_accuracy_of_the_same_artifact(tmp_path: Path, before:
 
 
 @pytest.mark.parametrize(
-    ("file", "says"), [("no/such/a.html", "the folder no/such does not exist"), (".", "is a folder; give a file")]
+    ("file", "says"), [("a.json/a.html", "a.json: is a file, not a folder"), (".", "is a folder; give a file")]
 )
 def test_a_page_that_cannot_be_written_is_one_line(
     file: str, says: str, tmp_path: Path, before: Report, monkeypatch: pytest.MonkeyPatch, capsys: Any

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.result import Result
 from edgecompress.core.model import Outcome, Stage, Substitute
-from edgecompress.core.text import aligned
+from edgecompress.core.text import aligned, escaped, one_line
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
@@ -29,15 +30,26 @@ SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yell
 
 
 def open(args: argparse.Namespace) -> Console:
-    """The console of a command: stdout, or stderr if stdout is for JSON. Colour follows NO_COLOR and the terminal."""
-    from rich.console import Console
+    """The console of a command: stdout, or stderr if stdout is for JSON. Colour follows NO_COLOR and the terminal.
 
-    return Console(stderr=args.json, highlight=False)
+    Whatever it prints is escaped: only its own styles and movements reach the terminal.
+    """
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Screen(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=escaped(segment.text))
+
+    stream = sys.stderr if args.json else sys.stdout
+    file: Any = stream.styled if isinstance(stream, OutputStream) else stream
+    return Screen(file=file, highlight=False)
 
 
 def line(screen: Console, text: str, style: str = "") -> None:
     """Prints one line literally: markup is not interpreted, and control characters are escaped."""
-    screen.print(clean(text), markup=False, soft_wrap=True, style=style or None)
+    screen.print(one_line(text), markup=False, soft_wrap=True, style=style or None)
 
 
 def print_json(data: Any) -> None:
@@ -51,11 +63,6 @@ def say(args: argparse.Namespace, data: Any, text: str) -> None:
         print_json(data)
     else:
         print(text)
-
-
-def clean(text: str) -> str:
-    """The text on one line, with control characters escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def duration(seconds: float) -> str:
@@ -167,15 +174,16 @@ class Progress:
     def __call__(self, event: Event) -> None:
         """Takes in one event of the run."""
         if event.kind == "ended" and event.outcome:
-            return self._ended(event.outcome)
-        what = f"{clean(event.stage.name)}: {_cut(clean(event.what or event.why))}"
+            return self._ended(event.outcome, raised=not event.stage.variants)
+        what = f"{one_line(event.stage.name)}: {_cut(one_line(event.what or event.why))}"
         left = Countdown(event.left)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
         if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
             line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
         return None
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _ended(self, outcome: Outcome, raised: bool) -> None:
+        """A line for a stage; the error that ends the run is told at its end, and once."""
         if self.quiet:
             return
         from rich.text import Text
@@ -183,8 +191,9 @@ class Progress:
         hit = outcome.status == "ok" and outcome.why_run == "hit"
         sign, colour = SIGNS["hit" if hit else outcome.status]
         took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
-        says = outcome.reason.removeprefix(f"{outcome.stage}: ") or ("" if hit else outcome.why_run)
-        text = f"  {clean(outcome.stage):28} {took:>8}  {clean(says)}".rstrip()
+        reason = "" if raised and outcome.status == "failed" else outcome.reason.removeprefix(f"{outcome.stage}: ")
+        says = reason or ("" if hit else outcome.why_run)
+        text = f"  {one_line(outcome.stage):28} {took:>8}  {one_line(says)}".rstrip()
         self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
 
 
@@ -220,7 +229,7 @@ def compared(screen: Console, args: argparse.Namespace, comparison: ReportCompar
         return line(screen, compare.outcome(comparison))
     screen.print(compare.render(comparison), crop=False)
     if page:
-        screen.print(f"page: {clean(str(page))}", markup=False, highlight=False, soft_wrap=True)
+        screen.print(f"page: {one_line(str(page))}", markup=False, highlight=False, soft_wrap=True)
 
 
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import CheckFailed, InputError
@@ -243,9 +242,9 @@ def package_verify(args: argparse.Namespace) -> int:
 
     checks = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
     failed = [check["name"] for check in checks if check["status"] == "fail"]
-    rows = [{key: console.clean(text) for key, text in check.items()} for check in checks]
+    rows = [{key: text.one_line(words) for key, words in check.items()} for check in checks]
     outcome = f"failed: {', '.join(failed)}" if failed else "no check failed"
-    shown = console.clean(f"{args.package}: {outcome}") if args.quiet else text.columns(rows)
+    shown = text.one_line(f"{args.package}: {outcome}") if args.quiet else text.columns(rows)
     console.say(args, {"package": str(args.package), "ok": not failed, "checks": checks}, shown)
     return CheckFailed.exit_code if failed else 0
 
@@ -308,11 +307,11 @@ def cache_verify(args: argparse.Namespace) -> int:
 
 def _steps(args: argparse.Namespace) -> Callable[[str], None]:
     """Tells the steps of a long job on stderr, unless it is to be quiet."""
-    from edgecompress.cli import console
+    from edgecompress.core.text import one_line
 
     def says(line: str) -> None:
         if not args.quiet:
-            print(console.clean(line), file=sys.stderr, flush=True)
+            print(one_line(line), file=sys.stderr, flush=True)
 
     return says
 
@@ -390,8 +389,7 @@ def init(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.commands import init
 
-    folder = Path() if args.kind == "source" else Path(f"{args.kind}s")
-    file = init.write(args.output or folder / f"{args.name}.toml", init.text(args.kind, vars(args)))
+    file = init.write(args.output or init.place(args.kind, args.name), init.text(args.kind, vars(args)))
     more = "" if args.quiet else f"\nnext: {init.next_step(args.kind, file)}"
     console.say(args, {"written": str(file)}, f"{file}{more}")
     return 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from edgecompress.cli import streams
 from edgecompress.cli.grammar import deploying, explaining, machines, results, shipped
 from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
-from edgecompress.core.errors import EdgeError
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
+from edgecompress.core.text import one_line
 
 TABLE: tuple[Command | CommandGroup, ...] = (  # in the order of the help
     *deploying.COMMANDS,
@@ -20,38 +24,90 @@ TABLE: tuple[Command | CommandGroup, ...] = (  # in the order of the help
     *results.COMMANDS,
     *machines.COMMANDS,
 )
+LONGEST = 2000  # characters of an error
 INTERRUPTED = 130
-BUG = (
-    "edgecompress: this is a bug: please report the text above with the output of `edgecompress doctor` to the project"
-)
+UNREAD = 128 + 13  # as a program ends that SIGPIPE kills
+BUG = "this is a bug: please report the text above with the output of `edgecompress doctor` to the project"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Exit codes: 0 done, 1 a check failed, 2 your input, 3 a stage broke, 130 interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    args = parser().parse_args(words)
+    """Runs one command. Exit codes: 0 done, 1 a check failed, 2 your input, 3 a stage or the disk broke,
+    130 interrupted, 141 nobody reads what it prints."""
+    with streams.guarded():
+        try:
+            code = _run(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()  # a closed pipe and a full disk are met here, not at exit
+            return code
+        except streams.ReaderGone:
+            return UNREAD
+        except KeyboardInterrupt:
+            return _told("interrupted; run the same command again to resume", INTERRUPTED)
+        except EdgeError as error:
+            return _told(f"error: {error}", error.exit_code)
+        except OSError as error:
+            if fault := _of_system(error):
+                return _told(f"error: {fault}", fault.exit_code)
+            return _bug()
+        except Exception:  # the boundary: what is not an EdgeError is a fault of ours
+            return _bug()
+
+
+def _run(words: Sequence[str]) -> int:
+    """The exit code of a command, or of the help. Raises whatever went wrong."""
+    try:
+        args = parser().parse_args([_word(word) for word in words])
+    except SystemExit as ended:  # argparse has said why
+        return int(ended.code or 0)
     args.words, args.began = words, time.monotonic()
+    if not _there():
+        raise InputError("the folder you are in was removed; change to another one")
     if getattr(args, "offline", False):
         os.environ["EDGECOMPRESS_OFFLINE"] = "1"  # nor is anything fetched before the first stage
-    try:
-        code = int(args.command(args))
-        sys.stdout.flush()  # a closed pipe is met here, not at exit
-        return code
-    except EdgeError as error:
-        print(f"edgecompress: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("edgecompress: interrupted; run the same command again to resume", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit would raise again
-        return EdgeError.exit_code
-    except Exception:  # the boundary: what is not an EdgeError is a fault of ours
-        import traceback
+    return int(args.command(args))
 
+
+def _word(word: str) -> str:
+    """A word of the command line. Raises InputError for one that no file and no report can hold."""
+    try:
+        word.encode()
+    except UnicodeEncodeError as error:
+        hint = "rename it" if sys.getfilesystemencoding() == "utf-8" else "set LC_ALL=C.UTF-8"
+        raise InputError(f"{word}: is not UTF-8; {hint}") from error
+    if "\0" in word:
+        raise InputError(f"{word}: contains a NUL character; give another name")
+    return word
+
+
+def _there() -> bool:
+    """Whether the working folder is there."""
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
+
+
+def _of_system(error: OSError) -> EdgeError | None:
+    if not _there():
+        return StageFailed("the folder you are in was removed meanwhile; change to another one")
+    return of_system(error)
+
+
+def _told(words: str, code: int) -> int:
+    """Says how the command ended, in one line; returns the exit code, even if stderr takes nothing."""
+    line = one_line(words)
+    shown = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"  # a stranger's words may be long
+    for say in (sys.stdout.flush, lambda: print(f"edgecompress: {shown}", file=sys.stderr, flush=True)):
+        with contextlib.suppress(EdgeError, streams.ReaderGone):
+            say()
+    return code
+
+
+def _bug() -> int:
+    import traceback
+
+    with contextlib.suppress(EdgeError, streams.ReaderGone):
         traceback.print_exc()
-        print(BUG, file=sys.stderr)
-        return EdgeError.exit_code
+    return _told(BUG, EdgeError.exit_code)
 
 
 # --------------------------------------------------------------------------- the grammar
@@ -72,9 +128,21 @@ class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
         super().__call__(parser, namespace, [both, *values[2:]] if both in self.choices else values, option_string)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that refuses by itself what it does not know: the usage shown is that of the command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            options = [word for action in self._actions for word in action.option_strings]
+            hint = did_you_mean(rest[0], options) if rest[0].startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint if 'did you mean' in hint else ''}")
+        return known, rest
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole grammar; the docs and the shell completion are made from it."""
-    root = argparse.ArgumentParser(
+    root = _Parser(
         prog="edgecompress",
         description="Takes a trained model to an edge device: compressed, verified, measured where it will run.",
         epilog="examples:\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import result
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, environments, output_place, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
@@ -83,6 +83,8 @@ def analyze(
     `more` is what `edgecompress.pipeline.job.job` takes: data, metric, samples, threads, batch, seed, settings.
     """
     request, options = request or AnalysisRequest(), options or result.Options()
+    if request.page:
+        output_place.check_file(request.page, "--html")
     analysis_job = job(model, **more)
     devices = [catalog.device(name) for name in request.devices]
     steps = stages(analysis_job, request.sensitivity, request.storage)

@@ -67,16 +67,13 @@ def _entries(paths: Sequence[Path | str]) -> list[ComparedVariant]:
 def _entry(path: str) -> ComparedVariant:
     place, _, variant = (path, "", "") if Path(path).exists() else path.rpartition("@")
     report, run = _report(Path(place or path))
-    try:
-        names = [v["name"] for v in report["variants"]]
-        name = variant or before_after.subject(report)
-        if name not in names:
-            if variant:
-                raise InputError(f"{path}: no variant '{variant}'{did_you_mean(variant, names)}")
-            raise InputError(f"{path}: no variant shipped; name one as {path}@VARIANT: {', '.join(names)}")
-        return ComparedVariant(path, report, report["variants"][names.index(name)], run)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged: key {error} is missing; deploy again") from error
+    names = [v["name"] for v in report["variants"]]
+    name = variant or before_after.subject(report)
+    if name not in names:
+        if variant:
+            raise InputError(f"{path}: no variant '{variant}'{did_you_mean(variant, names)}")
+        raise InputError(f"{path}: no variant shipped; name one as {path}@VARIANT: {', '.join(names)}")
+    return ComparedVariant(path, report, report["variants"][names.index(name)], run)
 
 
 def _report(path: Path) -> tuple[Report, str]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import result
-from edgecompress.core import durable
+from edgecompress.core import durable, output_place
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
-from edgecompress.reporting import compare, pareto
+from edgecompress.reporting import compare, pareto, read
 from edgecompress.reporting.compare import BY_NAME, ComparedVariant, ReportComparison
 from edgecompress.reporting.formatting import Number, cleaned, known
 
@@ -25,12 +24,7 @@ AXES = {"accuracy": "accuracy", "latency": "latency_ms", "energy": "energy_gross
 
 def check(file: Path) -> None:
     """Raises InputError where no page can be written to `file`."""
-    if not file.parent.is_dir():
-        raise InputError(f"--html {file}: the folder {file.parent} does not exist; create it, or give another file")
-    if file.is_dir():
-        raise InputError(f"--html {file}: is a folder; give a file, for example {file / 'comparison.html'}")
-    if not os.access(file.parent, os.W_OK):
-        raise InputError(f"--html {file}: {file.parent} is not writable; give another file")
+    output_place.check_file(file, "--html")
 
 
 def write(comparison: ReportComparison, file: Path, options: result.Options | None = None) -> Path:
@@ -41,6 +35,7 @@ def write(comparison: ReportComparison, file: Path, options: result.Options | No
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
     try:
+        durable.make_folder(file.parent)
         durable.write(file, drawn.artifact.file(".html").read_bytes())
     except OSError as error:
         raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
@@ -51,13 +46,9 @@ def page_data(comparison: ReportComparison) -> dict[str, Any]:
     """All that the page says, as plain data; raises InputError for a report that lacks what this version writes."""
     facts = {key: value for key, value in compare.data(comparison).items() if key not in ("rows", "exit_code")}
     rows = [{"label": row.metric.label, "cells": compare.cells(row)} for row in comparison.rows]
-    try:
+    with read.rendering(", ".join(e.label for e in comparison.entries)):
         entries = every(comparison.entries)
         shown = {"fronts": fronts(entries), "missing": [_missing(e) for e in entries if _lacks(e)]}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"a report was not written by this version of edgecompress ({error!r}); deploy or profile again"
-        ) from error
     clean: dict[str, Any] = cleaned({**facts, "table": {"head": compare.head(comparison), "rows": rows}, **shown})
     return clean
 

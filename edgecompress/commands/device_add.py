@@ -88,10 +88,8 @@ def add(host: str, name: str = "", output: Path | None = None, options: Mapping[
 
     Raises InputError where the file is there already, Unreachable when the board does not answer.
     """
-    file = output or Path("devices") / f"{name or default_name(host)}.toml"
-    if file.exists():
-        raise InputError(f"{file}: already exists; give another name or --output")
-    catalog.check_new(file)  # before the board is asked
+    file = output or init.place("device", name or default_name(host))
+    init.check(file)  # before the board is asked
     address, ssh = {"host": host, **(options or {})}, registry.load("transports", "ssh")
     known = [field.name for field in dataclasses.fields(ssh.Address)]
     if wrong := sorted(address.keys() - known):

@@ -11,7 +11,7 @@ from typing import Any
 
 from edgecompress.commands import result
 from edgecompress.commands.shipped import runtime_of, shipped
-from edgecompress.core import catalog, registry
+from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import SPLITS
@@ -72,6 +72,8 @@ def diagnose(
     `more` is what `edgecompress.pipeline.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
     """
     request, options = request or DiagnosisRequest(), options or result.Options()
+    if request.out:
+        output_place.check_folder(request.out, "--out")
     job, walk, subject = (_of_file if request.artifact else _of_variant)(model, request, options, more)
     stages = diagnosis.stages(job, NAME, subject, request.items, request.split)
     if not stages:

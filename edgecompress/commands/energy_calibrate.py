@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import json
 import math
-import os
 import re
 import statistics
 import tempfile
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.core import catalog, durable, environments, registry
+from edgecompress.core import catalog, durable, environments, output_place, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
@@ -202,7 +201,8 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
     place, how = catalog.device(device), catalog.profile(profile)
     module = registry.load("runtimes", RUNTIME)
     environments.require(module, "energy calibrate")
-    file = _checked(out or Path(f"{place.name}-energy.toml"))
+    file = out or Path(f"{place.name}-energy.toml")
+    output_place.check_file(file, "--out")  # before minutes are spent on it
     known = context(place.name, place.value, {"threads": threads})
     options = {"profile": dataclasses.asdict(how.value), "runtimes": {"net": RUNTIME}}
     with tempfile.TemporaryDirectory() as scratch:
@@ -363,21 +363,11 @@ def _hull(rows: Sequence[MeasuredNet]) -> dict[str, Json]:
 # --------------------------------------------------------------------------- the file
 
 
-def _checked(file: Path) -> Path:
-    """The file, before minutes are spent on it. Raises InputError where it cannot be written."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{file}: its folder cannot be created: {error}; give another --out") from error
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise InputError(f"{file}: is not writable; give another --out")
-    return file
-
-
 def write(calibration: Mapping[str, Json], file: Path) -> Path:
     """A calibration as TOML, whole or not at all."""
     head = "# Written by `edgecompress energy calibrate`; name it in a device's options: calibrated = { file = ... }\n"
     try:
+        durable.make_folder(file.parent)
         durable.write(file, (head + "\n".join(_toml(calibration, "")) + "\n").encode())
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error}; give another --out") from error

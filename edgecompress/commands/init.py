@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import catalog, registry
+from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError
 from edgecompress.pipeline import conversion
 
@@ -166,15 +166,28 @@ def precisions(runtime: str) -> list[str]:
 
 def write(file: Path, content: str) -> Path:
     """Writes a new file; raises InputError where there is one already."""
-    if file.exists():
-        raise InputError(f"{file}: already exists; give another name or --output")
-    catalog.check_new(file)
+    check(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error.strerror}; give another --output") from error
     return file
+
+
+def place(kind: str, name: str) -> Path:
+    """Where a new file of a kind lies. Raises InputError for a name that is a path."""
+    if Path(name).name != name:
+        raise InputError(f"{name}: is not a name but a path; give a name, and the file with --output")
+    return (Path() if kind == "source" else Path(f"{kind}s")) / f"{name}.toml"
+
+
+def check(file: Path) -> None:
+    """Raises InputError where no new file can be written, or one that nobody finds by its name."""
+    if file.exists():
+        raise InputError(f"{file}: already exists; give another name or --output")
+    catalog.check_new(file)
+    output_place.check_file(file, "--output")
 
 
 def next_step(kind: str, file: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgecompress.commands.shipped import runtime_of, shipped
-from edgecompress.core import environments, registry
+from edgecompress.core import environments, output_place, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.packaging.model_card import Shipped
@@ -35,6 +35,7 @@ def package(
     key = signing.secret(sign) if sign else None
     folder = path.resolve()
     place = (out or folder.with_name(f"{folder.name}-{packager}{module.SUFFIX}")).resolve()
+    output_place.check_file(place, "--out")
     made = pack.pack(shipped, packager, place, settings)
     if key is not None:
         signing.sign(made, key)
@@ -47,9 +48,6 @@ def _to_pack(path: Path) -> Shipped:
     if excerpt is None:
         raise InputError(f"{path}: contains no test items (excerpt); give the folder that a deploy wrote")
     report = read.report(artifact.path.parent)
-    tables = [report.get(key) or {} for key in ("source", "target", "data", "device", "versions")]
-    if not all(isinstance(table, Mapping) for table in [*tables, *(report.get("variants") or ())]):
-        raise InputError(f"{path}: report.json is damaged: its content is not what deploy writes; deploy again")
     verdict = artifact.path.parent / "verdict"
     runtime = origin.get("runtime") or runtime_of(artifact)
     return Shipped(artifact, excerpt, shipping.sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

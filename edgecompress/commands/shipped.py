@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact
 from edgecompress.core.settings import Source
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.shipping import ORIGIN
+
+TEXTS = ("variant", "runtime", "model", "target", "data", "metric")  # of deploy.json
 
 # --------------------------------------------------------------------------- an artifact that is there already
 
@@ -23,21 +26,23 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     artifact = shipping.sound(inner)
     excerpt = inner.parent / "excerpt"
     origin = inner.parent / ORIGIN
-    record = _origin_in(origin) if origin.is_file() else {}
+    record = _origin_in(origin) if os.path.lexists(origin) else {}
     return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, record
 
 
 def _origin_in(file: Path) -> dict[str, Any]:
     try:
-        origin = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        origin = read_json(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"{file}: damaged: {error}; deploy again") from error
-    texts = (
-        (origin.get(key, "") for key in ("variant", "runtime", "model", "target")) if isinstance(origin, dict) else [{}]
-    )
-    if not all(isinstance(text, str) for text in texts):
+    source = origin.get("source", {}) if isinstance(origin, dict) else None
+    if not isinstance(source, dict) or not _texts(origin, TEXTS) or not _texts(source, ("name", "model")):
         raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")
     return dict(origin)
+
+
+def _texts(table: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    return all(isinstance(table.get(key, ""), str) for key in keys)
 
 
 def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:

@@ -15,6 +15,9 @@ EdgeError                 exit 3   the root; the command line prints it without 
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class EdgeError(Exception):
     """The root: `str(error)` is one line that says what, where, and what next."""
@@ -68,6 +71,27 @@ class TooMuchMemory(StageFailed):
 
 class DiskFull(StageFailed):
     """No space left for the results."""
+
+
+def of_system(error: OSError) -> EdgeError | None:
+    """What the system refused, in one line; None where the fault is ours, not that of the disk or of a name."""
+    place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    where, code = f"{place}: " if place else "", error.errno
+    another = "choose another place with --store or --out"
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        room = "no space left on the device; free some room, run `edgecompress cache gc`, or"
+        return DiskFull(f"{where}{room} {another}")
+    if code == errno.EROFS:
+        return StageFailed(f"{where}the file system is read-only; {another}")
+    if code in (errno.EIO, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE):
+        return StageFailed(f"{where}{error.strerror}; check the disk and the limits of this machine, or {another}")
+    if code == errno.ENAMETOOLONG:
+        return InputError(f"{place[:80]}…: the name is too long; give a shorter one")
+    if code in (errno.EACCES, errno.EPERM):
+        return InputError(f"{where}you have no right to it; change its permissions, or give another path")
+    if code in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
+        return InputError(f"{where}{error.strerror}; give another path")
+    return None
 
 
 def kind_of(name: str) -> type[EdgeError]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Union
 
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
+from edgecompress.core.json import read_json
 
 Status = Literal["measured", "estimated", "simulated", "replayed", "unavailable"]
 
@@ -59,13 +60,16 @@ class TensorSpec:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TensorSpec:
-        """The inverse of `dataclasses.asdict`."""
+        """The inverse of `dataclasses.asdict`. Raises KeyError, TypeError, ValueError for what is none."""
         shape = tuple(d if isinstance(d, int) else Dim(**d) for d in data["shape"])
         q = data.get("quantization")
         quantization = Quantization(tuple(q["scale"]), tuple(q["zero_point"]), q["axis"]) if q else None
-        return TensorSpec(
-            data["name"], shape, data["dtype"], data.get("layout", ""), quantization, data.get("feeds", "")
-        )
+        texts = (data["name"], data["dtype"], data.get("layout", ""), data.get("feeds", ""))
+        sizes = [size for d in shape for size in ((d,) if isinstance(d, int) else (d.min, d.max))]
+        if not all(isinstance(text, str) for text in texts) or any(type(size) is not int for size in sizes):
+            raise TypeError("a specification's texts or sizes are of another type")
+        name, dtype, layout, feeds = texts
+        return TensorSpec(name, shape, dtype, layout, quantization, feeds)
 
 
 CARD = "artifact.json"
@@ -129,10 +133,13 @@ class Artifact:
     def read(path: Path) -> Artifact:
         """The artifact in a folder; raises InputError when it has no valid card, StageFailed when the disk fails."""
         try:
-            card = json.loads((path / CARD).read_text(encoding="utf-8"))
+            card = read_json(path / CARD)
             inputs = tuple(TensorSpec.from_json(s) for s in card["inputs"])
             outputs = tuple(TensorSpec.from_json(s) for s in card["outputs"])
-            return Artifact(path, card["kind"], inputs, outputs, card["facts"], card["sha256"])
+            kind, facts, sha256 = card["kind"], card["facts"], card["sha256"]
+            if not (isinstance(kind, str) and isinstance(facts, dict) and isinstance(sha256, str)):
+                raise TypeError("kind, facts or sha256 is of another type")
+            return Artifact(path, kind, inputs, outputs, facts, sha256)
         except FileNotFoundError as error:
             raise InputError(f"{path}: not an artifact (no {CARD}); give the folder that a deploy wrote") from error
         except (PermissionError, NotADirectoryError, *DAMAGED) as error:

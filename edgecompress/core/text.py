@@ -1,10 +1,16 @@
-"""Tables as plain text."""
+"""Plain text: tables, and what a terminal may be sent of a stranger's words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+# What drives a terminal, hides or reorders: controls but for tab and newline, marks of direction, surrogates, tags.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 HIDDEN: tuple[Any, ...] = (None, "", (), [])  # shown as an empty cell
 
 Row = dict[str, Any]
@@ -24,6 +30,22 @@ def cell(value: Any) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Cells padded to columns, a line per row."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """Cells padded to columns, a line per row; what breaks a line in a cell is escaped."""
+    cells = [tuple(map(one_line, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def escaped(text: str) -> str:
+    """`text` with each character that drives a terminal, hides or reorders as JSON escapes it: "\\u202e"."""
+    return _UNSEEN.sub(lambda match: escape(match[0]), text)
+
+
+def one_line(text: str) -> str:
+    """`escaped`, and on one line."""
+    return escaped(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def escape(text: str) -> str:
+    """Each character as JSON escapes it: its UTF-16 in hexadecimal."""
+    return "".join(f"\\u{unit:04x}" for unit in memoryview(text.encode("utf-16", "surrogatepass")[2:]).cast("H"))

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgecompress.core import catalog, registry
 from edgecompress.core.catalog import Found, Setting
-from edgecompress.core.errors import ConfigError, InputError, Unreachable, did_you_mean
+from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import Device, Profile, Source, Target
@@ -98,17 +98,36 @@ def job(
     flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
     parsed_target = catalog.target(target, laid["target"])
     place = catalog.device(device or _own_device(parsed_target), laid["device"])
+    measured_as = catalog.profile(profile, laid["profile"])
+    _check_names(parsed_target, place, measured_as)
     effective = Job(
         source=catalog.source(model, {**laid["source"], **flags}),
         target=parsed_target,
         device=place,
-        profile=catalog.profile(profile, laid["profile"]),
+        profile=measured_as,
         context=context(place.name, place.value, more),
         only=tuple(only),
     )
     if device and not effective.at_hand:
         raise InputError(_wrong_place(effective))
     return effective
+
+
+def _check_names(target: Found[Target], device: Found[Device], profile: Found[Profile]) -> None:
+    """Raises NotFound, with the file and the key, for a plug-in that a file names and that is not there."""
+    wanted, place = target.value, device.value
+    runtimes = [wanted.runtime, wanted.min_runtime, *wanted.also, *(v.runtime for v in wanted.variant)]
+    for file, key, kind, names in (
+        (target, "runtime", "runtimes", runtimes),
+        (target, "package", "packagers", [wanted.package]),
+        (device, "transport", "transports", [place.transport]),
+        (device, "sensors", "sensors", place.sensors),
+        (profile, "profilers", "profilers", profile.value.profilers),
+    ):
+        for name in filter(None, names):
+            if name not in registry.names(kind):
+                hint = did_you_mean(name, registry.names(kind))
+                raise NotFound(f"{file.path}: {key}: no {kind.removesuffix('s')} '{name}'{hint}")
 
 
 def _own_device(target: Found[Target]) -> str:

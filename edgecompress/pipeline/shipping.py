@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgecompress.core import durable, work_folder
+from edgecompress.core import durable, output_place, work_folder
 from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.json import read_json
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.reporting import external_results, read
 
@@ -27,6 +26,7 @@ _ADDED = re.compile(
 
 def check(out: Path, store: Path) -> None:
     """Raises InputError for a place that cannot be shipped into; what a killed deploy moved aside is moved back."""
+    output_place.check_folder(out.parent if out.is_dir() else out, "--out")
     work_folder.sweep(out, lambda work: _back(work / "old", out))
     for kept, what in ((Path.cwd(), "the folder you are in"), (Path.home(), "your home folder"), (store, "the store")):
         if kept.resolve().is_relative_to(out):
@@ -34,11 +34,6 @@ def check(out: Path, store: Path) -> None:
                 f"--out {out}: is or contains {what}, which a deploy would replace; give another folder, such as "
                 f"{out / 'shipped'}"
             )
-    there = next(folder for folder in (out, *out.parents) if folder.exists())
-    if not there.is_dir():
-        raise InputError(f"{there}: is a file, not a folder; give another --out")
-    if not os.access(there if there != out else out.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{there}: is not writable; give another --out")
     if foreign := next(_foreign(out), None):
         raise InputError(
             f"{foreign}: was not written by edgecompress, and a deploy replaces the whole of {out}; give another --out"
@@ -114,20 +109,21 @@ def _foreign(out: Path) -> Iterator[Path]:
 def _listed(out: Path) -> set[str] | None:
     """The files that its deploy.json names, or None where it names none: an older version wrote it."""
     try:
-        origin = json.loads((out / ORIGIN).read_text(encoding="utf-8"))
+        origin = read_json(out / ORIGIN)
         names, keys = origin[FILES], ("variant", "runtime", "target")
         ours = (
             isinstance(names, list) and set(REPORT) <= set(names) and all(isinstance(origin[key], str) for key in keys)
         )
-        return {ORIGIN, *map(str, names)} if ours and read.report(out) else None
-    except (InputError, FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return {ORIGIN, *map(str, names)} if ours and read.is_report(out) else None
+    except (InputError, FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
 def _by_name(out: Path, there: list[str]) -> set[str]:
     """Those of an older version: with our report, and in artifacts whose sha256 says that nothing was added."""
+    if not read.is_report(out):
+        return set()
     try:
-        read.report(out)
         whole = {name for name in ARTIFACTS if (out / name).is_dir() and sound(out / name)}
     except InputError:
         return set()

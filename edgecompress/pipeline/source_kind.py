@@ -12,6 +12,7 @@ from edgecompress.core.settings import Source
 
 TORCH = ("module", "program")
 LOAD = "stages.trace:load"  # what loads a torch net
+WEIGHTS = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")  # files that are often taken for a model
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def of(source: Source) -> SourceKind:
             suffixes[runtime.suffix] = read
         if runtime.folder and (path / runtime.folder).is_file():
             return read
+    if path.suffix in WEIGHTS:
+        raise InputError(
+            f"{source.model}: has the weights of a net, not the net; give a factory pkg.mod:fn that makes the net and "
+            "loads them, or export it to .pt2 or .onnx"
+        )
     if path.suffix not in suffixes:
         known = ", ".join(sorted(suffixes))
         raise InputError(

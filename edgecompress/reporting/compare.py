@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core import stats
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, Quantity, direction
-from edgecompress.reporting import before_after
+from edgecompress.reporting import before_after, read
 from edgecompress.reporting.formatting import Number, guessed, known, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
 from edgecompress.reporting.sessions import values
@@ -387,17 +387,11 @@ def _drop(old: ComparedVariant, new: ComparedVariant) -> float:
 
 def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = ()) -> ReportComparison:
     """The comparison of entries; raises InputError for a report that lacks what this version writes."""
-    try:
+    with read.rendering(", ".join(e.label for e in entries)):
         rows = tuple(row for metric in BY_NAME.values() if (row := _row(metric, entries)))
         sentences = (*_changes(entries, rows), *_first(entries, rows))
         warnings = tuple(_warnings(entries))
         return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries)))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        labels = ", ".join(e.label for e in entries)
-        raise InputError(
-            f"{labels}: one of these reports was not written by this version of edgecompress ({error!r}); deploy or "
-            "profile again"
-        ) from error
 
 
 # --------------------------------------------------------------------------- as data, and on a console

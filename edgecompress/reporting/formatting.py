@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.core.model import Measured
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.quantities import unit as unit_of
+from edgecompress.core.text import escaped
 
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
@@ -140,15 +140,10 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
-)
-
-
 def cleaned(value: Any) -> Any:
     """`value` with each character that hides, reorders or drives a terminal written out, as in "\\u202e"."""
     if isinstance(value, str):
-        return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
+        return escaped(value)
     if isinstance(value, Mapping):
         return {cleaned(str(k)): cleaned(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

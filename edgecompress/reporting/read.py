@@ -1,46 +1,62 @@
-"""Reads a report that a deploy wrote."""
+"""Reads a report that a deploy wrote, or somebody else: at most 32 MiB, and as report.schema.json says."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, StageFailed
-
-LARGEST = 64 << 20  # bytes of a report.json
+from edgecompress.core.json import read_json
+from edgecompress.reporting import schema
 
 
 def report(folder: Path) -> dict[str, Any]:
     """The report.json that a deploy wrote into `folder` (or the file itself).
 
-    Raises InputError where there is none, StageFailed when the disk fails.
+    Raises InputError where there is none, or another; StageFailed when the disk fails.
     """
+    file, document = _read(folder)
+    if fault := schema.fault(document, schema.of_report()):
+        raise InputError(f"{file}: damaged: {fault[:200]}; deploy again")
+    return document
+
+
+def is_report(folder: Path) -> bool:
+    """Whether there is a report in a folder, of this version or another."""
+    try:
+        return bool(_read(folder))
+    except InputError:
+        return False
+
+
+@contextlib.contextmanager
+def rendering(where: object) -> Iterator[None]:
+    """Raises InputError where what reads a report misses a part, or finds another there: the tables of a user's own
+    (source, device, target) have no schema."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise InputError(f"{where}: not as this version of edgecompress writes it ({error!r}); deploy again") from error
+
+
+def _read(folder: Path) -> tuple[Path, dict[str, Any]]:
     file = folder if folder.suffix == ".json" else folder / "report.json"
     if file != folder and folder.is_file():
         raise InputError(f"{folder}: is neither a report.json nor a folder; give the folder that a deploy wrote")
     try:
-        document = json.loads(plain_file.read(file, LARGEST))
-    except FileNotFoundError as error:
+        document = read_json(file)
+    except (FileNotFoundError, NotADirectoryError) as error:
         what = "no report.json here" if folder.is_dir() else "no such file or folder"
         raise InputError(f"{folder}: {what}; give the folder that a deploy wrote") from error
-    except (PermissionError, NotADirectoryError, ValueError, RecursionError) as error:
+    except (PermissionError, ValueError) as error:
         raise InputError(f"{file}: damaged: {error}; deploy again") from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise
         raise StageFailed(f"{file}: cannot be read: {error.strerror}; check that disk") from error
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("edgecompress/stages/report/"):
         raise InputError(f"{file}: not a report of edgecompress; give the folder that a deploy wrote")
-    return document
-
-
-@contextlib.contextmanager
-def rendering(folder: Path) -> Iterator[None]:
-    """What a stranger's report makes a renderer raise is an InputError: its parts are not those that a deploy writes."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{folder}: its report.json is not what a deploy writes ({what}); deploy again") from error
+    return file, document

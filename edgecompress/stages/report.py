@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 
 FILES = ("report.json", "report.md", "report.html")
@@ -27,14 +26,11 @@ def run(request: Request) -> Artifact:
 
 def again(request: Request) -> Artifact:
     """The stage: `options["report"]`, a report.json, and its faces; raises InputError where it lacks their parts."""
+    from edgecompress.reporting import read
     from edgecompress.reporting.formatting import cleaned
 
-    try:
+    with read.rendering("report.json"):
         _write(request.out, cleaned(request.options["report"]))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise InputError(
-            f"report.json was not written by this version of edgecompress ({error!r}); deploy again"
-        ) from error
     return Artifact(request.out, "report").write()
 
 
