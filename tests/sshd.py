@@ -59,7 +59,7 @@ def unavailable() -> str:
     return f"{' and '.join(missing)} not installed (Debian: apt-get install openssh-server)" if missing else ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sshd:
     """A running server. `folder` holds its keys, its log and the client's configuration."""
 
@@ -87,6 +87,22 @@ class Sshd:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
+    def die(self, returns_s: float | None = None) -> None:
+        """Ends the server and every connection; it comes back after so many seconds, or never."""
+        self.cut()
+        self.process.kill()
+        self.process.wait()
+        if returns_s is not None:
+            time.sleep(returns_s)
+            self.process = _start(self.folder, self.port)
+
+    def renew_key(self) -> None:
+        """Comes back, at once, as another machine."""
+        for name in ("host_key", "host_key.pub"):
+            (self.folder / name).unlink()
+        _make_key(self.folder / "host_key")
+        self.die(0.0)
+
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """A black hole: connections stay open, new ones are taken by the kernel, nothing answers."""
@@ -103,33 +119,37 @@ class Sshd:
 
 @contextlib.contextmanager
 def serving(more: str = "") -> Iterator[Sshd]:
-    """An sshd with `more` lines in its configuration; no sftp unless they say so."""
+    """An sshd with `more` lines in its configuration, {folder} its own; no sftp unless they say so."""
     folder = Path(tempfile.mkdtemp(prefix="sshd-"))
-    process = None
+    server = None
     try:
         port = _prepare(folder, more)
-        process = _start(folder, port)
+        server = Sshd(folder, port, _start(folder, port))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("EDGECOMPRESS_SSH_CONFIG", str(folder / "ssh_config"))
-            yield Sshd(folder, port, process)
+            yield server
     finally:
-        if process:
-            process.kill()
-            process.wait()
+        if server:
+            server.process.kill()
+            server.process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_key(file: Path) -> None:
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)]
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
 
 
 def _prepare(folder: Path, more: str) -> int:
     """Keys and configurations of both sides; the port."""
     for name in ("host_key", "client_key"):
-        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+        _make_key(folder / name)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # its privilege separation wants it
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    words = {"port": port, "folder": folder, "user": getpass.getuser(), "more": more}
+    words = {"port": port, "folder": folder, "user": getpass.getuser(), "more": more.replace("{folder}", str(folder))}
     key = " ".join((folder / "host_key.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key}\n")
     (folder / "sshd_config").write_text(SERVER.format(**words))

@@ -66,8 +66,10 @@ class Place:
     def __init__(self, folder: Path, asked: dict[str, object]) -> None:
         self.folder, self.asked, self.tag = folder, asked, uuid.uuid4().hex
 
-    def start(self, until: str = "", die: tuple[int, str] | None = None) -> subprocess.Popen[str]:
-        said = json.dumps([self.asked, str(self.folder / "results"), str(self.folder / "shipped"), until, die])
+    def start(
+        self, until: str = "", die: tuple[int, str] | None = None, out: Path | None = None
+    ) -> subprocess.Popen[str]:
+        said = json.dumps([self.asked, str(self.folder / "results"), str(out or self.folder / "shipped"), until, die])
         return subprocess.Popen(
             [sys.executable, "-c", CHILD, said],
             stdout=subprocess.PIPE,
@@ -242,3 +244,55 @@ def test_two_deploys_at_once_share_the_work_and_agree(whole: Place, asked: dict[
     assert (place.folder / "shipped/artifact/model.null").read_bytes() == (
         whole.folder / "shipped/artifact/model.null"
     ).read_bytes()
+
+
+CLEANER = """
+import signal, sys
+from pathlib import Path
+from edgecompress.commands import cache
+
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+count = 0
+while not ended:
+    cache.opened(Path(sys.argv[1])).collect(older_than_s=0)
+    count += 1
+print(count)
+"""
+
+
+def _deploys_and_gc(place: Place, count: int, until: str) -> None:
+    """So many deploys at once, half of them into one folder, while `cache gc --older-than 0` runs all the time."""
+    store = place.folder / "results"
+    Store(store)
+    cleaner = subprocess.Popen([sys.executable, "-c", CLEANER, str(store)], stdout=subprocess.PIPE, text=True)
+    outs = [place.folder / ("shipped" if number % 2 else f"shipped-{number}") for number in range(count)]
+    deploys = [place.start(until, out=out) for out in outs]
+    ended = [deploy.communicate(timeout=600) for deploy in deploys]
+    cleaner.terminate()
+    times = int(cleaner.communicate(timeout=60)[0])
+    assert cleaner.returncode == 0 and times > count
+    assert all("result 0" in out for out, _ in ended), [err[-500:] for out, err in ended if "result 0" not in out]
+
+
+@pytest.mark.slow
+def test_deploys_and_gc_at_once_do_not_harm_each_other(asked: dict[str, object], tmp_path: Path) -> None:
+    _deploys_and_gc(Place(tmp_path, asked), 3, "excerpt")
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_ten_deploys_and_gc_at_once_ship_the_same_bytes(whole: Place, asked: dict[str, object], tmp_path: Path) -> None:
+    shipped = whole.folder / "shipped" / "artifact" / "model.null"
+    for number in range(20):
+        place = Place(tmp_path / str(number), asked)
+        place.folder.mkdir()
+        _deploys_and_gc(place, 10, "")
+        outs = sorted(place.folder.glob("shipped*"))
+        assert len(outs) == 6 and all(
+            (out / "artifact/model.null").read_bytes() == shipped.read_bytes() for out in outs
+        )
+        Store(place.folder / "results").collect(older_than_s=0)
+        assert sorted(path.name for path in place.folder.iterdir()) == ["results", *(out.name for out in outs)]
+        assert not [file for name in ("tmp", "store", "kept") for file in (place.folder / "results" / name).iterdir()]

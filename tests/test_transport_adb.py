@@ -459,6 +459,12 @@ def test_an_adb_that_hangs_costs_five_seconds_at_most(fake, monkeypatch):
     assert gone("41236")
 
 
+def test_a_device_that_does_not_stop_talking_is_told_before_it_fills_the_disk(fake):
+    adbd.script(fake, f'[ "$1" = devices ] || exec yes; printf "{LISTED}28A\\tdevice\\n"')
+    with pytest.raises(StageFailed, match="28A: it sent more than 64 MiB; that is no answer of an agent"):
+        adb.connect({"options": {}})
+
+
 def test_without_adb_there_is_a_next_step(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert adb.unavailable({"options": {}}).startswith(

@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import child_process, environments, registry
-from edgecompress.core.errors import StageFailed, kind_of
+from edgecompress.core import child_process, environments, plain_file, registry
+from edgecompress.core.errors import InputError, StageFailed, kind_of
 from edgecompress.core.protocols import DEADLINE, Shell
 from edgecompress.device import bundle, machine
 from edgecompress.device.request import REQUEST, RESULT, AgentRequest, PluginModule
 
+LARGEST = 256 << 20  # bytes of an answer
 NO_PYTHON = (
     "there is no Python on the device to run an agent: name one with --set device.options.python=PATH; "
     "a phone is profiled by the benchmark screen of its app package"
@@ -71,8 +72,8 @@ def _answer(file: Path, died: str) -> Any:
     if not file.is_file():
         raise StageFailed(died)
     try:
-        answer = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except ValueError as error:
+        answer = json.loads(plain_file.read(file, LARGEST), parse_constant=_refuse)
+    except (InputError, ValueError, RecursionError) as error:
         raise StageFailed(f"the agent's answer is not JSON: {machine.line(str(error))}") from error
     file.unlink()
     if not isinstance(answer, dict):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress.core import config, registry, work_folder
+from edgecompress.core import config, durable, registry, work_folder
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.model import sha256_of
 from edgecompress.packaging import archive, bom, model_card
@@ -48,7 +48,9 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
         module.build(contents, root)
         seal(root, contents, module)
         archive.write(tree, work / "package", module.SUFFIX)
+        durable.sync(work / "package")
         (work / "package").replace(place)
+        durable.sync(place.parent)
     return place
 
 

@@ -27,7 +27,7 @@ from edgecompress.core.errors import EdgeError, InputError, StageFailed, Unreach
 from edgecompress.core.model import sha256_of
 from edgecompress.core.protocols import DEADLINE
 from edgecompress.device import machine
-from edgecompress.plugins.transports import _archive
+from edgecompress.plugins.transports import _archive, _flood
 
 REQUIRES: tuple[str, ...] = ()
 NAMED = "EDGECOMPRESS_ADB"  # the executable: never a word of a TOML
@@ -37,6 +37,8 @@ ANSWER_S = 60.0  # for a short command
 CARRY_S = 3600.0  # for a model
 GRACE_S = 8.0  # in which the end of a program that was killed there is told
 POLL_S = 0.02
+SAID_BYTES = 64 << 20  # that a program may say
+CARRY_BYTES = 4 << 30  # of files that are fetched
 STATES = {
     "unauthorized": "unlock it and allow USB debugging from this computer",
     "authorizing": "unlock it and allow USB debugging from this computer",
@@ -228,7 +230,7 @@ class Adb:
         with tempfile.TemporaryDirectory() as scratch:
             archive = Path(scratch) / "archive.tar"
             packed = f"tar -cf - -C {parent} {name} 2>/dev/null"
-            if self._execute(["sh", "-c", packed], CARRY_S, archive):
+            if self._execute(["sh", "-c", packed], CARRY_S, archive, most=CARRY_BYTES):
                 raise StageFailed(f"{self.serial}: {there} cannot be read there")
             _unpack(archive, path, f"{self.serial}: {there}")
 
@@ -251,15 +253,19 @@ class Adb:
             raise Unreachable(f"{self.serial}: cannot {what} there: {_last(output) or f'code {code}'}")
         return output
 
-    def _execute(self, argv: Sequence[str], deadline_s: float, log: Path, place: str = "") -> int:
-        """Runs a program in `place` (the device's folder) with its output in `log`."""
+    def _execute(
+        self, argv: Sequence[str], deadline_s: float, log: Path, place: str = "", most: int = SAID_BYTES
+    ) -> int:
+        """Runs a program in `place` (the device's folder) with its output, of at most so many bytes, in `log`."""
         token = secrets.token_hex(16)
         script = GUARDED.format(folder=shlex.quote(place or self.folder), program=shlex.join(argv), token=token)
         with log.open("ab") as out, tempfile.TemporaryFile() as errors:
             command = [self.adb, "-s", self.serial, "shell", script]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
-                code = _awaited(process, log, token, deadline_s)
+                code = _awaited(process, log, token, deadline_s, most)
+            except _flood.Flood as error:
+                raise StageFailed(f"{self.serial}: it sent {error}; that is no answer of an agent") from error
             finally:
                 process.kill()
                 process.wait()
@@ -267,7 +273,7 @@ class Adb:
                 process.stdin.close()
             if code is None:
                 errors.seek(0)
-                raise Unreachable(self._lost(errors.read().decode(errors="replace")))
+                raise Unreachable(self._lost(errors.read(1 << 16).decode(errors="replace")))
         return code
 
     def _lost(self, text: str) -> str:
@@ -305,21 +311,22 @@ def _word(texts: machine.Texts, name: str) -> str:
 # --------------------------------------------------------------------------- the end of a program
 
 
-def _awaited(process: subprocess.Popen[bytes], log: Path, token: str, deadline_s: float) -> int | None:
+def _awaited(process: subprocess.Popen[bytes], log: Path, token: str, deadline_s: float, most: int) -> int | None:
     """The code of the program, DEADLINE where it had to be killed, None when nobody knows what became of it."""
-    code = _heard(process, log, token, deadline_s)
+    code = _heard(process, log, token, deadline_s, most)
     if code is None and process.poll() is None:
         assert process.stdin
         process.stdin.close()  # which ends it there
-        code = None if _heard(process, log, token, GRACE_S) is None else DEADLINE
+        code = None if _heard(process, log, token, GRACE_S, most) is None else DEADLINE
     return code
 
 
-def _heard(process: subprocess.Popen[bytes], log: Path, token: str, seconds: float) -> int | None:
+def _heard(process: subprocess.Popen[bytes], log: Path, token: str, seconds: float, most: int) -> int | None:
     """The code in the last line, which is then taken away; None when there is none after so long, or at adb's end."""
     end = time.monotonic() + seconds
     while True:
         ended = process.poll() is not None  # asked before the log is read, which is then complete
+        _flood.check(log.stat().st_size, most)
         if (code := _taken(log, token)) is not None or ended or time.monotonic() > end:
             return code
         time.sleep(POLL_S)
@@ -350,7 +357,7 @@ def _digest(path: Path) -> str:
 def _unpack(archive: Path, path: Path, says: str) -> None:
     """What a device packed, as `path`."""
     try:
-        with tarfile.open(archive) as packed:
+        with tarfile.open(archive, "r:") as packed:  # nothing is unpacked to more than was fetched
             _archive.unpack(packed, path)
     except (tarfile.TarError, EOFError) as error:
         raise Unreachable(f"{says} was not transferred completely: {error}") from error

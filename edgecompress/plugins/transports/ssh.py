@@ -23,7 +23,7 @@ from edgecompress.core.errors import InputError, StageFailed, Unreachable
 from edgecompress.core.model import sha256_of
 from edgecompress.core.protocols import DEADLINE
 from edgecompress.device import machine
-from edgecompress.plugins.transports import _archive
+from edgecompress.plugins.transports import _archive, _flood
 
 Stream = IO[bytes] | None
 
@@ -41,6 +41,8 @@ PROBE_S = 5  # of `unavailable`
 AGAIN_S = 2.0  # the longest pause before a lost link is tried again
 WATCH_S = 5.0  # the far side ends a program so long after the deadline, when we do not
 SAID_BYTES = 4 << 20  # the end of a program's output that is brought back
+ANSWER_BYTES = 64 << 20  # of a small call, with what login shells print before it
+CARRY_BYTES = 4 << 30  # of files that are fetched
 WEEK = "+7"  # days, of find: what nobody used for longer is dropped there
 SAYS = b"==edgecompress-says==\n"  # before what a script says: profiles of login shells may print, too
 
@@ -243,6 +245,8 @@ class SshBoard:
         )
         lines = [machine.line(each) for each in output.decode("utf-8", "replace").splitlines()]
         if len(lines) != 3 or not lines[0].startswith("/") or lines[2] != "missing:":
+            with contextlib.suppress(StageFailed):  # nobody else will
+                self._script(f"rm -rf {home}/sessions/{session}", tries=1)
             raise Unreachable(f"{self.address.host}: {self._lacks(lines)}")
         self.folder, self.python = lines[:2]
         self.session = f"{self.folder}/sessions/{session}"
@@ -295,7 +299,7 @@ class SshBoard:
         folder, name = (shlex.quote(part) for part in os.path.split(there.rstrip("/")))
         with tempfile.TemporaryFile() as stream:
             script = _marked(f"tar -cf - -C {folder} ./{name}")
-            code, reason = self._call(f"sh -c {shlex.quote(script)}", CARRY_S, out=stream)
+            code, reason = self._call(f"sh -c {shlex.quote(script)}", CARRY_S, out=stream, most=CARRY_BYTES)
             if code:
                 raise StageFailed(f"{self.address.host}: {there} cannot be fetched: {reason}")
             _seek_answer(stream)
@@ -308,7 +312,8 @@ class SshBoard:
     def _send(self, files: Mapping[str, Path], there: str, mode: int) -> None:
         """The files as the folder `there`, at once: whole, or not at all."""
         part, place = shlex.quote(f"{there}.{secrets.token_hex(4)}"), shlex.quote(there)
-        script = f"umask 077; mkdir -p {part} && tar -xf - -C {part} && rm -rf {place} && mv {part} {place}"
+        script = f"umask 077; mkdir -p {part} && tar -xf - -C {part} && rm -rf {place} && mv {part} {place} && exit 0"
+        script += f"; rm -rf {part}; exit 1"
         with tempfile.TemporaryFile() as stream:
             _pack(stream, files, mode)
             code, reason = self._call(f"sh -c {shlex.quote(script)}", CARRY_S, stdin=stream)
@@ -400,18 +405,27 @@ class SshBoard:
                 raise
         return self._script(script, timeout_s, tries - 1)
 
-    def _call(self, command: str, timeout_s: float, stdin: Stream = None, out: Stream = None) -> tuple[int, str]:
-        """Its code, and the last of its words on stderr. Raises Unreachable when ssh fails, or nothing answers."""
+    def _call(
+        self, command: str, timeout_s: float, stdin: Stream = None, out: Stream = None, most: int = ANSWER_BYTES
+    ) -> tuple[int, str]:
+        """Its code, and the last of its words on stderr.
+
+        Raises Unreachable when ssh fails, or nothing answers; StageFailed for more than `most` bytes of output.
+        """
         argv = [*self.ssh, "--", self.address.host, command]
-        source, sink = stdin or subprocess.DEVNULL, out or subprocess.DEVNULL
+        sink = out or subprocess.DEVNULL
         with tempfile.TemporaryFile() as errors:  # no pipe: a proxy that outlives the call would hold it open
+            process = subprocess.Popen(argv, stdin=stdin or subprocess.DEVNULL, stdout=sink, stderr=errors)
             try:
-                code = subprocess.run(argv, stdin=source, stdout=sink, stderr=errors, timeout=timeout_s).returncode
+                code = _flood.wait(process, timeout_s, [errors, *([out] if out else [])], most)
             except subprocess.TimeoutExpired as error:
                 self._drop()  # it may be the link: the next call makes a new one
                 raise Unreachable(
                     f"{self.address.host}: no answer within {timeout_s:.0f} s; {self._check()}"
                 ) from error
+            except _flood.Flood as error:
+                self._drop()  # which writes for it
+                raise StageFailed(f"{self.address.host}: it sent {error}; {self._check()}") from error
             errors.seek(0)
             stderr = errors.read(1 << 16).decode("utf-8", "replace")
         _raise_if_ssh_failed(self.address, code, stderr)
