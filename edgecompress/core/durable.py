@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgecompress.core.errors import DiskFull, StageFailed
+from edgecompress.core.errors import DiskFull, StageFailed, place_of
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2  # of renameat2(2)
@@ -27,9 +27,9 @@ def told(place: Path, option: str) -> Iterator[None]:
     except OTHERS:
         raise
     except OSError as error:
-        where, why = error.filename or place, error.strerror or str(error)
+        where, why = place_of(error) or place, error.strerror or str(error)
         kind, what = (DiskFull, "free some room") if error.errno in FULL else (StageFailed, "check that disk")
-        raise kind(f"{os.fsdecode(where)}: {why}; {what}, or give another {option}") from error
+        raise kind(f"{where}: {why}; {what}, or give another {option}") from error
 
 
 def write(path: Path, content: bytes) -> None:

@@ -73,9 +73,16 @@ class DiskFull(StageFailed):
     """No space left for the results."""
 
 
+def place_of(error: OSError) -> str:
+    """The file that an error is about, or ""; of two, where one was copied, the one that takes nothing."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+    place = (error.filename2 if full else None) or error.filename
+    return os.fsdecode(place) if isinstance(place, (str, bytes, os.PathLike)) else ""
+
+
 def of_system(error: OSError) -> EdgeError | None:
     """What the system refused, in one line; None where the fault is ours, not that of the disk or of a name."""
-    place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    place = place_of(error)
     where, code = f"{place}: " if place else "", error.errno
     another = "choose another place with --store or --out"
     if code in (errno.ENOSPC, errno.EDQUOT):
