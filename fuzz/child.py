@@ -1,6 +1,7 @@
-"""One reader under libFuzzer, until its runs or seconds are over: `python -m fuzz.child TARGET FOLDER -runs=1000`.
+"""One reader under libFuzzer, until its runs or seconds are over: `python -m fuzz.child TARGET FOLDER WORK -runs=1000`.
 
-FOLDER has `corpus`; findings are written to `findings`, one file for each fault, and the search goes on.
+FOLDER has `corpora`; findings are written to its `findings`, one file for each fault, and the search goes on. In WORK
+an input is read.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,16 +22,15 @@ with atheris.instrument_imports(include=["edgecompress"]):  # our modules, not t
 
 
 STRUCTURED = 0.6  # of the changes, where a target has such
-MEMORY = "/dev/shm"  # a folder that no disk slows down
 
 
 class Hunt:
     """What is found in one reader, each fault once."""
 
-    def __init__(self, target: Any, place: Path) -> None:
+    def __init__(self, target: Any, place: Path, folder: Path) -> None:
         self.check, self.structured, self.place = target.check, getattr(target, "changed", None), place
         self.faults: set[str] = set()
-        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=MEMORY if os.path.isdir(MEMORY) else None))
+        self.folder = folder
 
     def one(self, data: bytes) -> None:
         """Reads one input."""
@@ -42,7 +40,7 @@ class Hunt:
             self.keep(finding)
 
     def mutated(self, data: bytes, longest: int, seed: int) -> bytes:
-        """Half of the time what a target knows to change of its structure, else libFuzzer's changes of bytes."""
+        """Most of the time what a target knows to change of its structure, else libFuzzer's changes of bytes."""
         random = Random(seed)
         if self.structured and random.random() < STRUCTURED:
             with contextlib.suppress(Exception):  # what was changed as bytes before may have no structure any more
@@ -60,11 +58,11 @@ class Hunt:
 
 def main() -> None:
     """Never comes back: libFuzzer ends the process."""
-    name, folder, *flags = sys.argv[1:]
+    name, folder, work, *flags = sys.argv[1:]
     place = Path(folder)
     with atheris.instrument_imports(include=["edgecompress"]):
         target = importlib.import_module(f"fuzz.targets.{name}")
-        hunt = Hunt(target, place / "findings")
+        hunt = Hunt(target, place / "findings", Path(work) / "input")
         guard.warm(target.check, sorted((place / "corpora").iterdir()), hunt.folder)
     words = place / "words"
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.WORDS))

@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from edgecompress.core.place import PACKAGE
 Check = Callable[[bytes, Path], None]  # reads an input within an empty folder; raises EdgeError where it refuses it
 
 SECONDS = 5.0  # of the processor: that of a wall clock is the machine's too
+ENDED_S = 10.0  # after which a reader is ended
 BYTES = 512 << 20  # resident, beyond what was there before
 LINE = 2000  # characters of an error
 RUNS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn")
@@ -78,12 +80,13 @@ class _Watch:
 
     @contextmanager
     def within(self, folder: Path) -> Iterator[None]:
-        """Only in this folder anything may be opened."""
+        """Only in this folder anything may be opened; what is imported meanwhile leaves no bytecode behind."""
+        kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         self.folder, self.seen = os.path.realpath(folder), []
         try:
             yield
         finally:
-            self.folder = ""
+            self.folder, sys.dont_write_bytecode = "", kept
 
 
 @cache
@@ -116,6 +119,25 @@ def emptied(folder: Path) -> Path:
     return folder
 
 
+class TooLong(BaseException):
+    """Ends a reader that does not end by itself; no `except Exception` of it holds this one."""
+
+
+def _late(*_: object) -> None:
+    raise TooLong(f"more than {ENDED_S} s of the processor")
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    """At most so much of the processor's time."""
+    signal.signal(signal.SIGPROF, _late)
+    signal.setitimer(signal.ITIMER_PROF, ENDED_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 def judged(check: Check, data: bytes, folder: Path) -> Finding | None:
     """Reads an input in an empty folder; what does not hold of it, or None."""
     watch = _watch()
@@ -134,8 +156,9 @@ def judged(check: Check, data: bytes, folder: Path) -> Finding | None:
 
 def _raised(check: Check, data: bytes, folder: Path) -> BaseException | None:
     try:
-        check(data, folder)
-    except (Exception, SystemExit) as error:
+        with _ended():
+            check(data, folder)
+    except (Exception, SystemExit, TooLong) as error:
         return error
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import prove
@@ -56,6 +58,17 @@ def test_the_corpora_are_small_and_every_target_has_one() -> None:
     assert {file.parent.name for file in files} == {*run.TARGETS} == {*RUNS}
     assert sum(file.stat().st_size for file in files) < 300_000
     assert max(file.stat().st_size for file in files) <= run.LONGEST
+
+
+CHANGED = [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in ("report", "toml", "mil", "onnx")]
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_change_of_structure_is_another_input(name: str) -> None:
+    target = importlib.import_module(f"fuzz.targets.{name}")
+    seeds = [file.read_bytes() for file in sorted((ROOT / "fuzz" / "corpora" / name).iterdir())]
+    changed = {target.changed(seed, Random(number)) for seed in seeds for number in range(20)}
+    assert len(changed - {*seeds}) > 10 * len(seeds)
 
 
 # --------------------------------------------------------------------------- what is searched for
@@ -102,6 +115,12 @@ def says_nothing_of(exception: BaseException) -> guard.Check:
 
 def grows(data: bytes, folder: Path) -> None:
     bytearray(b"x" * (2 * guard.BYTES))
+
+
+def never_ends(data: bytes, folder: Path) -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            raise ValueError
 
 
 def spins(data: bytes, folder: Path) -> None:
@@ -156,6 +175,12 @@ def test_what_does_not_hold_of_an_input_is_found(check: guard.Check, what: str, 
     (folder / "link").symlink_to(tmp_path / "beside")
     finding = guard.judged(check, b"data", folder)
     assert finding and finding.what.startswith(what) and finding.data == b"data"
+
+
+def test_a_reader_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "ENDED_S", 0.2)
+    finding = guard.judged(never_ends, b"", guard.emptied(tmp_path / "input"))
+    assert finding and finding.what.startswith("TooLong at ")
 
 
 def test_a_reader_that_takes_long_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
