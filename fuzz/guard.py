@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from edgecompress.core.catalog import KINDS, shipped
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.core.place import PACKAGE
+from edgecompress.core.text import one_line
 
 Check = Callable[[bytes, Path], None]  # reads an input within an empty folder; raises EdgeError where it refuses it
 
@@ -27,6 +29,7 @@ SECONDS = 5.0  # of the processor: that of a wall clock is the machine's too
 ENDED_S = 10.0  # after which a reader is ended
 BYTES = 512 << 20  # resident, beyond what was there before
 LINE = 2000  # characters of an error
+DRIVES = ("Cc", "Cs", "Zl", "Zp")  # categories of characters that break a line or drive a terminal
 RUNS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn")
 REACHES = ("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "pickle.find_class", "ctypes.dlopen")
 FORBIDDEN = frozenset((*RUNS, *REACHES))
@@ -174,10 +177,10 @@ def _wrong(error: BaseException | None) -> str:
 
 
 def _refused(error: EdgeError) -> str:
-    line = " ".join(str(error).split())
+    line = one_line(str(error))  # as the command line prints it
     return (
         f"exit code {error.exit_code}" if error.exit_code != InputError.exit_code
-        else "an error that says nothing" if not line
+        else "an error that is no printable line" if not line or any(category(c) in DRIVES for c in line)
         else "an error of too many characters" if len(line) > LINE
         else ""
     )  # fmt: skip

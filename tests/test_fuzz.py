@@ -156,7 +156,7 @@ BREAKS: list[tuple[guard.Check, str]] = [
     (says_nothing_of(SystemExit(0)), "SystemExit at "),
     (says_nothing_of(RecursionError()), "RecursionError at "),
     (says_nothing_of(StageFailed("broke")), "exit code 3 at "),
-    (says_nothing_of(InputError("")), "an error that says nothing at "),
+    (says_nothing_of(InputError("")), "an error that is no printable line at "),
     (says_nothing_of(InputError("x" * (guard.LINE + 1))), "an error of too many characters at "),
     (grows, "it takes too much memory"),
     (reads_beyond, "open of "),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from edgecompress.commands import compare
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.packaging import model_card
-from edgecompress.reporting import external_results, read
+from edgecompress.reporting import compare as comparison
+from edgecompress.reporting import external_results, read, terminal
 from fuzz import trees
 
 WORDS = tuple(f'"{word}"'.encode() for word in ("schema", "variants", "numbers", "value", "unit", "choice", "kind"))
@@ -21,11 +23,19 @@ def check(data: bytes, folder: Path) -> None:
         measurement = external_results.parsed(data, "measured.json")
         assert external_results.parsed(measurement.canonical, "again") == measurement, "written again, it differs"
     elif b"edgecompress/stages/report/" in data:
-        read.report(folder)
+        _shown(folder)
     elif b'"packager"' in data:
         model_card.read(folder / "card.json")
     else:
         Artifact.read(folder).write()
+
+
+def _shown(folder: Path) -> None:
+    """A report in a terminal, and beside itself."""
+    terminal.render(read.report(folder))
+    compared = compare.compare([folder, folder / "report.json"])
+    comparison.render(compared)
+    comparison.data(compared)
 
 
 def changed(data: bytes, random: Random) -> bytes:
