@@ -273,6 +273,17 @@ def test_a_stage_has_what_its_work_needs(stage: Stage, device: Mapping[str, obje
     assert ", ".join(says) == expected
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"path": "FILE"}, {"source": "FILE"}, {"source": {"data": "FILE", "samples": 3}}, {"files": ["FILE", "a\0b"]}],
+)
+def test_a_larger_file_has_more_memory_and_time(options: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1000))
+    named = json.loads(json.dumps(options).replace("FILE", str(tmp_path / "file")))
+    assert confinement.input_bytes(Stage("source", "runtimes.null:read", options=named, user_files=True), {}) == 1000
+    assert confinement.input_bytes(Stage("verify", "stages.verify:run", options=named), {}) == 0
+
+
 def test_a_memory_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(sandbox.MEMORY, "much")
     with pytest.raises(InputError, match="EDGECOMPRESS_MEMORY=much: not a number of GiB"):

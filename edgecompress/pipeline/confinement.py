@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,18 @@ CACHES = "/proc/sys/vm/drop_caches"  # what the profiler `cold` writes to
 
 
 def input_bytes(stage: Stage, inputs: Mapping[str, Artifact]) -> int:
-    """The bytes that a stage is given: its artifacts, and the file of the user's that it reads."""
-    named = (stage.options.get("path"), stage.options.get("source", {}).get("data"))
-    files = [Path(name) for name in named if isinstance(name, str)] if stage.user_files else []
-    return sum(a.size_bytes for a in inputs.values()) + sum(f.stat().st_size for f in files if f.is_file())
+    """The bytes that a stage is given: its artifacts, and the files of the user's that its options name."""
+    files = [Path(text) for text in _texts(stage.options)] if stage.user_files else []
+    return sum(a.size_bytes for a in inputs.values()) + sum(f.stat().st_size for f in files if os.path.isfile(f))
+
+
+def _texts(options: object) -> Iterator[str]:
+    """The texts in the options of a stage, in tables and lists, too."""
+    if isinstance(options, str):
+        yield options
+    elif isinstance(options, Mapping | list | tuple):
+        for each in options.values() if isinstance(options, Mapping) else options:
+            yield from _texts(each)
 
 
 def deadline_s(stage: Stage, size: int) -> float:
