@@ -51,7 +51,9 @@ CODES: dict[str, tuple[int, ...]] = {
     "list": (errno.EIO,),
     "meta": (errno.EIO, errno.EROFS),
 }
-_LAYOUT = struct.Struct("5i16i512s2048s")
+_LAYOUT = struct.Struct("5i16i2048s2i")  # of faults.c; the log follows
+_LOG_BYTES = 4 << 20
+LONGEST_S = 120  # of a command
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,15 @@ class FaultyDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.control, self.trace, self.said = (folder / name for name in ("control", "trace", "said"))
+        self.control, self.said = folder / "control", folder / "said"
         library = folder / "faults.so"
         subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, SOURCE, "-ldl"], check=True)
-        self.control.write_bytes(_LAYOUT.pack(-1, 0, 0, 0, 0, *[0] * 16, b"", b""))
+        self.control.write_bytes(_LAYOUT.pack(-1, 0, 0, 0, 0, *[0] * 16, b"", 0, 0) + bytes(_LOG_BYTES))
         env = {**os.environ, "LD_PRELOAD": str(library), "EDGECOMPRESS_FAULTS": str(self.control)}
         argv = [sys.executable, "-P", __file__]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         with self.control.open("r+b") as file:
-            self.shared = mmap.mmap(file.fileno(), _LAYOUT.size)
+            self.shared = mmap.mmap(file.fileno(), _LAYOUT.size + _LOG_BYTES)
 
     def close(self) -> None:
         """Ends the process that runs the commands."""
@@ -99,39 +101,38 @@ class FaultyDisk:
         self.process.stdin.close()
         self.process.wait(10)
 
-    def run(self, words: Sequence[str], folder: Path, fault: Fault | None = None, seconds: int = 60) -> Ended:
+    def run(self, words: Sequence[str], folder: Path, fault: Fault | None = None) -> Ended:
         """Runs a command in a folder; the fault may happen below it."""
-        kind, number, code = (KINDS.index(fault.kind), fault.number, fault.code) if fault else (-1, 0, 0)
-        self._arm(kind, number, code, folder)
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps([list(words), str(folder), str(self.said), seconds]) + "\n")
-        self.process.stdin.flush()
-        assert select.select([self.process.stdout], [], [], seconds + 10)[0], "no answer"
-        ended = int(self.process.stdout.readline())
-        hit = _LAYOUT.unpack(self.shared[:])[3]
-        self._arm(-1, 0, 0, folder)
-        out, err = (Path(f"{self.said}.{name}").read_text(errors="replace") for name in ("out", "err"))
-        return Ended(ended, out, err, hit)
-
-    def _arm(self, kind: int, number: int, code: int, folder: Path, trace: str = "") -> None:
-        self.shared[:] = _LAYOUT.pack(kind, number, code, 0, 0, *[0] * 16, trace.encode(), str(folder).encode())
+        return self._run(words, folder, _control(folder, fault))[0]
 
     def calls(self, words: Sequence[str], folder: Path) -> list[tuple[str, int, str]]:
         """What a command does below a folder: kind, number, and where."""
-        self.trace.unlink(missing_ok=True)
-        arm = self._arm
-        self._arm = lambda kind, number, code, folder, trace=str(self.trace): arm(kind, number, code, folder, trace)  # type: ignore[method-assign]
-        try:
-            ended = self.run(words, folder)
-        finally:
-            self._arm = arm  # type: ignore[method-assign]
+        ended, log = self._run(words, folder, _control(folder, None, traced=True))
         assert ended.code == 0, ended.err
-        lines = [line.split(" ", 3) for line in self.trace.read_text().splitlines()]
+        lines = [line.split(" ", 3) for line in log.splitlines()]
         first = lines[0][2]
         return [
             (KINDS[int(kind)], int(number), f"{'parent' if process == first else 'child'} {_plain(path, folder)}")
             for number, kind, process, path in lines
         ]
+
+    def _run(self, words: Sequence[str], folder: Path, control: bytes) -> tuple[Ended, str]:
+        size = _LAYOUT.size
+        self.shared[:size] = control
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps([list(words), str(folder), str(self.said), LONGEST_S]) + "\n")
+        self.process.stdin.flush()
+        assert select.select([self.process.stdout], [], [], LONGEST_S + 10)[0], "no answer"
+        code = int(self.process.stdout.readline())
+        told = _LAYOUT.unpack(self.shared[:size])
+        self.shared[:size] = _control(folder, None)
+        out, err = (Path(f"{self.said}.{name}").read_text(errors="replace") for name in ("out", "err"))
+        return Ended(code, out, err, told[3]), self.shared[size : size + told[-1]].decode()
+
+
+def _control(folder: Path, fault: Fault | None, traced: bool = False) -> bytes:
+    kind, number, code = (KINDS.index(fault.kind), fault.number, fault.code) if fault else (-1, 0, 0)
+    return _LAYOUT.pack(kind, number, code, 0, 0, *[0] * 16, str(folder).encode(), traced, 0)
 
 
 def _plain(path: str, folder: Path) -> str:
