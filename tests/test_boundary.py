@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -334,6 +335,23 @@ def test_what_a_stranger_wrote_is_refused_in_one_line(
         line = refused(command.replace("?", "theirs").split())
         assert "theirs" in line and line[:-1].isprintable() and len(line) < 500, line
     assert results(place) == before
+
+
+@pytest.mark.parametrize(
+    "changed", ["latency_ms = 'x'", "environment = '[1]'", f"environment = '{'[' * 5000}'", "medians_ms = '[\"a\"]'"]
+)
+def test_a_history_that_a_stranger_wrote_is_refused_in_one_line(changed: str, place: Path) -> None:
+    Path("theirs").mkdir()
+    shutil.copy(".edgecompress/history.sqlite", "theirs")
+    with contextlib.closing(sqlite3.connect("theirs/history.sqlite")) as database, database:
+        database.execute("DROP TRIGGER no_update")
+        database.execute(f"UPDATE results SET {changed}")
+    if "medians" in changed:  # read where two results are compared
+        with contextlib.closing(sqlite3.connect("theirs/history.sqlite")) as database, database:
+            columns = ", ".join(row[1] for row in database.execute("PRAGMA table_info(results)") if row[1] != "id")
+            copied = columns.replace("result,", "'another',", 1)
+            database.execute(f"INSERT INTO results ({columns}) SELECT {copied} FROM results")
+    assert "history.sqlite: cannot be read" in refused(["history", "--store", "theirs"])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -26,7 +26,8 @@ _ADDED = re.compile(
 
 def check(out: Path, store: Path) -> None:
     """Raises InputError for a place that cannot be shipped into; what a killed deploy moved aside is moved back."""
-    output_place.check_folder(out.parent if out.is_dir() else out, "--out")
+    for folder in (out, out.parent):  # in which it is exchanged
+        output_place.check_folder(folder, "--out")
     work_folder.sweep(out, lambda work: _back(work / "old", out))
     for kept, what in ((Path.cwd(), "the folder you are in"), (Path.home(), "your home folder"), (store, "the store")):
         if kept.resolve().is_relative_to(out):

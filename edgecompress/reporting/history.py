@@ -13,6 +13,7 @@ from typing import Any
 
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import parsed
 from edgecompress.core.quantities import unit
 from edgecompress.reporting.formatting import text
 
@@ -63,9 +64,9 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
         with _opened(root) as database:
             results = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
         matching = [r for r in results if source in r["source"] and target in ("", r["target"])]
-    except (sqlite3.Error, LookupError, TypeError, ValueError) as error:
+        return list(reversed(_with_changes(matching)))[: max(limit, 0)]
+    except (sqlite3.Error, LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy starts a new one") from error
-    return list(reversed(_with_changes(matching)))[: max(limit, 0)]
 
 
 def shown(rows: list[Row]) -> list[Row]:
@@ -139,7 +140,9 @@ def _read(row: Row) -> Row:
     """A row as data; what was JSON in the database is that no longer. Raises what a row of something else does."""
     if missing := sorted({*COLUMNS} - row.keys()):
         raise LookupError(f"no column {missing[0]}")
-    return {**row, "environment": json.loads(row["environment"]), "medians_ms": json.loads(row["medians_ms"])}
+    if wrong := next((name for name in NUMBERS if not isinstance(row[name], (int, float, type(None)))), ""):
+        raise TypeError(f"{wrong} is no number")
+    return {**row, "environment": parsed(row["environment"]), "medians_ms": parsed(row["medians_ms"])}
 
 
 def _with_changes(rows: list[Row]) -> list[Row]:
