@@ -181,7 +181,7 @@ def test_a_file_is_read_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
     for name, says in (
         ("huge.json", "larger than 16 MiB"),
         ("none.json", "cannot be read: No such file"),
-        ("", "Is a"),
+        ("", "is a folder"),
     ):
         with pytest.raises(InputError, match=says):
             external_results.read(tmp_path / name)

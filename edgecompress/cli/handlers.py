@@ -12,7 +12,7 @@ from edgecompress.core.errors import CheckFailed, InputError
 
 def _request(args: argparse.Namespace) -> dict[str, Any]:
     """What `edgecompress.pipeline.job.job` takes, from the arguments."""
-    names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target")
+    names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target", "untrusted")
     request = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
     request["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
     request["settings"] = _settings(args.set, "limits.items_lost=2")

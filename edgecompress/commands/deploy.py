@@ -42,8 +42,9 @@ def deploy(model: str | None = None, target: str = "x86", *, options: Options | 
     `settings` is what `pipeline.job.job` takes: data, metric, device, profile, only, threads, batch, seed, settings.
     Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1.
     """
-    resolved = job(model, target, **settings)
-    return run(resolved, plan.deploy(resolved), options or Options())
+    options = options or Options()
+    resolved = job(model, target, untrusted=options.untrusted, **settings)
+    return run(resolved, plan.deploy(resolved), options)
 
 
 def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast: Forecast | None = None) -> Result:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import util
@@ -10,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from edgecompress.core import config
+from edgecompress.core import config, plain_file
 from edgecompress.core.errors import ConfigError, InputError, NotFound, did_you_mean
 from edgecompress.core.place import DEMO, PACKAGE
 from edgecompress.core.settings import Device, Profile, Source, Target, Variant
@@ -63,8 +66,11 @@ def names(kind: str) -> list[str]:
     return sorted({p.stem for folder in folders(kind) for p in folder.glob("*.toml")})
 
 
-def path_of(kind: str, name: str) -> Path:
-    """The file called `name`, or `name` itself where it is a path. Raises NotFound with a suggestion."""
+def path_of(kind: str, name: str, own: bool = True) -> Path:
+    """The file called `name`, or `name` itself where it is a path. Raises NotFound with a suggestion.
+
+    `own`: whether a name may be that of a file in ./KIND.
+    """
     if name.endswith(".toml"):
         if Path(name).is_file():
             return Path(name)
@@ -73,9 +79,12 @@ def path_of(kind: str, name: str) -> Path:
     one = kind.removesuffix("s")
     if not files:
         raise NotFound(f"no {one} '{name}'{did_you_mean(name, names(kind))}")
+    if not own and _beside(kind, files[0]):
+        place = f"./{files[0].as_posix()}"
+        raise InputError(f"--untrusted: {one} '{name}' is in the folder that you are in; name it by its path, {place}")
     if len(files) > 1 and _beside(kind, files[-1]):  # what stands in a folder does not take the place of what we know
-        own = f"./{files[-1].as_posix()}"
-        raise InputError(f"{own} has the same name as an installed {one}; rename the file, or give its path, {own}")
+        place = f"./{files[-1].as_posix()}"
+        raise InputError(f"{place} has the same name as an installed {one}; rename the file, or give its path, {place}")
     return files[0]
 
 
@@ -103,23 +112,23 @@ def reference(kind: str, parsed: Found[Any]) -> str:
     return parsed.name if parsed.path.resolve() in known else str(parsed.path.resolve())
 
 
-def target(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Target]:
-    """A target by name or path, with `--set` values applied."""
-    return _read("targets", name, overrides or {})
+def target(name: str, overrides: Mapping[str, Any] | None = None, own: bool = True) -> Found[Target]:
+    """A target by name or path, with `--set` values applied; `own` as for `path_of`."""
+    return _read("targets", name, overrides or {}, own)
 
 
-def device(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Device]:
-    """A device by name or path, with `--set` values applied."""
-    return _read("devices", name, overrides or {})
+def device(name: str, overrides: Mapping[str, Any] | None = None, own: bool = True) -> Found[Device]:
+    """A device by name or path, with `--set` values applied; `own` as for `path_of`."""
+    return _read("devices", name, overrides or {}, own)
 
 
-def profile(name: str, overrides: Mapping[str, Any] | None = None) -> Found[Profile]:
-    """A profile by name or path, with `--set` values applied."""
-    return _read("profiles", name, overrides or {})
+def profile(name: str, overrides: Mapping[str, Any] | None = None, own: bool = True) -> Found[Profile]:
+    """A profile by name or path, with `--set` values applied; `own` as for `path_of`."""
+    return _read("profiles", name, overrides or {}, own)
 
 
-def _read(kind: str, name: str, overrides: Mapping[str, Any]) -> Found[Any]:
-    path = path_of(kind, name)
+def _read(kind: str, name: str, overrides: Mapping[str, Any], own: bool) -> Found[Any]:
+    path = path_of(kind, name, own)
     return _parsed(KINDS[kind], path, config.read_toml(path), overrides)
 
 
@@ -216,6 +225,13 @@ def _flat(prefix: str, value: Any) -> dict[str, Any]:
 
 
 def check_file(path: Path, what: str) -> None:
-    """Raises InputError when a file that the user named is not there."""
-    if not path.exists():
-        raise InputError(f"{path}: no such {what}; give a file, a folder, or a factory as pkg.mod:fn")
+    """Raises InputError when a file that the user named is not there, or is a pipe, a device or a socket."""
+    if not str(path).isprintable():
+        raise InputError(f"{str(path)!r}: its name is not plain text; rename it")
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        why = error.strerror if error.errno not in (errno.ENOENT, errno.ENOTDIR) else f"no such {what}"
+        raise InputError(f"{path}: {why}; give a file, a folder, or a factory as pkg.mod:fn") from error
+    if not stat.S_ISDIR(found.st_mode):
+        plain_file.check(path)

@@ -18,6 +18,7 @@ T = TypeVar("T")
 LARGEST = 1 << 20  # bytes of a TOML file
 LARGEST_NUMBER = 2**63 - 1  # of whole numbers: TOML promises no larger ones
 DEEPEST = 32  # levels of tables and lists in a TOML file
+TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 SHOWN = 100  # characters of a wrong value
 DOTTED = re.compile(r"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""")  # parsed in quadratic time
 RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions called them
@@ -42,21 +43,23 @@ def _tables(text: str, where: str) -> dict[str, Any]:
         raise ConfigError(f"{where}: not valid TOML: a key of more than 64 parts")
     try:
         tables = tomllib.loads(text)
-        if _deep(tables):
-            raise RecursionError
-        return tables
     except RecursionError as error:
-        raise ConfigError(f"{where}: not valid TOML: nested more than {DEEPEST} levels deep") from error
+        raise ConfigError(f"{where}: not valid TOML: {TOO_DEEP}") from error
     except ValueError as error:  # TOMLDecodeError; a number of thousands of digits
         raise ConfigError(f"{where}: not valid TOML: {error}") from error
+    if why := _unlike_ours(tables):
+        raise ConfigError(f"{where}: not valid TOML: {why}")
+    return tables
 
 
-def _deep(tables: Any) -> bool:
-    """Whether it is nested more deeply than any file of ours, level by level."""
-    level = [tables]
+def _unlike_ours(tables: dict[str, Any]) -> str:
+    """What no file of ours has: values nested deeply, or texts that no file can be called by."""
+    level: list[Any] = [tables]
     for _ in range(DEEPEST):
         level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
-    return bool(level)
+        if any(isinstance(value, str) and "\0" in value for value in level):
+            return "a text contains the character NUL"
+    return TOO_DEEP if level else ""
 
 
 def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
@@ -94,7 +97,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return _convert_union(arguments, value, where)
     if origin is typing.Literal:
         if value not in arguments:
-            raise ConfigError(f"{where}: {_shown(value)} is not a valid value{did_you_mean(_shown(value), arguments)}")
+            raise ConfigError(f"{where}: {_shown(value)} is not a valid value{did_you_mean(str(value)[:SHOWN], arguments)}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type[Any], hint), value, where)
@@ -130,7 +133,7 @@ def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(_plain(value, where))
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return _plain(value, where)
+        return value if hint is list else _plain(value, where)  # who asks for a list checks its items
     raise ConfigError(f"{where}: must be {_words(hint)}, not {_shown(value)}")
 
 

@@ -12,6 +12,7 @@ TRAIN = "train"  # one more, read only where something trains
 LONGEST_S = 86400.0  # that a profile may measure at once
 MOST_RUNS = 1_000_000  # that a profile may ask for
 MOST = {"sessions": 1000, "energy_windows": 1000, "max_age_s": math.inf}
+MOST_VARIANTS, LONGEST_NAME = 100, 100  # of a target; characters of a variant's name
 MOST_PIXELS = 1 << 15  # of a side of an image
 MOST_NUMBERS = 1 << 28  # of a spectrogram
 
@@ -95,6 +96,10 @@ class Source:
     labels: tuple[str, ...] = ()  # class names
     licence: str = ""
 
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples must be at least 1")
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -165,8 +170,15 @@ class Target:
             raise ValueError(f"two variants are named '{min(twice)}'")
         if "artifact" in names:
             raise ValueError("variant name 'artifact' is reserved; choose another")
+        if len(names) > MOST_VARIANTS:
+            raise ValueError(f"{len(names)} variants are more than {MOST_VARIANTS}")
         if bad := [n for n in names if not n or not all(c.isalnum() or c in "-_." for c in n)]:
-            raise ValueError(f"variant name {bad[0]!r}: use letters, digits, '-', '_' and '.'")
+            raise ValueError(f"variant name {bad[0][:LONGEST_NAME]!r}: use letters, digits, '-', '_' and '.'")
+        if bad := [n for n in names if n[0] == "." or len(n) > LONGEST_NAME]:
+            raise ValueError(
+                f"variant name {bad[0][:LONGEST_NAME]!r}: begin with another character than '.', and use at most "
+                f"{LONGEST_NAME} characters"
+            )
 
 
 @dataclass(frozen=True)

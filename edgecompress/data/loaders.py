@@ -30,7 +30,6 @@ RANDOM_ITEMS = 64  # per split, where nobody says how many
 WHOLE = ""  # the one set of data that comes without splits
 EVERY = (*SPLITS, TRAIN)
 NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
-LONGEST_NAME = 200  # bytes
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
 LARGEST_IMAGE = 1 << 30  # bytes of a file
@@ -198,6 +197,8 @@ def _pictures(folder: Path) -> list[Path]:
 
 
 def _class(folder: Path, classes: Sequence[str]) -> int:
+    if not folder.name.isprintable():
+        raise InputError(f"{str(folder)!r}: the name of a class must be plain text; rename it")
     if folder.name not in classes:
         raise InputError(f"{folder}: the source's labels have no '{folder.name}'{did_you_mean(folder.name, classes)}")
     return classes.index(folder.name)
@@ -239,9 +240,7 @@ def _reason(error: Exception) -> str:
 
 def is_name(name: str) -> bool:
     """Whether an input can be called so: its files are."""
-    return (
-        bool(NAME.fullmatch(name)) and name != tensors.LABELS and len(name.encode("utf-8", "replace")) <= LONGEST_NAME
-    )
+    return tensors.is_plain(name) and bool(NAME.fullmatch(name)) and name != tensors.LABELS
 
 
 def _random(request: Request) -> Feed:

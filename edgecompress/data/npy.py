@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -77,7 +78,10 @@ def header(stream: IO[bytes], where: str) -> Header:
     if version not in LENGTHS or not 0 < length <= LONGEST:
         raise InputError(f"{where}: not an array of numbers; save it again with numpy.save")
     begin = len(MAGIC) + 2 + LENGTHS[version] + length
-    shape, fortran, dtype = _parsed(version, stream.read(length), where)
+    try:
+        shape, fortran, dtype = _parsed(version, stream.read(length))
+    except Exception as error:  # of the parser, of dtype, of ints: all mean a header that numpy did not write
+        raise InputError(f"{where}: its header is damaged; save it again with numpy.save") from error
     _check(shape, dtype, where)
     return Header(shape, dtype, fortran and len(shape) > 1, begin)
 
@@ -88,16 +92,14 @@ def _start(stream: IO[bytes]) -> int:
     return start[len(MAGIC)] if start[: len(MAGIC)] == MAGIC and len(start) == len(MAGIC) + 2 else 0
 
 
-def _parsed(version: int, text: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+@lru_cache(maxsize=16)  # thousands of arrays of one shape are common
+def _parsed(version: int, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     """By numpy's reader of literals, which runs nothing. The third version differs in names of fields alone."""
     from numpy.lib import format as npy
 
     reader = npy.read_array_header_1_0 if version == 1 else npy.read_array_header_2_0
     whole = io.BytesIO(len(text).to_bytes(LENGTHS[version], "little") + text)
-    try:
-        return reader(whole)  # type: ignore[no-any-return, no-untyped-call]
-    except Exception as error:  # of the parser, of dtype, of ints: all mean a header that numpy did not write
-        raise InputError(f"{where}: its header is damaged; save it again with numpy.save") from error
+    return reader(whole)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:

@@ -85,7 +85,7 @@ class Member:
 
     def __post_init__(self) -> None:
         with self._opened() as stream:
-            self.header = self._read_header(stream)
+            self.header = npy.header(stream, self._name)
         if self.header.fortran:
             raise InputError(f"{self._name}: must be plain numbers in C order; save numpy.ascontiguousarray of it")
         if self.header.end > self.entry.file_size:
@@ -102,16 +102,13 @@ class Member:
         size, total = npy.item_bytes(self.header), self.header.shape[0]
         step = max(1, min(ROWS, BLOCK // self.others // max(1, size)))
         with self._opened() as stream:
-            self._read_header(stream)
+            stream.read(self.header.begin)
             for begin in range(0, total, step):
                 count = min(step, total - begin)
                 block = stream.read(count * size)
                 if len(block) != count * size:
                     raise InputError(f"{self._name}: is truncated; save it again")
                 yield from np.frombuffer(block, self.header.dtype).reshape(count, *self.header.shape[1:])
-
-    def _read_header(self, stream: IO[bytes]) -> npy.Header:
-        return npy.header(stream, self._name)
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:

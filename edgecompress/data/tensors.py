@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,17 +19,47 @@ if TYPE_CHECKING:
 UNSPLIT = ".whole"  # the folder of data that has no splits, until it is divided
 LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
 NARROWED = ("int64", "int32")  # what a file may have instead of what the data has: TFLite knows no ids of 64 bits
+LONGEST_NAME = 200  # bytes
+MOST_NUMBERS = 1 << 27  # of an input or output, for one item
 INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
 
 
 def load(artifact: Artifact, split: str, name: str) -> np.ndarray:
     """One array of a split, memory-mapped read-only; never unpickles. Raises InputError when it is not there."""
-    return npy.mapped(artifact.path / split / f"{name}.npy")
+    return npy.mapped(_file(artifact.path / split, name))
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Where an array lies. Raises InputError for a name that is none of a file."""
+    if not is_plain(name) or Path(name).name != name:
+        raise InputError(f"'{name[:LONGEST_NAME]}' cannot be used as a file name; rename it in the model")
+    return folder / f"{name}.npy"
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name can be shown, and fits into that of a file."""
+    return name.isprintable() and 0 < len(name.encode("utf-8", "replace")) <= LONGEST_NAME
+
+
+def check_specs(specs: Sequence[TensorSpec], where: str) -> None:
+    """Raises InputError for a stranger's inputs and outputs that nothing could handle: their names, or their sizes."""
+    for spec in specs:
+        if not is_plain(spec.name):
+            raise InputError(
+                f"{where}: {spec.name[:40]!r} cannot be the name of an input or output: it must be printable, with at "
+                f"most {LONGEST_NAME} bytes; rename it"
+            )
+        if not spec.shape:
+            raise InputError(f"{where}: '{spec.name}' is a single number: axis 0 must be the batch; give it one")
+        if any(size < 0 for size in spec.concrete()) or math.prod(spec.concrete()) > MOST_NUMBERS:
+            raise InputError(
+                f"{where}: '{spec.name}' is {words(spec)}: more numbers than fit into memory; make it smaller"
+            )
 
 
 def labels(artifact: Artifact, split: str) -> np.ndarray | None:
     """The labels of a split, memory-mapped, or None where there are none."""
-    return load(artifact, split, LABELS) if (artifact.path / split / f"{LABELS}.npy").exists() else None
+    return load(artifact, split, LABELS) if _file(artifact.path / split, LABELS).exists() else None
 
 
 def count(artifact: Artifact, split: str) -> int:
@@ -162,7 +195,7 @@ def write_split(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        np.save(_file(folder, name), array, allow_pickle=False)
 
 
 class Column:
@@ -189,13 +222,20 @@ class Column:
         self._file.close()
 
     def _header(self) -> int:
-        import numpy as np
-
         self._file.seek(0)
-        descr = np.lib.format.dtype_to_descr(self.dtype)  # type: ignore[no-untyped-call]
-        header = {"descr": descr, "fortran_order": False, "shape": (self.count, *self.shape)}
-        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
-        return self._file.tell()
+        return self._file.write(_header((self.count, *self.shape), self.dtype))
+
+
+@lru_cache(maxsize=16)  # thousands of arrays of one shape are common
+def _header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """The beginning of an .npy file."""
+    import numpy as np
+
+    stream = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(dtype)  # type: ignore[no-untyped-call]
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[no-untyped-call]
+    return stream.getvalue()
 
 
 def item(split: str, index: int) -> str:
@@ -214,7 +254,7 @@ class Appender:
     def append(self, arrays: Mapping[str, np.ndarray]) -> None:
         """One chunk, items on axis 0. Raises InputError when names, shapes or dtypes differ from the first's."""
         if not self.columns:
-            self.columns = {name: Column(self.folder / f"{name}.npy", array) for name, array in arrays.items()}
+            self.columns = {name: Column(_file(self.folder, name), array) for name, array in arrays.items()}
         if arrays.keys() != self.columns.keys():
             raise InputError(f"{self._where()} has {sorted(arrays)}, the items before it have {sorted(self.columns)}")
         for name, array in arrays.items():

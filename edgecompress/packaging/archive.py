@@ -117,8 +117,8 @@ class _Guard:
         if self.out > SMALL and self.out > RATIO * self.packed:
             raise InputError(f"{self.file}: unpacks to more than {RATIO} times its size (a bomb); refused")
 
-    def entry(self) -> None:
-        self.entries += 1
+    def entry(self, count: int = 1) -> None:
+        self.entries += count
         if self.entries > ENTRIES:
             raise InputError(f"{self.file}: has more than {ENTRIES} entries; refused")
 
@@ -210,8 +210,8 @@ def _unpack_zip(file: Path, into: Path, guard: _Guard) -> None:
     _check_directory(file)
     names = _Names(file)
     with zipfile.ZipFile(file) as archive:
+        guard.entry(len(archive.infolist()))  # before the first is written
         for entry in archive.infolist():
-            guard.entry()
             _check_zip_entry(file, entry)
             names.add(entry.orig_filename.rstrip("/") if _is_folder(entry) else entry.orig_filename, _is_folder(entry))
             if _is_folder(entry):

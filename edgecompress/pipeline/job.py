@@ -89,16 +89,17 @@ def job(
 ) -> Job:
     """The effective configuration. `more`: data, metric, samples, threads, batch, seed, and settings (`--set` values).
 
+    `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths.
     Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
     """
-    known = (*SOURCE_FLAGS, *RUN_FLAGS, "settings")
+    known, own = (*SOURCE_FLAGS, *RUN_FLAGS, "settings", "untrusted"), not more.get("untrusted")
     if unknown := sorted(set(more) - set(known)):
         raise ConfigError(f"unknown option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
     laid = _laid(more.get("settings") or {})
     flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
-    parsed_target = catalog.target(target, laid["target"])
-    place = catalog.device(device or _own_device(parsed_target), laid["device"])
-    measured_as = catalog.profile(profile, laid["profile"])
+    parsed_target = catalog.target(target, laid["target"], own)
+    place = catalog.device(device or _own_device(parsed_target), laid["device"], own)
+    measured_as = catalog.profile(profile, laid["profile"], own)
     _check_names(parsed_target, place, measured_as)
     effective = Job(
         source=catalog.source(model, {**laid["source"], **flags}),

@@ -44,7 +44,7 @@ def of(source: Source) -> SourceKind:
         read = SourceKind(runtime.format, f"runtimes.{runtime.name}:read", runtime.runs_code)
         if runtime.suffix:
             suffixes[runtime.suffix] = read
-        if runtime.folder and (path / runtime.folder).is_file():
+        if runtime.folder and _holds(path, runtime.folder):
             return read
     if path.suffix in WEIGHTS:
         raise InputError(
@@ -58,3 +58,10 @@ def of(source: Source) -> SourceKind:
         )
     check_file(path, "model file")
     return suffixes[path.suffix]
+
+
+def _holds(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except OSError:  # a name that is too long
+        return False

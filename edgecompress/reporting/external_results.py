@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import config, durable
+from edgecompress.core import config, durable, plain_file
 from edgecompress.core.errors import ConfigError, InputError
 from edgecompress.core.model import Artifact, sha256_of
 
@@ -169,12 +169,9 @@ def _latencies(latencies: Sequence[Any], step_ns: int) -> None:
 def read(file: Path) -> Measurement:
     """The measurement in a stranger's file; raises InputError with one line that says what is wrong with it."""
     try:
-        with file.open("rb") as stream:
-            data = stream.read(LARGEST + 1)
+        data = plain_file.read(file, LARGEST)
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}; {GIVE}") from error
-    if len(data) > LARGEST:
-        raise InputError(f"{file}: larger than {LARGEST >> 20} MiB; {GIVE}")
     return parsed(data, str(file))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-Row: TypeAlias = "dict[str, np.ndarray]"  # an item: each input, and the label where there is one
+Row: TypeAlias = "dict[str, np.ndarray]"  # an item, or a block of them: each input, and the label where there is one
 
 CHUNK, CHUNK_BYTES = 64, 64 << 20  # items that are held at once, and when they are too large for so many
 RAW = "raw"  # the folder of the first test item as the user gave it
@@ -67,7 +67,7 @@ def run(request: Request) -> Artifact:
         if splits == (origin,):
             writers[origin] = _write(request.out / origin, _named(items, origin), source.preprocess)
         else:
-            parts, begins = _divided(_whole(request.out, items, source.preprocess), splits, seed, limit)
+            parts, begins = _divided(request.out, _whole(request.out, items, source.preprocess), splits, (seed, limit))
             writers |= parts
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
@@ -135,43 +135,46 @@ def _groups(sets: Mapping[str, Items]) -> dict[str, tuple[str, ...]]:
     return {origin: tuple(s for s in SPLITS if s in splits) for origin, splits in groups.items()}
 
 
-def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> tensors.Appender:
-    return _write(out / tensors.UNSPLIT, _named(items, tensors.UNSPLIT), declared)
+def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> Row:
+    """A set that is to be divided: in memory where it is one block, else written into UNSPLIT and mapped."""
+    blocks = _blocks(_named(items, tensors.UNSPLIT), declared, tensors.UNSPLIT)
+    begin = list(islice(blocks, 2))
+    if len(begin) == 1:
+        return begin[0]
+    writer = _written(out / tensors.UNSPLIT, chain(begin, blocks))
+    return {name: npy.mapped(writer.folder / f"{name}.npy") for name in writer.columns}
 
 
 def _divided(
-    whole: tensors.Appender, splits: tuple[str, ...], seed: int, limit: int | None
+    out: Path, whole: Row, splits: tuple[str, ...], how: tuple[int, int | None]
 ) -> tuple[dict[str, tensors.Appender], dict[str, int]]:
-    """Cuts a written set into disjoint splits by a seeded permutation, in SHARES; the set is then removed.
+    """Cuts a set into disjoint splits by a permutation, in SHARES; `how`: its seed, and how many items at most.
 
     Also where in the set the first item of each split was.
     """
     import numpy as np
 
-    if whole.count < len(splits):
-        raise InputError(f"data: {whole.count} items cannot be split into {', '.join(splits)}; give more of them")
-    order = np.random.default_rng(seed).permutation(whole.count)
+    (seed, limit), count = how, len(next(iter(whole.values())))
+    if count < len(splits):
+        raise InputError(f"data: {count} items cannot be split into {', '.join(splits)}; give more of them")
+    order = np.random.default_rng(seed).permutation(count)
     total, begin, parts, firsts = sum(SHARES[s] for s in splits), 0, {}, {}
     for rest, split in zip(range(len(splits) - 1, -1, -1), splits, strict=True):
-        fair = max(1, whole.count * SHARES[split] // total)
-        end = whole.count if rest == 0 else min(begin + fair, whole.count - rest)
+        fair = max(1, count * SHARES[split] // total)
+        end = count if rest == 0 else min(begin + fair, count - rest)
         chosen = np.sort(order[begin:end][:limit])
-        parts[split] = _copied(whole, chosen, whole.folder.parent / split)
+        parts[split] = _written(out / split, _chosen(whole, chosen))
         begin, firsts[split] = end, int(chosen[0])
-    shutil.rmtree(whole.folder)
+    shutil.rmtree(out / tensors.UNSPLIT, ignore_errors=True)
     return parts, firsts
 
 
-def _copied(whole: tensors.Appender, index: np.ndarray, folder: Path) -> tensors.Appender:
-
-    writer = tensors.Appender(folder)
-    maps = {name: npy.mapped(whole.folder / f"{name}.npy") for name in whole.columns}
-    step = max(1, min(CHUNK, CHUNK_BYTES // sum(map(npy.item_bytes, maps.values()))))
+def _chosen(whole: Row, index: np.ndarray) -> Iterator[Row]:
+    """Some items of a set, block by block."""
+    step = max(1, min(CHUNK, CHUNK_BYTES // max(1, sum(map(npy.item_bytes, whole.values())))))
     for begin in range(0, len(index), step):
         chosen = index[begin : begin + step]
-        writer.append({name: array[chosen] for name, array in maps.items()})
-    writer.close()
-    return writer
+        yield {name: array[chosen] for name, array in whole.items()}
 
 
 # --------------------------------------------------------------------------- the first test item, as it came
@@ -215,15 +218,26 @@ def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
 
 
 def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> tensors.Appender:
-    """A split on disk, checked and preprocessed chunk by chunk."""
+    """A split on disk, checked and preprocessed block by block."""
+    return _written(folder, _blocks(items, declared, folder.name))
+
+
+def _written(folder: Path, blocks: Iterable[Row]) -> tensors.Appender:
     writer = tensors.Appender(folder)
-    rows = (_row(item, declared, tensors.item(folder.name, i)) for i, item in enumerate(items))
-    for chunk in _chunks(rows):
-        writer.append(_stacks(chunk, declared, (folder.name, writer.count)))
+    for block in blocks:
+        writer.append(block)
     writer.close()
     if not writer.count:
         raise InputError(f"data: split '{folder.name.strip('.')}' is empty; give it at least one item, or leave it out")
     return writer
+
+
+def _blocks(items: Iterator[Item], declared: Preprocess | None, split: str) -> Iterator[Row]:
+    """Items as arrays, checked and preprocessed: some at a time."""
+    count = 0
+    for chunk in _chunks(_row(item, declared, tensors.item(split, i)) for i, item in enumerate(items)):
+        yield _stacks(chunk, declared, (split, count))
+        count += len(chunk)
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -239,7 +253,7 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _stacks(rows: Sequence[Row], declared: Preprocess | None, where: tuple[str, int]) -> dict[str, np.ndarray]:
+def _stacks(rows: Sequence[Row], declared: Preprocess | None, where: tuple[str, int]) -> Row:
     """Rows as arrays by name, labels included; `where` is the split and the index of the first."""
     split, first = where
     names = rows[0].keys()

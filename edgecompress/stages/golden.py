@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
@@ -86,8 +85,6 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: in
 
     kept = {}
     for name, output in outputs.items():
-        if Path(name).name != name:
-            raise InputError(f"output '{name}' cannot be used as a file name; rename the output in the model")
         if not output.ndim:
             raise InputError(f"output '{name}' is a single number: axis 0 must be the batch")
         kept[name] = output[: total - writer.count]

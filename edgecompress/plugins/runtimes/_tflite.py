@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from edgecompress.core.protocols import OperatorTimes
 
-REHEARSAL_S = 300.0
+REHEARSAL_S = 100.0
 NO_TIMES = "its Python runtime reports no times of single operators"
 
 # --------------------------------------------------------------------------- a trial

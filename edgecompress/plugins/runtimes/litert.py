@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
 from edgecompress.formats import tflite
-from edgecompress.plugins.runtimes import _tflite, _tflite_layer_outputs
+from edgecompress.plugins.runtimes import _tflite, _tflite_layer_outputs, _trial
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +28,7 @@ READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".tflite"
 
 FILE = "model.tflite"
+LARGEST_FILE = 2**31 - 1  # bytes: the furthest that an offset reaches
 
 
 # --------------------------------------------------------------------------- a program or a SavedModel becomes a file
@@ -151,16 +156,26 @@ def read(request: Request) -> Artifact:
 
     Nothing of it is run in this process.
     """
+    from ai_edge_litert import schema_py_generated  # noqa: F401 - loaded once, and not in each copy of this process
+
     file = Path(request.options["path"])
     try:
-        data = file.read_bytes()
+        data = plain_file.read(file, LARGEST_FILE)
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}; give the path of a .tflite file") from error
-    tflite.check(data, str(file))
-    inputs, outputs = tflite.inputs_and_outputs(data, str(file))
-    _tflite.rehearse(file, str(file))
+    ends = _trial.run(lambda: _checked(data, file), str(file), len(data))
+    inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
     (request.out / FILE).write_bytes(data)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
+
+
+def _checked(data: bytes, file: Path) -> list[list[dict[str, Json]]]:
+    """The inputs and the outputs of a sound file, as JSON. Raises InputError."""
+    tflite.check(data, str(file))
+    inputs, outputs = tflite.inputs_and_outputs(data, str(file))
+    tensors.check_specs((*inputs, *outputs), str(file))
+    _tflite.rehearse(file, str(file))
+    return [[dataclasses.asdict(spec) for spec in side] for side in (inputs, outputs)]
 
 
 # --------------------------------------------------------------------------- a session

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +35,10 @@ EXTRA = ""
 FORMAT = "null"
 READS: tuple[str, ...] = ()
 SUFFIX = ".null"
+
+DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+LARGEST = 1 << 20  # bytes of a file
+LIMITS = {"spin_ms": 60_000, "sleep_ms": 60_000, "touch_bytes": 4 << 30}
 
 
 @dataclass(frozen=True)
@@ -50,14 +56,28 @@ class NullNet:
 def parse(file: Path) -> NullNet:
     """The net in `file`; raises InputError with what is wrong."""
     try:
-        table = json.loads(file.read_text(encoding="utf-8"))
+        table = read_json(file, LARGEST)
         inputs, outputs = (tuple(TensorSpec.from_json(s) for s in table.pop(key)) for key in ("inputs", "outputs"))
         net = NullNet(inputs, outputs, **table)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        tensors.check_specs((*net.inputs, *net.outputs), str(file))
+        _check(net)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{file}: not a null net: {error}; see the docstring of runtimes/null.py") from error
-    if not net.inputs or not net.outputs or not math.isfinite(net.scale):
+    if not net.inputs or not net.outputs:
         raise InputError(f"{file}: a null net needs inputs, outputs and a finite scale")
     return net
+
+
+def _check(net: NullNet) -> None:
+    """Raises ValueError, TypeError for numbers that are none, or that would take longer than anybody waits."""
+    if not math.isfinite(net.scale):
+        raise ValueError("a null net needs inputs, outputs and a finite scale")
+    for name, most in LIMITS.items():
+        if not 0 <= getattr(net, name) <= most:
+            raise ValueError(f"{name} must be 0 to {most}")
+    for spec in (*net.inputs, *net.outputs):
+        if spec.dtype not in DTYPES:
+            raise ValueError(f"'{spec.name}' is of an unknown type")
 
 
 def export(request: Request) -> Artifact:

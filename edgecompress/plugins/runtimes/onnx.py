@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.plugins.runtimes import _onnx_layer_outputs, _savedmodel
+from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import _onnx_layer_outputs, _savedmodel, _trial
 from edgecompress.plugins.runtimes._onnx_session import CPU, OnnxSession, options
 
 if TYPE_CHECKING:
@@ -30,6 +35,8 @@ OPSET = 20
 TF_OPSET = 18  # the newest that tf2onnx writes
 FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
+LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
+MOST_NODES = 1_000_000
 NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
@@ -181,17 +188,33 @@ def read(request: Request) -> Artifact:
 
     Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
     """
+    import onnx  # noqa: F401 - loaded once, and not in each copy of this process
+    import onnxruntime  # noqa: F401
+
     file = Path(request.options["path"])
-    _save(checked(file), request.out / FILE)
-    session = _opened(request.out / FILE, file)
-    inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
-    _rehearse(session, inputs, file)
+    size = plain_file.check(file, LARGEST_FILE).st_size
+    ends = _trial.run(lambda: _read(file, request.out / FILE), str(file), size)
+    inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
+
+
+def _read(file: Path, copy: Path) -> list[list[dict[str, Json]]]:
+    """Writes the copy; returns the inputs and the outputs, as JSON."""
+    _save(checked(file), copy)
+    session = _opened(copy, file)
+    try:
+        inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
+    tensors.check_specs((*inputs, *outputs), str(file))
+    _rehearse(session, inputs, file)
+    return [[dataclasses.asdict(spec) for spec in side] for side in (inputs, outputs)]
 
 
 def checked(file: Path) -> onnx.ModelProto:
     """The model in a file, with its external data: valid, its weights finite. Raises InputError."""
     proto = _parsed(file)
+    _check_functions(proto, file)
     _check(proto, file)
     return proto
 
@@ -212,6 +235,31 @@ def _parsed(file: Path) -> onnx.ModelProto:
         raise InputError(
             f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
         ) from error
+
+
+def _check_functions(proto: onnx.ModelProto, file: Path) -> None:
+    """Raises InputError for functions that call themselves, or are more nodes than any net has once written out."""
+    functions = {(f.domain, f.name): f for f in proto.functions}
+    counts: dict[tuple[str, str], float] = {}
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> float:
+        return sum(1 + called((node.domain, node.op_type)) + sum(map(count, _bodies(node))) for node in nodes)
+
+    def called(name: tuple[str, str]) -> float:
+        if name in functions and name not in counts:
+            counts[name] = math.inf  # until it is known: whoever meets it before calls itself
+            counts[name] = count(functions[name].node)
+        return counts.get(name, 0)
+
+    if functions and count(proto.graph.node) > MOST_NODES:
+        raise InputError(
+            f"{file}: its functions call themselves, or make more than {MOST_NODES:,} nodes; export it again"
+        )
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[Iterable[onnx.NodeProto]]:
+    """The nodes of the graphs within a node: the branches of an If, the body of a Loop."""
+    yield from (attribute.g.node for attribute in node.attribute if attribute.HasField("g"))
 
 
 def _check(proto: onnx.ModelProto, file: Path) -> None:

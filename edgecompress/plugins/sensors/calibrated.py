@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
@@ -23,6 +24,7 @@ STATUS = "estimated"
 SCOPE = "package"  # unless the calibration's sensor had another
 NEEDS_WORK = True  # the stage gives device["work"]: op_counts.total of the artifact
 FORMAT = 1
+LARGEST = 1 << 20  # bytes of a calibration
 
 
 def device_class(device: Mapping[str, Any]) -> str:
@@ -69,8 +71,8 @@ def load(file: Path) -> dict[str, Any]:
     import tomllib  # of Python 3.11: these files are on the machine that asks, not on the device
 
     try:
-        calibration = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        calibration = tomllib.loads(plain_file.read(file, LARGEST).decode())
+    except (OSError, ValueError, RecursionError) as error:
         return _refuse(file, f"cannot be read: {error}")
     if calibration.get("format") != FORMAT:
         return _refuse(file, f"not a calibration of format {FORMAT}")

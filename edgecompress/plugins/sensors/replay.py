@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core import plain_file
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors import _trace
 from edgecompress.plugins.sensors._counter import Curve, measured, no_energy
@@ -25,6 +27,7 @@ LOCAL = True
 READS_FILE = True  # the one that its options name
 STATUS = "replayed"
 SCOPE = "board"  # unless the options name another
+LARGEST = 64 << 20  # bytes of a trace
 
 
 def unavailable(device: Mapping[str, Json], root: Path) -> str:
@@ -34,6 +37,8 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
         return "no trace is named; add replay = { file = ... } to the device's options"
     try:
         _load(Path(options["file"]), options.get("wrap_uj"))
+    except InputError as error:
+        return str(error)
     except (OSError, ValueError) as error:
         return f"{options['file']}: {error}"
     return ""
@@ -48,7 +53,7 @@ def open(device: Mapping[str, Json], root: Path) -> ReplayMeter:
 
 def _load(file: Path, wrap_uj: float | None) -> Curve:
     """The trace; raises ValueError with the line that is wrong."""
-    header, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
+    header, *lines = plain_file.read(file, LARGEST).decode().splitlines() or [""]
     return _trace.curve(_trace.rows(lines, header), _trace.columns(header)[2], wrap_uj)
 
 

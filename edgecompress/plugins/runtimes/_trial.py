@@ -1,0 +1,112 @@
+"""A stranger's model is read by libraries that its bytes may crash, fill or hold up: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgecompress.core.errors import EdgeError, InputError, kind_of
+from edgecompress.core.json import Json
+
+SECONDS = 120.0  # that reading and one inference may take
+MEMORY, PER_BYTE = 1200 << 20, 16  # bytes that it may allocate, and more for each byte of the file
+LARGEST = 16 << 20  # bytes of an answer
+NEXT = "export it again, or a smaller one"
+
+
+def run(read: Callable[[], Json], where: str, size: int, seconds: float = SECONDS) -> Any:
+    """What `read` returns, as JSON, called in a copy of this process. `size`: the bytes of the file that it reads.
+
+    Raises the error that it raises; InputError where it crashes, needs too much memory, or does not end in time.
+    """
+    if sys.platform != "linux":  # elsewhere a process with loaded libraries cannot be copied safely
+        return read()
+    receive, send = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(receive)
+        _child(read, where, size, send)
+    os.close(send)
+    try:
+        data = _received(receive, time.monotonic() + seconds)
+    finally:
+        os.close(receive)
+        os.kill(pid, signal.SIGKILL)  # it has answered, or will not
+        _, status = os.waitpid(pid, 0)
+    if data is None:
+        raise InputError(f"{where}: was not read within {seconds:.0f} s; {NEXT}")
+    return _answer(data, where, status)
+
+
+def _answer(data: bytes, where: str, status: int) -> Any:
+    try:
+        answer: Mapping[str, Any] = json.loads(data)
+    except ValueError as error:
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        ended = signal.Signals(number).name if number else f"code {os.waitstatus_to_exitcode(status)}"
+        raise InputError(f"{where}: a library crashes on it ({ended}); {NEXT}") from error
+    for path in answer["read"]:
+        sys.audit("open", path, "rb", 0)  # for who keeps an account of the files that a result depends on
+    if "error" in answer:
+        raise kind_of(answer["error"])(answer["message"])
+    return answer["result"]
+
+
+def _received(receive: int, end: float) -> bytes | None:
+    """All that is sent; None where it does not end in time."""
+    data = b""
+    while (left := end - time.monotonic()) > 0 and len(data) <= LARGEST:
+        if select.select([receive], [], [], left)[0]:
+            if not (block := os.read(receive, 1 << 16)):
+                return data
+            data += block
+    return None
+
+
+# --------------------------------------------------------------------------- in the process of its own
+
+
+def _child(read: Callable[[], Json], where: str, size: int, send: int) -> None:
+    """Reads, answers and ends: nothing of what the parent does at its end is done here."""
+    opened = set[str]()
+    try:
+        sys.addaudithook(lambda event, arguments: _hear(event, arguments, opened))
+        most = _held() + MEMORY + PER_BYTE * size
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        answer = _tried(read, where)
+        with os.fdopen(send, "wb") as stream:
+            stream.write(json.dumps({**answer, "read": sorted(opened)}).encode())
+    finally:
+        os._exit(0)
+
+
+def _tried(read: Callable[[], Json], where: str) -> dict[str, Json]:
+    try:
+        return {"result": read()}
+    except EdgeError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    except MemoryError:
+        return {"error": InputError.__name__, "message": f"{where}: reading it needs too much memory; {NEXT}"}
+    except Exception as error:  # a library raises whatever a stranger's bytes make it
+        traceback.print_exc()
+        line = " ".join(str(error).split())[:300]
+        return {"error": InputError.__name__, "message": f"{where}: {type(error).__name__}: {line}; {NEXT}"}
+
+
+def _hear(event: str, arguments: tuple[Any, ...], opened: set[str]) -> None:
+    if event == "open" and isinstance(arguments[0], str) and arguments[1] in ("r", "rb"):
+        opened.add(os.path.abspath(arguments[0]))
+
+
+def _held() -> int:
+    """Bytes that this process has allocated."""
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[5]) * resource.getpagesize()
