@@ -54,7 +54,7 @@ def fuzz(target: str, place: Path, flags: list[str]) -> Ended:
     _prepare(target, place)
     begin = time.monotonic()
     limits = (f"-max_len={LONGEST}", f"-timeout={HANGS_S}", f"-rss_limit_mb={RESIDENT_MIB}", "-report_slow_units=9999")
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}  # the same inputs for the same seed
     work = tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
     with work as folder, (place / "log").open("w", encoding="utf-8") as log:
         child = [sys.executable, "-P", "-m", "fuzz.child", target, str(place), folder, *limits, *flags]
