@@ -67,7 +67,9 @@ if [ "$step" = {step} ]; then
 {does}
 else honest; fi
 """
-RESULT = "fetched=$(mktemp -d); honest | tar -xf - -C $fetched; cd $fetched; file=$(find . -name result.json)"
+RESULT = (
+    "fetched=$(mktemp -d); honest | tail -n +2 | tar -xf - -C $fetched; cd $fetched; file=$(find . -name result.json)"
+)
 SENT = f"echo '{SAYS}'; tar -cf - ./*; rm -rf $fetched"
 
 
