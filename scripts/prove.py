@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LONG = {"EDGECOMPRESS_PROVE": "1", "EDGECOMPRESS_KILLS": "6", "EDGECOMPRESS_FLIPS": "200"}  # 20 kills by hand: > 1 h
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 LOGS = "benchmarks/prove-"  # written by this script, so not part of what it tests
-MEASURED = ("parity", "coverage", "agent_overhead", "agreement", "sensitivity", "sparsity")
+MEASURED = ("parity", "coverage", "agent_overhead", "agreement", "sensitivity", "sparsity", "safety_cost")
 REMEASURED = ("pruning", "bench")
 SKIPPED = re.compile(r"^SKIPPED (.+)$", re.MULTILINE)
 

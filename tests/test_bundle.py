@@ -28,8 +28,8 @@ MODES = {
 }
 SHARED = {"__main__", "environment", "inputs", "memory", "start", "timing"}
 AGENT = {
-    *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "protocols")),
-    "edgecompress.data.tensors",
+    *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "plain_file", "protocols")),
+    *(f"edgecompress.data.{name}" for name in ("npy", "tensors")),
     *(f"edgecompress.device.{name}" for name in ("agent", "request", "trace_sketch")),
     *(f"edgecompress.device.agent.{name}" for name in MODES | SHARED),
 }

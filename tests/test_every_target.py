@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nulls
 import prove
 import pytest
 
@@ -23,7 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "vector-avx512", "web", "x86")
 EMULATED = {"vector-neon", "vector-sve"}  # in test_vector_targets.py
-BRIEF = {target: {"variant.pruned-int8.finetune.epochs": 2} for target in ("ethos-u55", "vector-avx512")}
+TRAINED = {"variant.pruned-int8.finetune.epochs": 2}
+BRIEF = {target: {**nulls.FAST, **(TRAINED if target in ("ethos-u55", "vector-avx512") else {})} for target in TARGETS}
 SEARCH, STRENGTH = (
     "latency_ratio = 0.6",
     "macs = 0.5, align = 16",
@@ -50,7 +52,7 @@ def results(folder: Path, shared_store: Path) -> dict[str, Result]:
 
 
 def deployed(folder: Path, store: Path) -> dict[str, Result]:
-    jobs = [job.job(None, named(target, folder), profile="quick", settings=BRIEF.get(target)) for target in TARGETS]
+    jobs = [job.job(None, named(target, folder), profile="quick", settings=BRIEF[target]) for target in TARGETS]
     options = edgecompress.Options(store=store, out=folder / "dist")
     return deploy.run_all([(each, plan.deploy(each)) for each in jobs], options)
 

@@ -99,7 +99,10 @@ def test_a_second_run_of_the_same_model_keeps_the_gates_and_leaves_the_baseline(
 @slow
 @pytest.mark.parametrize(
     ("gate", "net"),
-    [("latency_ms > 1.10x", SLOWER), ("accuracy_drop > 0.01", LESS_ACCURATE)],
+    [
+        pytest.param("latency_ms > 1.10x", SLOWER, marks=pytest.mark.prove),
+        ("accuracy_drop > 0.01", LESS_ACCURATE),
+    ],
 )
 def test_a_worse_model_breaks_its_gate_and_both_reports_are_still_there(
     kept: Checkout, gate: str, net: dict[str, float]
@@ -113,6 +116,7 @@ def test_a_worse_model_breaks_its_gate_and_both_reports_are_still_there(
     assert kept.holds("dist/model/report.html", "dist/comparison.html")
 
 
+@pytest.mark.prove
 @slow
 def test_a_worse_model_that_is_accepted_becomes_the_baseline(kept: Checkout) -> None:
     nulls.make(kept.root, **LESS_ACCURATE)
@@ -125,7 +129,7 @@ def test_a_worse_model_that_is_accepted_becomes_the_baseline(kept: Checkout) -> 
 
 
 @slow
-@pytest.mark.parametrize("spelt", ["named//", "link"])
+@pytest.mark.parametrize("spelt", [pytest.param("named//", marks=pytest.mark.prove), "link"])
 def test_a_baseline_is_replaced_by_renaming_however_it_is_spelt(kept: Checkout, spelt: str) -> None:
     nulls.make(kept.root, **GOOD)
     baseline = shutil.copytree(kept.root / "baseline", kept.root / "named", dirs_exist_ok=True)
@@ -148,6 +152,7 @@ def test_a_baseline_that_an_interrupted_run_had_moved_away_is_found_again(kept: 
     assert kept.holds("moved/report.json") and not (kept.root / "moved.old").exists()
 
 
+@pytest.mark.prove
 @slow
 def test_a_log_has_a_line_per_stage_as_it_ends(kept: Checkout) -> None:
     nulls.make(kept.root, **GOOD)
@@ -186,6 +191,7 @@ def test_what_compare_would_refuse_is_refused_before_the_deploy(kept: Checkout, 
     assert failed.stdout == ""
 
 
+@pytest.mark.prove
 @slow
 def test_a_wrong_gate_of_the_first_run_makes_no_baseline(tmp_path: Path) -> None:
     made = checkout(tmp_path / "repository")
@@ -194,6 +200,7 @@ def test_a_wrong_gate_of_the_first_run_makes_no_baseline(tmp_path: Path) -> None
     assert not (made.root / "baseline").exists()
 
 
+@pytest.mark.prove
 @slow
 def test_a_gate_that_cannot_be_judged_is_neither_kept_nor_broken(kept: Checkout) -> None:
     nulls.make(kept.root, **GOOD)

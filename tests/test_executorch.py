@@ -180,7 +180,11 @@ def test_what_executorch_has_no_kernel_for_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "delegate", "where"), [("vulkan", "VulkanBackend", "Android"), ("coreml", "CoreMLBackend", "macOS")]
+    ("backend", "delegate", "where"),
+    [
+        pytest.param("vulkan", "VulkanBackend", "Android", marks=pytest.mark.prove),
+        ("coreml", "CoreMLBackend", "macOS"),
+    ],
 )
 def test_a_program_for_another_machine_is_lowered_here_and_never_passes(
     backend: str, delegate: str, where: str, tmp_path: Path
@@ -219,7 +223,7 @@ print([m for m in ("tensorflow", "coremltools", "executorch.exir", "torch") if s
     [
         ("", ["torch"]),
         ("xnnpack", ["executorch.exir", "torch"]),
-        ("coreml", ["coremltools", "executorch.exir", "torch"]),
+        pytest.param("coreml", ["coremltools", "executorch.exir", "torch"], marks=pytest.mark.prove),
     ],
 )
 def test_it_loads_what_it_needs_and_never_tensorflow(backend: str, loads: list[str], tmp_path: Path) -> None:
@@ -261,7 +265,8 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact
 
 @pytest.mark.shared
 @pytest.mark.parametrize(
-    ("technique", "least_db", "most_apart"), [("", 100, 0), ("pt2e_int8", 28, 2), ("pt2e_dynamic", 28, 2)]
+    ("technique", "least_db", "most_apart"),
+    [("", 100, 0), ("pt2e_int8", 28, 2), pytest.param("pt2e_dynamic", 28, 2, marks=pytest.mark.prove)],
 )
 def test_resnet20_keeps_its_answers(
     resnet: tuple[Artifact, Artifact, np.ndarray], technique: str, least_db: float, most_apart: int, tmp_path: Path

@@ -39,7 +39,7 @@ def test_the_self_test_passes_with_the_real_runtime_mapped_and_compressed(small:
         assert [android_packages.steps(line) for line in run(command, [small.assets])] == [PASSES]
 
 
-@pytest.mark.parametrize("runtime", ["litert", "executorch"])
+@pytest.mark.parametrize("runtime", ["litert", pytest.param("executorch", marks=pytest.mark.prove)])
 def test_the_self_test_passes_in_other_runtimes(runtime: str, tmp_path: Path) -> None:
     opened = packed(android_packages.shipped(tmp_path / "shipped", runtime), tmp_path)
     run = android_packages.jvm(opened, tmp_path / "jvm", runtime)

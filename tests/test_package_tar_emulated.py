@@ -106,6 +106,7 @@ def run(board: Path, emulator: Emulator, script: str) -> str:
     return done.stdout
 
 
+@pytest.mark.prove  # test_package_tar.py does it here, test_ssh_emulated.py runs other things there
 def test_it_installs_tests_itself_and_serves_a_prediction_offline(
     tmp_path: Path, board: Path, emulator: Emulator
 ) -> None:

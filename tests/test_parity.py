@@ -40,7 +40,7 @@ def parity() -> ModuleType:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("resnet20", "bert") else [pytest.mark.prove]) for name in SKIP]
+    "name", [pytest.param(name, marks=[] if name == "resnet20" else [pytest.mark.prove]) for name in SKIP]
 )
 def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> None:
     script = parity()

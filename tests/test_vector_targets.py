@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import prove
 import pytest
 
 import edgecompress
@@ -19,10 +18,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("vector")
 
 
+# A minute and more each; the block that channels are pruned to is held by test_blocks.py and test_widths.py.
 CASES = [("vector-neon", "qemu-cortex-a76"), ("vector-sve", "qemu-neoverse-v1")]
 
 
-@pytest.mark.parametrize(("target", "device"), prove.some(CASES, 1))
+@pytest.mark.prove
+@pytest.mark.parametrize(("target", "device"), CASES)
 def test_the_demo_pruned_to_the_block_of_an_emulated_core_takes_fewer_instructions(
     folder: Path, shared_store: Path, target: str, device: str
 ) -> None:

@@ -77,7 +77,7 @@ def unreachable(runtime: str, precision: str) -> str:
 ROADS = {(runtime, precision): unreachable(runtime, precision) for runtime in RUNTIMES for precision in PRECISIONS}
 CELLS = [(r, f"{n} {p}") for r in RUNTIMES for p in PRECISIONS if not ROADS[r, p] for n in zoo.NETS]
 SLOW = "torchinductor"  # ten seconds a cell
-FEW = ("residual_cnn", "lstm", "transformer")  # of its nets in the short form
+FEW = ("residual_cnn", "transformer")  # of its nets in the short form
 # A net that one quantizer spoils needs that net, that runtime and int8: no pair of the three finds it for sure.
 RUN = prove.pairwise(
     [case for case in CELLS if prove.WHOLE or case[0] != SLOW or case[1].split()[0] in FEW],

@@ -51,7 +51,7 @@ CELLS = prove.pairwise(
     [
         (runtime, cell)
         for runtime in test_zoo.RUNTIMES
-        for cell in cells(runtime)[: None if prove.WHOLE or runtime != SLOW else 2]
+        for cell in cells(runtime)[: None if prove.WHOLE or runtime != SLOW else 0]  # it compiles what others interpret
     ],
     lambda case: (case[0], *case[1].split()),
 )

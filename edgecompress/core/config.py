@@ -97,7 +97,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return _convert_union(arguments, value, where)
     if origin is typing.Literal:
         if value not in arguments:
-            raise ConfigError(f"{where}: {_shown(value)} is not a valid value{did_you_mean(str(value)[:SHOWN], arguments)}")
+            hint = did_you_mean(str(value)[:SHOWN], arguments)
+            raise ConfigError(f"{where}: {_shown(value)} is not a valid value{hint}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type[Any], hint), value, where)

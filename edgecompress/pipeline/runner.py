@@ -202,8 +202,9 @@ class PlanRun:
             files=answer["files"],
             modules=answer["modules"],
         )
+        entry = self.store.commit(scratch, parts, receipt)
         self.store.release(scratch.name)
-        return self.store.commit(scratch, parts, receipt)
+        return entry
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
         keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)
