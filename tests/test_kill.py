@@ -27,9 +27,7 @@ from edgecompress.pipeline.store import Store
 MOMENTS = int(os.environ.get("EDGECOMPRESS_KILLS", "1"))
 STAGES = ["data", "source", "golden", "excerpt", "plain/verify", "race/round-1", "energy", "ops", "report"]
 RENAMES = [(number, side) for number in range(len(STAGES) + 1) for side in ("before", "after")]
-if (
-    not prove.WHOLE
-):  # test_crash_states.py makes what any moment leaves: one rename of a result, both sides of what ships
+if not prove.WHOLE:  # test_crash_states.py makes what any moment leaves
     RENAMES = [RENAMES[9], *RENAMES[-2:]]
 UNTIL = {s: s for s in STAGES[:5]}  # the others come from a search: they run to the end
 
