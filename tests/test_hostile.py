@@ -22,10 +22,12 @@ from hostile_run import Runner
 
 import edgecompress
 from edgecompress.cli import main
-from edgecompress.core import config, plain_file
+from edgecompress.core import config, plain_file, sandbox
 from edgecompress.core.errors import ConfigError, InputError
+from edgecompress.core.model import Request
 from edgecompress.data import loaders, npz, tensors
 from edgecompress.plugins.runtimes import _trial
+from edgecompress.plugins.runtimes import onnx as onnx_runtime
 
 PACKAGE = Path(edgecompress.__file__).parent
 MINUTES_S, RESIDENT = 300.0, 2 << 30
@@ -272,6 +274,33 @@ TRIALS = [(crash, r"crashes on it \(SIGABRT\)"), (fill, "needs too much memory")
 def test_what_a_models_bytes_do_to_a_library_is_the_users_error(read: object, says: str) -> None:
     with pytest.raises(InputError, match=f"net: .*{says}"):
         _trial.run(read, "net", 0, seconds=1.0 if read is hold_up else 60.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counted", [True, False])
+def test_weights_beside_a_model_have_their_memory(
+    counted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = numpy_helper.from_array(np.ones((5000, 5000), np.float32), "w")  # 100 MB
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 5000])] for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph([node], "g", *sides, [weights]), opset_imports=[helper.make_opsetid("", 17)], ir_version=10
+    )
+    onnx.save_model(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    (tmp_path / "out").mkdir()
+    monkeypatch.setenv(sandbox.MEMORY, "0.15")
+    if not counted:
+        monkeypatch.setattr(_trial, "allow", lambda size: None)
+    given = Request({}, tmp_path / "out", {"path": str(tmp_path / "net.onnx")})
+    if counted:
+        assert onnx_runtime.read(given).size_bytes > 1e8
+    else:
+        with pytest.raises(InputError, match="give more memory with EDGECOMPRESS_MEMORY=GIB"):
+            onnx_runtime.read(given)
 
 
 def test_a_trial_tells_the_files_that_it_read(tmp_path: Path) -> None:

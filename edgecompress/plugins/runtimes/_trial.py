@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgecompress.core import sandbox
 from edgecompress.core.errors import EdgeError, InputError, kind_of
 from edgecompress.core.json import Json
 
 SECONDS = 120.0  # that reading and one inference may take
-MEMORY, PER_BYTE = 1200 << 20, 16  # bytes that it may allocate, and more for each byte of the file
 LARGEST = 16 << 20  # bytes of an answer
-NEXT = "export it again, or a smaller one"
+NEXT = f"export it again, a smaller one, or give more memory with {sandbox.MEMORY}=GIB"
 
 
 def run(read: Callable[[], Json], where: str, size: int, seconds: float = SECONDS) -> Any:
@@ -79,8 +79,7 @@ def _child(read: Callable[[], Json], where: str, size: int, send: int) -> None:
     opened = set[str]()
     try:
         sys.addaudithook(lambda event, arguments: _hear(event, arguments, opened))
-        most = _held() + MEMORY + PER_BYTE * size
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        _limit(_held() + sandbox.resident_bytes(sandbox.READ_BYTES, size))
         answer = _tried(read, where)
         with os.fdopen(send, "wb") as stream:
             stream.write(json.dumps({**answer, "read": sorted(opened)}).encode())
@@ -104,6 +103,18 @@ def _tried(read: Callable[[], Json], where: str) -> dict[str, Json]:
 def _hear(event: str, arguments: tuple[Any, ...], opened: set[str]) -> None:
     if event == "open" and isinstance(arguments[0], str) and arguments[1] in ("r", "rb"):
         opened.add(os.path.abspath(arguments[0]))
+
+
+def allow(size: int) -> None:
+    """Within a trial: the file has so many bytes more, beside it. Elsewhere nothing is limited."""
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if most != resource.RLIM_INFINITY:
+        _limit(most + sandbox.PER_BYTE * size)
+
+
+def _limit(most: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _held() -> int:

@@ -225,7 +225,10 @@ def _parsed(file: Path) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        return onnx.load_model(file)
+        proto = onnx.load_model(file, load_external_data=False)
+        _trial.allow(_bytes_beside(proto, file.parent))
+        onnx.load_external_data_for_model(proto, str(file.parent))
+        return proto
     except FileNotFoundError as error:
         missing = error.filename or file
         raise InputError(f"{missing}: no such file; give the path of an .onnx file") from error
@@ -235,6 +238,15 @@ def _parsed(file: Path) -> onnx.ModelProto:
         raise InputError(
             f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
         ) from error
+
+
+def _bytes_beside(proto: onnx.ModelProto, folder: Path) -> int:
+    """The bytes of the files that hold its external data; loading them refuses a place outside the folder."""
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+    tensors = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
+    files = {folder / ExternalDataInfo(tensor).location for tensor in tensors}
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _check_functions(proto: onnx.ModelProto, file: Path) -> None:
