@@ -118,7 +118,7 @@ def test_what_a_stage_keeps_outlives_a_kill_and_goes_when_it_has_its_result(
         (
             "import errno\nraise OSError(errno.ENOSPC, 'full', '/x')",
             DiskFull,
-            "probe: no space left on the device that holds /x",
+            "probe: /x: no space left on the device; free some room, run `edgecompress cache gc`, or",
         ),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core import child_process, config, place, registry, sandbox
-from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFailed
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, of_system
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.sandbox import Limits
@@ -93,13 +92,9 @@ def _check_promise(result: Any, request: Request, call: str) -> None:
 
 
 def _mapped(error: BaseException, stage_request: StageRequest) -> dict[str, str]:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = error.filename or stage_request["out"]
-        return {
-            "error": DiskFull.__name__,
-            "message": f"{stage_request['stage']}: no space left on the device that holds {where}; "
-            "free some room, run `edgecompress cache gc`, or choose another place with --store",
-        }
+    fault = of_system(error) if isinstance(error, OSError) else None
+    if isinstance(fault, StageFailed):  # the disk's, not the stage's
+        return {"error": type(fault).__name__, "message": f"{stage_request['stage']}: {fault}"}
     if isinstance(error, PermissionError) and sandbox.entered.writes and not stage_request["limits"]["network"]:
         error = StageFailed(f"{error}: a stage changes only its own folder and TMPDIR, and has no network")
     message = " ".join(str(error).split())[:300] or "no message"
