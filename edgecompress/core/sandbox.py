@@ -41,7 +41,17 @@ EXECUTE, WRITE_FILE = 1 << 0, 1 << 1
 REMOVE_AND_MAKE = 0b1_1111_1111 << 4  # remove a folder or a file; make a device, folder, file, socket, pipe, link
 REFER, TRUNCATE = 1 << 13, 1 << 14  # from versions 2 and 3 of its interface
 SCOPES = 0b11  # from version 6: abstract Unix sockets, and signals to processes outside
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/nvidia*", "/dev/dri/render*", "/dev/kfd")  # files to write to
+NOTHING = ("/dev/null", "/dev/zero", "/dev/full")
+ACCELERATORS = (
+    "/dev/nvidia*",
+    "/dev/nvhost*",
+    "/dev/nvmap",
+    "/dev/dxg",
+    "/dev/dri/render*",
+    "/dev/kfd",
+    "/dev/accel/*",
+)
+DEVICES = (*NOTHING, *ACCELERATORS)  # files that can be written to
 
 # <linux/seccomp.h>, <linux/filter.h>, <linux/audit.h>
 SET_MODE_FILTER, TSYNC, SPEC_ALLOW = 1, 1 << 0, 1 << 2
