@@ -51,7 +51,7 @@ ACCELERATORS = (
     "/dev/kfd",
     "/dev/accel/*",
 )
-DEVICES = (*NOTHING, *ACCELERATORS)  # files that can be written to
+DEVICES = (*NOTHING, *(f"/dev/{name}" for name in ACCELERATORS))  # files that can be written to
 
 # <linux/seccomp.h>, <linux/filter.h>, <linux/audit.h>
 SET_MODE_FILTER, TSYNC, SPEC_ALLOW = 1, 1 << 0, 1 << 2
