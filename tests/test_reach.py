@@ -71,7 +71,7 @@ def elsewhere(lines: list[str], folder: Path) -> set[str]:
     """The changed paths outside the folder of the deploy, but for devices."""
     paths = set(changed(lines, folder))
     assert paths, "nothing was seen"
-    return {path for path in paths if not path.startswith(f"{folder}/") and not DEVICES.fullmatch(path)}
+    return {path for path in paths if not f"{path}/".startswith(f"{folder}/") and not DEVICES.fullmatch(path)}
 
 
 def test_a_deploy_stays_in_its_folders_and_reaches_no_address(tmp_path: Path) -> None:
