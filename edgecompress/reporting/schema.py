@@ -41,6 +41,20 @@ def of_report() -> Schema:
     return schema
 
 
+@functools.cache
+def of_any_version() -> Schema:
+    """The schema of report.json with no part required: another version writes fewer."""
+    schema: Schema = _without_required(of_report())
+    return schema
+
+
+def _without_required(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        kept = {key: each for key, each in schema.items() if key != "required" or not isinstance(each, list)}
+        return {key: _without_required(each) for key, each in kept.items()}
+    return [_without_required(each) for each in schema] if isinstance(schema, list) else schema
+
+
 def fault(value: Any, schema: Schema) -> str:
     """The first thing that is wrong with a value, with its place, or "". A key that the schema does not know is none:
 

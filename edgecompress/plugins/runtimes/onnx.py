@@ -192,7 +192,10 @@ def read(request: Request) -> Artifact:
     import onnxruntime  # noqa: F401
 
     file = Path(request.options["path"])
-    size = plain_file.check(file, LARGEST_FILE).st_size
+    try:
+        size = plain_file.check(file, LARGEST_FILE).st_size
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     ends = _trial.run(lambda: _read(file, request.out / FILE), str(file), size)
     inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
