@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,13 @@ def fuzz(target: str, place: Path, flags: list[str]) -> Ended:
     """Fuzzes one target in its own folder. `flags`: of libFuzzer."""
     _prepare(target, place)
     begin = time.monotonic()
-    limits = (f"-max_len={LONGEST}", f"-timeout={HANGS_S}", f"-rss_limit_mb={RESIDENT_MIB}", "-report_slow_units=9999")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # Linux counts it for what this process starts, too
+    limits = (
+        f"-max_len={LONGEST}",
+        f"-timeout={HANGS_S}",
+        f"-rss_limit_mb={RESIDENT_MIB + peak}",
+        "-report_slow_units=9999",
+    )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}  # the same inputs for the same seed
     work = tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
     with work as folder, (place / "log").open("w", encoding="utf-8") as log:

@@ -174,6 +174,7 @@ def report(args: argparse.Namespace) -> int:
     """Shows the report of a deploy, with what was measured elsewhere."""
     from edgecompress.cli import console
     from edgecompress.commands import report
+    from edgecompress.reporting import read
 
     screen = console.open(args)
     if args.add:
@@ -181,12 +182,13 @@ def report(args: argparse.Namespace) -> int:
             facts = report.add(args.artifact, args.add, _options(args, progress))
     else:
         facts = report.report(args.artifact)
-    if args.json:
-        console.print_json(facts)
-    elif args.quiet:
-        console.line(screen, facts["summary"]["sentence"])
-    else:
-        console.report(screen, facts)
+    with read.rendering(args.artifact):
+        if args.json:
+            console.print_json(facts)
+        elif args.quiet:
+            console.line(screen, facts["summary"]["sentence"])
+        else:
+            console.report(screen, facts)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Reads a report that a deploy of any version wrote, or somebody else: at most 32 MiB, its parts as the schema says."""
+"""Reads a report that a deploy of any version wrote, or somebody else: its parts are as the schema says."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import read_json
 from edgecompress.reporting import schema
+
+LARGEST = 128 << 20  # bytes: each label and name of a net is in it
 
 
 def report(folder: Path) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def _read(folder: Path) -> tuple[Path, dict[str, Any]]:
     if file != folder and folder.is_file():
         raise InputError(f"{folder}: is neither a report.json nor a folder; give the folder that a deploy wrote")
     try:
-        document = read_json(file)
+        document = read_json(file, LARGEST)
     except (FileNotFoundError, NotADirectoryError) as error:
         what = "no report.json here" if folder.is_dir() else "no such file or folder"
         raise InputError(f"{folder}: {what}; give the folder that a deploy wrote") from error
