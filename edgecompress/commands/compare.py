@@ -67,8 +67,9 @@ def _entries(paths: Sequence[Path | str]) -> list[ComparedVariant]:
 def _entry(path: str) -> ComparedVariant:
     place, _, variant = (path, "", "") if Path(path).exists() else path.rpartition("@")
     report, run = _report(Path(place or path))
-    names = [v["name"] for v in report["variants"]]
-    name = variant or before_after.subject(report)
+    with read.rendering(path):
+        names = [v["name"] for v in report["variants"]]
+        name = variant or before_after.subject(report)
     if name not in names:
         if variant:
             raise InputError(f"{path}: no variant '{variant}'{did_you_mean(variant, names)}")
