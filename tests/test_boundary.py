@@ -537,7 +537,10 @@ def test_ctrl_c_while_a_factory_runs_ends_with_130_and_leaves_nothing(place: Pat
     )
     words = ["deploy", "net.null", "--data", "slow:data", "--target", "null.toml", "--store", "theirs"]
     begun = [sys.executable, "-m", "edgecompress.cli.main", *words]
-    with subprocess.Popen(begun, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0) as process:
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a job in the background ignores it
+    with subprocess.Popen(
+        begun, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, **heard
+    ) as process:
         while not (began := [file.read_text() for file in Path("theirs").glob("tmp/*/tmp/began")]) or not began[0]:
             assert process.poll() is None
             time.sleep(0.02)
