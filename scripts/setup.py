@@ -340,6 +340,7 @@ def main() -> int:
     fresh = not found.covers(wanted)
     if fresh:
         install(venv, found, wanted)
+        needs = {target: remembered_extras(target, venv, venv.python) for target in targets}  # now there is a place
     for target in (name for name, (_, make) in needs.items() if make or fresh):  # another Python may have been asked
         make_environments(target, venv.python)
     return 0
