@@ -51,6 +51,14 @@ def onnx_files(folder: Path) -> Seeds:
     steps = [numpy_helper.from_array(np.array(v, t), n) for n, v, t in (("s", 0.1, "float32"), ("z", 3, "uint8"))]
     pair = [helper.make_node(f"{kind}Linear", [a, "s", "z"], [b]) for kind, a, b in QUANTIZED]
     yield "quantized", model(pair, steps)
+    yield from _products(model)
+
+
+def _products(model: Callable[..., bytes]) -> Seeds:
+    """A net for each operator that multiplies by weights in its own way."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
     for kind, shapes in PRODUCTS.items():
         names = [f"w{i}" for i in range(len(shapes))]
         weights = [numpy_helper.from_array(np.ones(s, np.float32), n) for s, n in zip(shapes, names, strict=True)]

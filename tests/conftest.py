@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import adbd
 import crash_states
@@ -19,6 +19,9 @@ import sshd
 import swiftlang
 import turns
 import vectors
+
+if TYPE_CHECKING:
+    from edgecompress.core.model import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process has its share of the cores: threads that wait for one are slower
@@ -224,3 +227,25 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def store(tmp_path: Path) -> Path:
     """A folder for results that no other test sees."""
     return tmp_path / ".edgecompress"
+
+
+@pytest.fixture
+def technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Stage]]:
+    """A stage that calls a technique with the given body."""
+    import plugins
+
+    from edgecompress.core import registry
+    from edgecompress.core.model import Stage
+
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+    def write(body: str) -> Stage:
+        plugins.technique(folder, "probe", body)
+        registry._others.cache_clear()
+        return Stage("probe", "techniques.probe:apply", {"model": "source"}, timeout_s=60)
+
+    yield write
+    registry._others.cache_clear()

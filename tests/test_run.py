@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import nulls
-import plugins
 import psutil
 import pytest
 
@@ -32,23 +31,6 @@ def made(tmp_path: Path) -> Made:
         return walk
 
     return make
-
-
-@pytest.fixture
-def technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stage]:
-    """A stage that calls a technique with the given body."""
-    folder = tmp_path / "plugins"
-    folder.mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.syspath_prepend(folder)
-
-    def write(body: str) -> Stage:
-        plugins.technique(folder, "probe", body)
-        registry._others.cache_clear()
-        return Stage("probe", "techniques.probe:apply", {"model": "source"}, timeout_s=20)
-
-    yield write  # type: ignore[misc]
-    registry._others.cache_clear()
 
 
 def test_the_second_run_is_a_hit_and_starts_no_worker(made: Made) -> None:

@@ -10,14 +10,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import nulls
-import plugins
 import pytest
 
-from edgecompress.core import registry, sandbox
+from edgecompress.core import sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import confinement
@@ -159,23 +158,6 @@ def run(tmp_path: Path) -> PlanRun:
     walk = PlanRun(Store(tmp_path / "results"), Context())
     walk.stage(Stage("source", "runtimes.null:read", {}, {"path": nulls.make(tmp_path / "net")["model"]}))
     return walk
-
-
-@pytest.fixture
-def technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stages]:
-    """A stage that calls a technique with the given body."""
-    folder = tmp_path / "plugins"
-    folder.mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.syspath_prepend(folder)
-
-    def write(body: str) -> Stage:
-        plugins.technique(folder, "probe", body)
-        registry._others.cache_clear()
-        return Stage("probe", "techniques.probe:apply", {"model": "source"}, timeout_s=60)
-
-    yield write
-    registry._others.cache_clear()
 
 
 @pytest.mark.slow

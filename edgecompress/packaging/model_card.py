@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
 from edgecompress.core.plugins import RuntimePlugin
 from edgecompress.core.version import __version__
@@ -120,33 +120,13 @@ def check(card: Any, where: str) -> None:
 def read(file: Path) -> Card:
     """The card in a file, checked. Raises InputError."""
     try:
-        if file.stat().st_size > LARGEST:
-            raise ValueError(f"more than {LARGEST >> 20} MiB")
-        text = file.read_text(encoding="utf-8")
-        card = json.loads(text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_once)
+        card = read_json(file, LARGEST)
     except FileNotFoundError as error:
         raise InputError(f"{file.name}: is missing") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{file.name}: damaged: {ascii(str(error))[1:-1][:160]}") from error
     check(card, file.parent.name)
     return dict(card)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of which readers read the same: no key occurs twice."""
-    table: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in table:
-            raise ValueError(f"the key {key[:80]!a} occurs twice")
-        table[key] = value
-    return table
-
-
-def _finite(text: str) -> float:
-    """A number of the card: neither NaN nor infinite, which any comparison lets pass."""
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:20]} is not a JSON number")
-    return number
 
 
 def artifact(card: Card, payload: Path) -> Artifact:
