@@ -420,6 +420,6 @@ def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None
         check=False,
     )
     assert "code 3" in ended.stdout
-    assert re.search(r"edgecompress: error: data: no space left on the device .*cache gc", ended.stderr), ended.stderr
+    assert re.search(r"edgecompress: error: data: no space left on the device; .*cache gc", ended.stderr), ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout.strip().endswith("code 3")  # nothing half-written is in the store

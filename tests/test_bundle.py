@@ -35,6 +35,7 @@ AGENT = {
 }
 ROOMS = {"edgecompress", *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins"))}
 ALONG = {  # what some plug-ins need besides
+    "edgecompress.core.sandbox",
     "edgecompress.core.stats",
     "edgecompress.device.machine",
     "edgecompress.formats.openvino_ir",

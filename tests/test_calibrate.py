@@ -354,7 +354,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(tmp_
     (tmp_path / "a file").write_text("")
     with pytest.raises(InputError, match="give another --out"):
         energy_calibrate.run("host", tmp_path / "a file" / "cal.toml")
-    with pytest.raises(InputError, match="give another --out"):
+    with pytest.raises(InputError, match="give a file as --out"):
         energy_calibrate.run("host", tmp_path)
 
 

@@ -42,11 +42,14 @@ def add(folder: Path, files: Sequence[Path], options: result.Options | None = No
     new = [external_results.held(external_results.read(file), model, file) for file in files]
     walk = PlanRun(Store(options.store.resolve()), Context(), scope=f"report>{home}", listener=options.listener)
     with walk.store.locked(external_results.lock(home)):
-        external_results.no_other_telling(external_results.kept(home, model), new)
+        known = external_results.kept(home, model)
+        external_results.no_other_telling(known, new)
+        every = {measurement.name: measurement for measurement in (*known, *new)}
+        report = {**report, "elsewhere": external_rows.rows(list(every.values()))}
+        drawn = _drawn(walk, report)
         for measurement in new:
             external_results.keep(home, measurement)
-        report = {**report, "elsewhere": external_rows.rows(external_results.kept(home, model))}
-        _render(walk, home, report)
+        _place(drawn, home)
     return report
 
 
@@ -59,13 +62,18 @@ def _model(home: Path) -> str:
     return external_results.digest(shipped.shipped(home)[0])
 
 
-def _render(walk: PlanRun, home: Path, report: Report) -> None:
-    """Draws the faces in a worker and puts each in its place, whole or not at all."""
+def _drawn(walk: PlanRun, report: Report) -> Path:
+    """A folder with the faces, drawn in a worker."""
     drawn = walk.stage(Stage("report", "stages.report:again", options={"report": report}, context=())).artifact
     assert drawn  # or it had raised
+    return drawn.path
+
+
+def _place(drawn: Path, home: Path) -> None:
+    """Puts each face in its place, whole or not at all."""
     for name in FACES:
         try:
-            durable.write(home / name, (drawn.path / name).read_bytes())
+            durable.write(home / name, (drawn / name).read_bytes())
         except OSError as error:
             raise StageFailed(
                 f"{home / name}: cannot be written: {error.strerror}; the added measurements are kept"

@@ -32,7 +32,8 @@ def check(data: bytes, folder: Path) -> None:
 
 def _shown(folder: Path) -> None:
     """A report in a terminal, and beside itself."""
-    terminal.render(read.report(folder))
+    with read.rendering(folder):
+        terminal.render(read.report(folder))
     compared = compare.compare([folder, folder / "report.json"])
     comparison.render(compared)
     comparison.data(compared)

@@ -90,14 +90,23 @@ def _child(read: Callable[[], Json], where: str, size: int, send: int) -> None:
 def _tried(read: Callable[[], Json], where: str) -> dict[str, Json]:
     try:
         return {"result": read()}
-    except EdgeError as error:
-        return {"error": type(error).__name__, "message": str(error)}
-    except MemoryError:
-        return {"error": InputError.__name__, "message": f"{where}: reading it needs too much memory; {NEXT}"}
     except Exception as error:  # a library raises whatever a stranger's bytes make it
+        if _lacks_memory(error):
+            return {"error": InputError.__name__, "message": f"{where}: reading it needs too much memory; {NEXT}"}
+        if isinstance(error, EdgeError):
+            return {"error": type(error).__name__, "message": str(error)}
         traceback.print_exc()
         line = " ".join(str(error).split())[:300]
         return {"error": InputError.__name__, "message": f"{where}: {type(error).__name__}: {line}; {NEXT}"}
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether it, or what it was raised from, is a want of memory, as Python or as a library in C++ tells it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _hear(event: str, arguments: tuple[Any, ...], opened: set[str]) -> None:
