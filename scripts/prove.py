@@ -1,8 +1,9 @@
 """Every test in its long form, every check, every promised ratio: `make prove`.
 
-Each part that has passed on these very files is left out of the next run: a run that was interrupted goes on. The whole
-log is kept in benchmarks/. JOBS files of tests run at once, 2 unless said otherwise; what is measured runs alone, after
-them. What was skipped is listed; with EDGECOMPRESS_REQUIRE, as CI sets it, a skip is a failure.
+Each part that has passed on these very files is left out of the next run: a run that was interrupted goes on. A file
+of tests is a file of its own part, and of those that name it. The whole log is kept in benchmarks/. JOBS files of
+tests run at once, 2 unless said otherwise; what is measured runs alone, after them. What was skipped is listed; with
+EDGECOMPRESS_REQUIRE, as CI sets it, a skip is a failure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM
 LOGS = "benchmarks/prove-"  # written by this script, so not part of what it tests
 MEASURED = ("parity", "coverage", "agent_overhead", "agreement", "sensitivity", "sparsity", "safety_cost")
 REMEASURED = ("pruning", "bench")
+TESTS = re.compile(r"\btest_\w+")
 SKIPPED = re.compile(r"^SKIPPED (.+)$", re.MULTILINE)
 
 
@@ -58,33 +60,55 @@ def plan(root: Path, count: int) -> tuple[list[Part], list[Part], list[Part]]:
     return [Part("doctor", (str(here / "edgecompress"), "doctor"))], tests, alone
 
 
-def key(root: Path) -> str:
-    """A digest of all that decides a result: the files of the repository, new ones too, the libraries, the settings."""
+def files(root: Path) -> dict[str, str]:
+    """The files of the repository, new ones too -> a digest of each."""
     told = subprocess.check_output(["git", "ls-files", "-coz", "--exclude-standard"], cwd=root, text=True)
-    digest = hashlib.sha256()
-    for name in sorted({name for name in told.split("\0") if name and not name.startswith(LOGS)}):
-        file = root / name
-        content = b"-> " + os.readlink(file).encode() if file.is_symlink() else None
-        if content is None and file.is_file():
-            content = (b"x" if os.access(file, os.X_OK) else b"-") + file.read_bytes()
-        digest.update(f"{name}\0{hashlib.sha256(content).hexdigest() if content is not None else 'gone'}\n".encode())
+    names = sorted({name for name in told.split("\0") if name and not name.startswith(LOGS)})
+    return {name: _digest(root / name) for name in names}
+
+
+def _digest(file: Path) -> str:
+    content = b"-> " + os.readlink(file).encode() if file.is_symlink() else None
+    if content is None and file.is_file():
+        content = (b"x" if os.access(file, os.X_OK) else b"-") + file.read_bytes()
+    return hashlib.sha256(content).hexdigest() if content is not None else "gone"
+
+
+def around() -> list[str]:
+    """What decides a result besides files: the libraries, the settings."""
     installed = sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
     own = sorted(path.name for path in Path(sys.prefix).glob("edgecompress-envs/*/complete"))
     settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("EDGECOMPRESS_"))
-    digest.update("\n".join([sys.version, *installed, *own, *settings]).encode())
-    return digest.hexdigest()[:16]
+    return [sys.version, *installed, *own, *settings]
+
+
+def key(state: tuple[Mapping[str, str], Sequence[str]], without: Container[str] = ()) -> str:
+    """A digest of the files, without these, and of what is around them."""
+    told, surroundings = state
+    lines = [f"{name}\0{content}" for name, content in told.items() if name not in without]
+    return hashlib.sha256("\n".join([*lines, *surroundings]).encode()).hexdigest()[:16]
+
+
+def named(root: Path) -> dict[str, set[str]]:
+    """A file of tests -> those that it names, itself, and what those name: what they hold may decide its result."""
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in root.glob("tests/*.py")}
+    tests = {stem for stem in texts if stem.startswith("test_")}
+    helpers = " ".join(texts[stem] for stem in texts.keys() - tests)
+    found = {stem: {stem, *TESTS.findall(texts[stem] + helpers)} & tests for stem in tests}
+    for _ in found:
+        found = {stem: set().union(*(found[each] for each in those)) for stem, those in found.items()}
+    return found
 
 
 class Run:
-    """The parts that have passed on one state of the files, in a folder named by it."""
+    """The parts that have passed, each on one state of the files."""
 
     def __init__(self, root: Path) -> None:
         """Takes the lock. Raises SystemExit where another run has it."""
-        self.root, self.key = root, key(root)
-        base = root / ".edgecompress" / "prove"
-        self.state = base / self.key
+        self.root, self.begun, self.named = root, (files(root), around()), named(root)
+        self.key, self.state = key(self.begun), root / ".edgecompress" / "prove"
         self.state.mkdir(parents=True, exist_ok=True)
-        self.lock = (base / "lock").open("w")
+        self.lock = (self.state / "lock").open("w")
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -92,7 +116,8 @@ class Run:
 
     def passed(self, part: Part) -> Path:
         """The file that says that a part has passed, and in what time."""
-        return self.state / f"{part.name}.passed"
+        others = self.named.keys() - self.named.get(part.name, self.named.keys())
+        return self.state / f"{part.name}-{key(self.begun, {f'tests/{stem}.py' for stem in others})}.passed"
 
     def log(self, part: Part) -> Path:
         """What a part printed."""
@@ -120,7 +145,7 @@ class Run:
 
     def unchanged(self) -> None:
         """Raises SystemExit where the files, the libraries or the settings have changed since the run began."""
-        if key(self.root) != self.key:
+        if (files(self.root), around()) != self.begun:
             raise SystemExit("prove: files, libraries or settings changed during the run; start it again")
 
     def end(self, parts: list[Part]) -> tuple[Path, list[str]]:

@@ -138,16 +138,36 @@ def test_on_other_files_everything_runs_again(checkout: Path, change: str) -> No
     subprocess.run(change, shell=True, cwd=checkout, check=True)  # noqa: S602
     assert "all passed" in said(proof, checkout, f"echo one >>{log}")
     assert log.read_text().split() == ["one", "one"]
-    first = proof.key(checkout)
+    first = proof.files(checkout)
     subprocess.run("echo z >>new.py", shell=True, cwd=checkout, check=True)  # noqa: S602
-    assert proof.key(checkout) != first
+    assert proof.files(checkout) != first
+
+
+def test_another_file_of_tests_decides_only_what_names_it(checkout: Path) -> None:
+    proof, tests = script(), checkout / "tests"
+    tests.mkdir()
+    for name, text in {"test_a": "from test_b import x", "test_b": "import test_c", "test_c": "", "test_d": ""}.items():
+        (tests / f"{name}.py").write_text(f"{text}\n")
+    parts = [*(proof.Part(f"test_{letter}", ("true",)) for letter in "abcd"), proof.Part("check", ("true",))]
+
+    def passed() -> str:
+        run = proof.Run(checkout)
+        run.lock.close()
+        return "".join(part.name[-1] for part in parts if run.passed(part).exists())
+
+    assert passed() == "" and "all passed" in str(proof.proved(checkout, 1, ([], parts, [])))
+    assert passed() == "abcdk"
+    (tests / "test_c.py").write_text("x = 1\n")
+    assert passed() == "d"
+    (tests / "helper.py").write_text("x = 1\n")
+    assert passed() == ""
 
 
 def test_other_settings_are_another_run(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proof = script()
-    first = proof.key(checkout)
+    first = proof.around()
     monkeypatch.setenv("EDGECOMPRESS_REQUIRE", "swift")
-    assert proof.key(checkout) != first
+    assert proof.around() != first
 
 
 def test_a_change_during_the_run_ends_it(checkout: Path) -> None:
