@@ -65,6 +65,12 @@ class Outcome:
         return not self.short and bool(self.long)
 
 
+def listed() -> list[Fault]:
+    """The faults of planted.toml."""
+    table = tomllib.loads((ROOT / "benchmarks" / "planted.toml").read_text(encoding="utf-8"))
+    return [Fault(**each) for each in table["fault"]]
+
+
 def tried(fault: Fault) -> Outcome:
     """The fault in a copy of the repository, and what its tests say."""
     begin = time.monotonic()
@@ -138,8 +144,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once (default: 2)")
     parser.add_argument("--keep", type=Path, help="the outcomes go there; what is there of this commit counts")
     args = parser.parse_args()
-    listed = tomllib.loads((ROOT / "benchmarks" / "planted.toml").read_text(encoding="utf-8"))["fault"]
-    faults = [Fault(**each) for each in listed if args.only in each["name"]]
+    faults = [fault for fault in listed() if args.only in fault.name]
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
     done = kept(args.keep, commit)
     with ThreadPoolExecutor(args.jobs) as pool:

@@ -47,7 +47,7 @@ FORMATS = {
     "executorch": '{ use = "int8" }',
     "coreml": '{ use = "coreml_fp16" }, { use = "int8-weights" }',
 }
-LONG = ("executorch", "coreml")  # with `make prove`: what compares is the same, and these take the longest to make
+LONG = ("executorch", "coreml", "openvino")  # with `make prove`: what compares is the same
 PARAMS = [pytest.param(name, marks=[pytest.mark.prove] if name in LONG else []) for name in FORMATS]
 SEEDS = 4 if prove.WHOLE else 2  # of each fault
 SOUND = 20 if prove.WHOLE else 5  # verdicts on what is sound

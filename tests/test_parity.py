@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # What is left to the benchmark, which `make prove` runs whole: interpreted and lowered nets, those without accuracy,
 # formats of a net that another test holds to the same promises, or that another net goes through.
 SKIP: dict[str, tuple[str, ...]] = {
-    "resnet20": ("coreml", "executorch", "litert-fp", "onnx-fp16", "openvino-fp32"),
+    "resnet20": ("coreml", "executorch", "litert-fp", "onnx-fp16", "openvino-fp32", "torchinductor"),
     "mobilenetv2": (
         *("coreml", "executorch", "torchinductor", "tflite"),
         *("openvino", "litert-fp", "onnx-fp16"),

@@ -201,6 +201,14 @@ def test_what_was_skipped_is_listed_and_kept(checkout: Path) -> None:
 # --------------------------------------------------------------------------- benchmarks/planted.py
 
 
+def test_each_fault_can_be_planted_in_the_code_of_today() -> None:
+    planted = script("benchmarks/planted.py")
+    faults = planted.listed()
+    assert len(faults) >= 30
+    for fault in faults:
+        assert (planted.ROOT / fault.file).read_text(encoding="utf-8").count(fault.old) == 1, fault.name
+
+
 def test_a_planted_fault_is_found_by_what_passes_without_it(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (checkout / "test_it.py").write_text(
         "import code_here\ndef test_x(): assert code_here.x == 1\ndef test_always(): assert False\n"

@@ -107,7 +107,7 @@ def test_int8_answers_nearly_as_the_program_does(technique: str, quantizer: str,
     assert 28 < sqnr_db(model, made, tmp_path) < 80
 
 
-@pytest.mark.parametrize("calibrator", ["mse", "minmax"])
+@pytest.mark.parametrize("calibrator", [pytest.param("mse", marks=pytest.mark.prove), "minmax"])
 def test_ranges_come_from_the_samples_that_were_asked_for(calibrator: str, tmp_path: Path) -> None:
     model = conformance.net("program", tmp_path / "net")
     few = quantized(model, tmp_path, calibrator=calibrator, samples=2)
@@ -187,7 +187,9 @@ print(runtime.export(Request({"model": model}, Path(sys.argv[3]), options)).sha2
 """
 
 
-@pytest.mark.parametrize(("runtime", "quantizer"), [("executorch", "xnnpack"), ("litert", "litert")])
+@pytest.mark.parametrize(
+    ("runtime", "quantizer"), [("executorch", "xnnpack"), pytest.param("litert", "litert", marks=pytest.mark.prove)]
+)
 def test_another_process_exports_it(runtime: str, quantizer: str, tmp_path: Path) -> None:
     if quantizer == "litert":
         pytest.importorskip("litert_torch")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import prove
 import pytest
 from report_browser import MODES, requested
 
@@ -131,7 +132,7 @@ def shown(browser: Any, address: str, mode: str) -> tuple[int, list[Any], list[s
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", prove.some(list(MODES), 2))
 def test_no_page_scrolls_sideways_and_the_console_is_clean(
     browser: Any, site: Path, pages: dict[Path, Page], mode: str
 ) -> None:

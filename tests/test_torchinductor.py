@@ -65,6 +65,7 @@ def test_a_package_is_the_same_wherever_it_is_made_and_holds_no_path(
     assert sorted(p.name for p in again.path.iterdir()) == ["artifact.json", "model.pt2"]
 
 
+@pytest.mark.prove
 def test_a_package_in_half_precision_is_near_the_program(pair: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     model, _ = pair
     out = tmp_path / "half"
