@@ -32,7 +32,9 @@ def folder(place: Path) -> Iterator[Path]:
             mark.write(TEXT)
             mark.flush()
             fcntl.flock(mark, fcntl.LOCK_EX)
+            os.fsync(mark)
             part.rename(work / MARK)  # never seen without its lock
+            durable.sync(work)  # nor anything else in the folder without the mark, whatever a power cut leaves
             yield work
     finally:
         _remove(work)
@@ -60,6 +62,7 @@ def _remove(work: Path) -> None:
         for path in work.iterdir():
             if path.name != MARK:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        durable.sync(work)
         shutil.rmtree(work)
 
 
