@@ -1,6 +1,6 @@
 """Fuzzes the readers of strangers' files, one after the other: `make fuzz`, or `python -m fuzz.run --help`.
 
-The corpus that grows is in .edgecompress/fuzz/TARGET, where the next run goes on; what is found is listed at the end
+The corpus that grows is in build/fuzz/TARGET, where the next run goes on; what is found is listed at the end
 and stays there as files. Once it is mended, such a file goes to fuzz/regressions/TARGET: a test reads it from then on.
 """
 
@@ -111,7 +111,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=20, help="for each target")
     parser.add_argument("--runs", type=int, default=0, help="inputs for each target, in place of seconds")
     parser.add_argument("--seed", type=int, default=0, help="of the mutations; 0: another each time")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".edgecompress" / "fuzz", help="the growing corpora")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz", help="the growing corpora")
     return parser.parse_args()
 
 

@@ -106,7 +106,7 @@ class Run:
     def __init__(self, root: Path) -> None:
         """Takes the lock. Raises SystemExit where another run has it."""
         self.root, self.begun, self.named = root, (files(root), around()), named(root)
-        self.key, self.state = key(self.begun), root / ".edgecompress" / "prove"
+        self.key, self.state = key(self.begun), root / "build" / "prove"
         self.state.mkdir(parents=True, exist_ok=True)
         self.lock = (self.state / "lock").open("w")
         try:

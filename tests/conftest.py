@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from edgecompress.core.model import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
+if "PYTEST_XDIST_WORKER" not in os.environ:  # stores of tests are not told to the user's own register
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="edgecompress-state-")
+    atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process has its share of the cores: threads that wait for one are slower
     SHARE = max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP"):

@@ -19,6 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from edgecompress.cli import main
+from edgecompress.pipeline import store_place
 from edgecompress.reporting import gates
 from edgecompress.reporting.compare import BY_NAME, DROP
 
@@ -349,7 +350,8 @@ def test_the_commands_of_the_workflow_and_the_files_they_run_exist() -> None:
 
 
 def test_the_folders_of_the_workflow_are_those_of_the_script_and_of_the_commands() -> None:
-    assert step("Save the store")["with"]["path"] == str(main.parser().parse_args(["history"]).store)
+    assert step("Save the store")["with"]["path"] == default("STORE") == str(store_place.DEFAULT)
+    assert f"--store {default('STORE')}" in step("Remove old results")["run"]
     assert step("Save the baseline")["with"]["path"] == default("BASELINE")
     assert step("Upload the report")["with"]["path"].rstrip("/") == default("OUT")
     for name in ("store", "baseline"):

@@ -68,7 +68,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"GIT_{name}_NAME", "a")
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@b.c")
     (tmp_path / "benchmarks").mkdir()
-    (tmp_path / ".gitignore").write_text(".edgecompress/\n__pycache__/\n")
+    (tmp_path / ".gitignore").write_text("build/\n__pycache__/\n")
     (tmp_path / "code.py").write_text("x = 1\n")
     for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
@@ -107,11 +107,11 @@ def test_the_plan_has_every_file_of_tests() -> None:
 
 
 def test_what_passed_is_not_run_again_and_what_failed_is(checkout: Path) -> None:
-    proof, log = script(), checkout / ".edgecompress" / "ran"
-    first = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e .edgecompress/fixed")
+    proof, log = script(), checkout / "build" / "ran"
+    first = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e build/fixed")
     assert first.startswith("prove: failed: part1;"), first
-    (checkout / ".edgecompress" / "fixed").touch()
-    second = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e .edgecompress/fixed")
+    (checkout / "build" / "fixed").touch()
+    second = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e build/fixed")
     assert second.startswith("prove: all passed, 0 skipped"), second
     assert log.read_text().split() == ["one", "two", "two"]
     assert said(proof, checkout, f"echo one >>{log}", "true").startswith(
@@ -133,7 +133,7 @@ def test_what_passed_is_not_run_again_and_what_failed_is(checkout: Path) -> None
     ],
 )
 def test_on_other_files_everything_runs_again(checkout: Path, change: str) -> None:
-    proof, log = script(), checkout / ".edgecompress" / "ran"
+    proof, log = script(), checkout / "build" / "ran"
     assert "all passed" in said(proof, checkout, f"echo one >>{log}")
     subprocess.run(change, shell=True, cwd=checkout, check=True)  # noqa: S602
     assert "all passed" in said(proof, checkout, f"echo one >>{log}")
@@ -171,7 +171,7 @@ def test_other_settings_are_another_run(checkout: Path, monkeypatch: pytest.Monk
 
 
 def test_a_change_during_the_run_ends_it(checkout: Path) -> None:
-    proof, log = script(), checkout / ".edgecompress" / "ran"
+    proof, log = script(), checkout / "build" / "ran"
     assert "changed during the run" in said(proof, checkout, "true", f"echo x=2 >code.py; echo one >>{log}", "true")
     assert "changed during the run" in said(proof, checkout, "true", "echo x=3 >code.py; git commit -qam two")
     subprocess.run(["git", "reset", "-q", "--hard", "HEAD~"], cwd=checkout, check=True)

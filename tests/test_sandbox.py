@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -57,9 +58,17 @@ ATTEMPTS: Mapping[str, str] = {
     "a service's socket": "socket.socket(socket.AF_UNIX).connect(bytes(theirs / 'service'))",
     "a signal": "os.kill(other, signal.SIGCONT)",
     "another's memory": "refused(libc.ptrace(16, other, 0, 0))",
+    "another's limits": "resource.prlimit(other, resource.RLIMIT_NOFILE, (99, 99))",
+    "another's priority": "os.setpriority(os.PRIO_PROCESS, other, 3)",
+    "another's processors": "os.sched_setaffinity(other, {0})",
+    "another's scheduler": "os.sched_setscheduler(other, os.SCHED_BATCH, os.sched_param(0))",
+    "attributes": "os.setxattr(theirs / 'file', 'user.x', b'1')",
+    "flags of a file": "fcntl.ioctl(os.open(theirs / 'file', os.O_RDONLY), 0x40086602, bytes(8))",
+    "a terminal": "termios.tcsetattr(os.openpty()[1], termios.TCSANOW, termios.tcgetattr(os.openpty()[1]))",
+    "a namespace": "refused(libc.syscall(CLONE, 0x10000011, 0, 0, 0, 0) or os._exit(0))",
 }
 SCRIPT = """
-import ctypes, json, os, shutil, signal, socket, subprocess, sys, threading
+import ctypes, fcntl, json, os, resource, shutil, signal, socket, subprocess, sys, termios, threading
 from pathlib import Path
 from edgecompress.core import sandbox
 from edgecompress.core.model import Stage
@@ -69,6 +78,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 where, other, user, attempts = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 source = Stage("source", "runtimes.null:read", user_files=True)
 confinement.limits(source, 0, (), {}, False)  # imports what it needs while it can be read
+
+CLONE = {'x86_64': 56, 'aarch64': 220}[os.uname().machine]
 
 def refused(result):
     if result < 0:
@@ -230,6 +241,70 @@ def test_what_the_users_code_writes_to_our_pipe_is_no_answer(run: PlanRun, techn
     )
     with pytest.raises(StageFailed, match=r"probe: its process sent .* which is no answer"):
         run.stage(technique(body))
+
+
+LEFT = {
+    "a pipe": "os.mkfifo(request.out / 'x')",
+    "a link": "os.symlink('/etc/passwd', request.out / 'x')",
+    "a link to a folder": "(request.out / 'deep').mkdir(); os.symlink('/etc', request.out / 'deep' / 'x')",
+    "a socket": "os.mknod(request.out / 'x', 0o140600)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", LEFT)
+def test_a_result_that_is_no_file_is_refused_and_not_waited_for(run: PlanRun, technique: Stages, what: str) -> None:
+    stage = technique(f"import os\n{LEFT[what]}\nreturn Artifact(request.out, 'null').write()")
+    with pytest.raises(StageFailed, match=f"probe: it left {what.removesuffix(' to a folder')} among its results"):
+        run.stage(stage)
+
+
+@pytest.mark.slow
+def test_a_stage_writes_only_what_it_makes_and_no_receipt(run: PlanRun, technique: Stages) -> None:
+    body = "import os\nos.symlink('/nowhere', request.out.parent / f'.receipt.json.{os.getppid()}.part')"
+    with pytest.raises(StageFailed, match="a stage changes only its own folder"):
+        run.stage(technique(body))
+
+
+@pytest.mark.slow
+def test_a_process_in_a_session_of_its_own_ends_with_its_stage(run: PlanRun, technique: Stages, tmp_path: Path) -> None:
+    body = (
+        "import os, time\nif not os.fork():\n    os.setsid()\n    if not os.fork():\n"
+        "        (request.out / 'living').write_text(str(os.getpid()))\n        time.sleep(600)\n    os._exit(0)\n"
+        "while not (request.out / 'living').exists() or not (request.out / 'living').read_text(): time.sleep(0.01)\n"
+        "return Artifact(request.out, 'null').write()"
+    )
+    made = run.stage(technique(body)).artifact
+    assert made is not None
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(int((made.path / "living").read_text()), 0)
+            time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_the_users_processes_share_data_through_sockets_in_the_temporary_folder(
+    run: PlanRun, technique: Stages
+) -> None:
+    body = (
+        "import multiprocessing.connection\nfrom multiprocessing import Pool\n"
+        "multiprocessing.connection.Listener(family='AF_UNIX').close()\n"
+        "with Pool(2) as pool: assert pool.map(abs, [-1, 2]) == [1, 2]\n"
+        "return Artifact(request.out, 'null').write()"
+    )
+    stage = technique(body)
+    assert run.stage(Stage(stage.name, stage.call, stage.inputs, user_code=True, timeout_s=60)).artifact
+
+
+def test_what_a_killed_run_left_in_the_systems_temporary_folder_goes(
+    run: PlanRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "system").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "system"))
+    (tmp_path / "system" / "edgecompress-0").symlink_to(tmp_path / "gone")
+    (tmp_path / "system" / "edgecompress-1").symlink_to(tmp_path)
+    run.stage(Stage("again", "runtimes.null:read", {}, {"path": nulls.make(tmp_path / "another")["model"]}))
+    assert [path.name for path in (tmp_path / "system").iterdir()] == ["edgecompress-1"]
 
 
 @pytest.mark.parametrize(

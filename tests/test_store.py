@@ -18,7 +18,8 @@ from edgecompress.core import durable
 from edgecompress.core.errors import DiskFull
 from edgecompress.core.model import Artifact
 from edgecompress.pipeline import store as store_module
-from edgecompress.pipeline.store import FOLDERS, Store, StoredResult, key_of
+from edgecompress.pipeline import store_place
+from edgecompress.pipeline.store import Store, StoredResult, key_of
 
 PARTS = {"call": "x:run", "options.ratio": 0.5}
 
@@ -59,7 +60,10 @@ def test_a_store_is_for_its_owner_alone_unless_the_owner_shares_it(tmp_path: Pat
         Store(tmp_path / "shared")
     finally:
         os.umask(before)
-    made = [tmp_path / "results", *(tmp_path / root / name for root in ("results", "shared") for name in FOLDERS)]
+    made = [
+        tmp_path / "results",
+        *(tmp_path / root / name for root in ("results", "shared") for name in store_place.FOLDERS),
+    ]
     assert {_mode(folder) for folder in made if folder != tmp_path / "shared" / "store"} == {0o700}
     assert _mode(tmp_path / "shared") == _mode(tmp_path / "shared" / "store") == 0o777
 

@@ -74,6 +74,7 @@ def test_a_file_that_takes_the_name_of_an_installed_one_is_refused_in_one_line(t
     )
     assert str(raised.value) == said
     assert catalog.path_of(kind, f"./{kind}/{name}.toml") == Path(kind, f"{name}.toml")
+    assert catalog.path_of(kind, name, own=False) in catalog.shipped(kind).iterdir(), "--untrusted: it does not count"
 
 
 def test_where_the_folder_is_the_installed_one_its_files_have_their_names(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ import pytest
 from test_bad_input import QUICK, conv_net, images
 
 import edgecompress
+from edgecompress.cli import main
 from edgecompress.commands import device_add
 from edgecompress.core import child_process, place, user_code
 from edgecompress.core.errors import InputError
@@ -70,6 +71,18 @@ def test_a_toml_beside_hostile_modules_runs_none_of_them(folder: Path) -> None:
     (folder / "source.toml").write_text('model = "net.null"\ndata = "data"\n')
     done = deploy(folder, "source.toml", "--target", "null.toml", "--until", "golden", "--untrusted")
     assert (done.returncode, ran(folder)) == (0, ""), done.stderr[-2000:]
+
+
+def test_an_empty_entry_of_pythonpath_is_not_the_working_folder_for_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("open('ran', 'a').write('x')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(PACKAGE.parent), ""]))
+    asked = nulls.make(tmp_path / "net")
+    words = ["deploy", asked["model"], "--data", asked["data"], "--target", asked["target"], "--until", "golden"]
+    assert main.main([*words, "--quiet"]) == 0
+    assert ran(tmp_path) == ""
 
 
 def test_only_stages_that_call_a_factory_find_the_users_modules(

@@ -215,10 +215,12 @@ def history(args: argparse.Namespace) -> int:
     """Lists what was measured before."""
     from edgecompress.cli import console
     from edgecompress.core import text
+    from edgecompress.pipeline import store_place
     from edgecompress.reporting import history
 
-    rows = history.rows(args.store, args.source, args.target, args.limit)
-    console.say(args, rows, text.columns(history.shown(rows)) or f"{args.store}: no result yet")
+    root = store_place.root(args.store)
+    rows = history.rows(root, args.source, args.target, args.limit)
+    console.say(args, rows, text.columns(history.shown(rows)) or f"{root}: no result yet")
     return 0
 
 
@@ -268,7 +270,7 @@ def cache_ls(args: argparse.Namespace) -> int:
     from edgecompress.core import text
 
     rows = cache.stored(args.store)
-    console.say(args, rows, text.columns(rows) or f"{args.store}: nothing is stored")
+    console.say(args, rows, text.columns(rows) or "nothing is stored")
     return 0
 
 

@@ -61,6 +61,8 @@ def _run(words: Sequence[str]) -> int:
     args.words, args.began = words, time.monotonic()
     if not _there():
         raise InputError("the folder you are in was removed; change to another one")
+    if path := os.environ.get("PYTHONPATH"):  # an empty entry is the working folder: no child imports from there
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path.split(os.pathsep)))
     if getattr(args, "offline", False):
         os.environ["EDGECOMPRESS_OFFLINE"] = "1"  # nor is anything fetched before the first stage
     return int(args.command(args))

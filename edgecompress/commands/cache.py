@@ -7,19 +7,21 @@ from pathlib import Path
 
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.text import Row, aligned
+from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store import Store
 
 # --------------------------------------------------------------------------- the store
 
 
-def opened(root: Path) -> Store:
-    """The store in a folder; raises InputError when there is none. Creates nothing."""
+def opened(named: Path | None) -> Store:
+    """The store that is named, or that of the working folder; raises InputError when there is none. Creates none."""
+    root = store_place.root(named)
     if not (root / "store").is_dir():
-        raise InputError(f"{root}: no store of results here; give --store, or deploy first")
+        raise InputError(f"{named or store_place.DEFAULT}: no store of results here; give --store, or deploy first")
     return Store(root)
 
 
-def stored(root: Path) -> list[Row]:
+def stored(named: Path | None) -> list[Row]:
     """Every stored result, the newest first."""
     return [
         {
@@ -31,17 +33,18 @@ def stored(root: Path) -> list[Row]:
             "lost": str(entry.artifact.facts.get("lost") or ""),
             "key": entry.key[:16],
         }
-        for entry in opened(root).entries()
+        for entry in opened(named).entries()
     ]
 
 
-def reasons(root: Path, stage: str) -> list[Row]:
+def reasons(named: Path | None, stage: str) -> list[Row]:
     """The parts of a stage's key the last time it ran, for each model and target it ran for."""
-    known = opened(root).remembered()
+    store = opened(named)
+    known = store.remembered()
     rows = [r for r in known if r["name"].rpartition(":")[2] == stage]
     if not rows:
         names = {r["name"].rpartition(":")[2] for r in known}
-        raise InputError(f"{root}: no stage '{stage}' has run{did_you_mean(stage, names)}")
+        raise InputError(f"{store.root}: no stage '{stage}' has run{did_you_mean(stage, names)}")
     return [{"for": r["name"].rpartition(":")[0], **r} for r in rows]
 
 

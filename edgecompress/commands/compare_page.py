@@ -13,6 +13,7 @@ from edgecompress.commands import result
 from edgecompress.core import durable, output_place
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Context, Stage
+from edgecompress.pipeline import store_place
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import compare, pareto, read
@@ -31,7 +32,7 @@ def write(comparison: ReportComparison, file: Path, options: result.Options | No
     """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
     check(file)
     options = options or result.Options()
-    walk = PlanRun(Store(options.store.resolve()), Context(), scope="compare", listener=options.listener)
+    walk = PlanRun(Store(store_place.root(options.store)), Context(), scope="compare", listener=options.listener)
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
     try:

@@ -15,7 +15,7 @@ from edgecompress.core.catalog import Found
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.settings import Device
 from edgecompress.core.text import aligned
-from edgecompress.pipeline import channel_block
+from edgecompress.pipeline import channel_block, store_place
 from edgecompress.pipeline.job import context
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
@@ -49,7 +49,7 @@ def measure(place: Found[Device], runtime: str, precision: str, options: result.
     stage = channel_block.stage(runtime, precision, place.value)
     known, scope = context(place.name, place.value, {}), f"blocks>{place.path}"
     walk = PlanRun(
-        Store(options.store.resolve()),
+        Store(store_place.root(options.store)),
         known,
         scope=scope,
         offline=options.offline,

@@ -10,6 +10,7 @@ from edgecompress.commands import result, shipped
 from edgecompress.core import durable
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Context, Stage
+from edgecompress.pipeline import store_place
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import external_results, external_rows, read
@@ -40,7 +41,7 @@ def add(folder: Path, files: Sequence[Path], options: result.Options | None = No
         )
     model = _model(home)
     new = [external_results.held(external_results.read(file), model, file) for file in files]
-    walk = PlanRun(Store(options.store.resolve()), Context(), scope=f"report>{home}", listener=options.listener)
+    walk = PlanRun(Store(store_place.root(options.store)), Context(), scope=f"report>{home}", listener=options.listener)
     with walk.store.locked(external_results.lock(home)):
         known = external_results.kept(home, model)
         external_results.no_other_telling(known, new)

@@ -11,7 +11,7 @@ from typing import Any
 
 from edgecompress.core.errors import CheckFailed, StageFailed
 from edgecompress.core.model import Artifact, Choice, Outcome
-from edgecompress.pipeline import plan
+from edgecompress.pipeline import plan, store_place
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.runner import Listener, PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
@@ -24,7 +24,7 @@ from edgecompress.reporting import history
 class Options:
     """How a job is run; nothing here changes a result."""
 
-    store: Path = Path(".edgecompress")
+    store: Path | None = None  # None: .edgecompress in the working folder, where that is one of yours
     out: Path | None = None  # where it ships; None: dist/TARGET
     until: str = ""  # stop after this stage
     offline: bool = False
@@ -80,7 +80,7 @@ def not_measured(walk: PlanRun, choice: Choice, options: Options) -> str:
 def begin(job: Job, options: Options, scope: str) -> PlanRun:
     """A run of a job's stages; `scope` names their owner."""
     return PlanRun(
-        Store(options.store.resolve()),
+        Store(store_place.root(options.store)),
         job.context,
         path=job.path,
         scope=scope,

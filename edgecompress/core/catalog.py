@@ -82,7 +82,7 @@ def path_of(kind: str, name: str, own: bool = True) -> Path:
     if not own and _beside(kind, files[0]):
         place = f"./{files[0].as_posix()}"
         raise InputError(f"--untrusted: {one} '{name}' is in the folder that you are in; name it by its path, {place}")
-    if len(files) > 1 and _beside(kind, files[-1]):  # what stands in a folder does not take the place of what we know
+    if own and len(files) > 1 and _beside(kind, files[-1]):  # it does not take the place of what we know
         place = f"./{files[-1].as_posix()}"
         raise InputError(f"{place} has the same name as an installed {one}; rename the file, or give its path, {place}")
     return files[0]

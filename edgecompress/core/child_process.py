@@ -98,4 +98,5 @@ def end(process: subprocess.Popen[bytes]) -> None:
     """Kills a child started by `spawn` and all processes left in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # within a limited worker it has no session of its own
     process.wait()

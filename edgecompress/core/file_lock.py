@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ def held(file: Path, shared: bool = False, wait: bool = True) -> Iterator[None]:
 
     Raises BlockingIOError, without `wait`, where another process holds it.
     """
-    with file.open("w") as stream:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(file, flags, 0o666), "w") as stream:
         fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         yield

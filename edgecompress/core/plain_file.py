@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, StageFailed
 
 MIB = 1 << 20
 KINDS = {
@@ -46,6 +46,16 @@ def read(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise _too_large(path, most)
     return data
+
+
+def check_tree(folder: Path, who: str) -> None:
+    """Raises StageFailed for what is neither a folder nor a regular file in what `who` made; links are not followed."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            mode = os.lstat(os.path.join(parent, name)).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                what = "a link" if stat.S_ISLNK(mode) else KINDS.get(stat.S_IFMT(mode), "no file")
+                raise StageFailed(f"{who}: it left {what} among its results: {name}; results are files and folders")
 
 
 def _checked(found: os.stat_result, path: Path, most: int | None) -> os.stat_result:

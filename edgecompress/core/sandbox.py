@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import platform
@@ -20,7 +19,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from edgecompress.core import syscall_filter
 from edgecompress.core.errors import InputError
+from edgecompress.core.syscall_filter import MACHINES, Machine
 
 MEMORY = "EDGECOMPRESS_MEMORY"  # GiB that a process may hold resident, where the limit by size is too low
 MIB, GIB = 1 << 20, 1 << 30
@@ -53,31 +54,7 @@ ACCELERATORS = (
 )
 DEVICES = (*NOTHING, *(f"/dev/{name}" for name in ACCELERATORS))  # files that can be written to
 
-# <linux/seccomp.h>, <linux/filter.h>, <linux/audit.h>
-SET_MODE_FILTER, TSYNC, SPEC_ALLOW = 1, 1 << 0, 1 << 2
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # of struct seccomp_data
-X32 = 0x40000000
-UNIX = 1  # AF_UNIX
-
-
-@dataclass(frozen=True)
-class Machine:
-    """An architecture's numbers: its own, and those of the system calls that are refused."""
-
-    audit: int
-    seccomp: int
-    socket: int
-    others: tuple[int, ...]  # they reach other processes, keys, the kernel, or sockets by another way
-
-
-# ptrace process_vm_readv process_vm_writev add_key request_key keyctl unshare setns bpf mount umount2 kexec_load
-MACHINES = {
-    "x86_64": Machine(0xC000003E, 317, 41, (101, 310, 311, 248, 249, 250, 272, 308, 321, 165, 166, 246)),
-    "aarch64": Machine(0xC00000B7, 277, 198, (117, 270, 271, 217, 218, 219, 97, 268, 280, 40, 39, 104)),
-}
-IO_URING = (425, 426, 427)  # its requests pass no filter; the same numbers everywhere
+SET_MODE_FILTER, TSYNC, SPEC_ALLOW = 1, 1 << 0, 1 << 2  # <linux/seccomp.h>
 
 
 @dataclass(frozen=True)
@@ -210,7 +187,7 @@ def _allow(ruleset: int, paths: Iterable[str], access: int) -> None:
                 os.close(there)
 
 
-# --------------------------------------------------------------------------- the network
+# --------------------------------------------------------------------------- system calls
 
 
 class _Program(ctypes.Structure):
@@ -218,32 +195,11 @@ class _Program(ctypes.Structure):
 
 
 def _refuse(machine: Machine, sockets: bool) -> None:
-    """Installs a filter of system calls: those that it refuses fail with EACCES."""
-    code = b"".join(struct.pack("=HBBI", *step) for step in _filter(machine, sockets))
+    """Installs the filter of system calls."""
+    code = syscall_filter.program(machine, sockets)
     program = _Program(len(code) // 8, code)
-    _call("seccomp", machine.seccomp, SET_MODE_FILTER, TSYNC | SPEC_ALLOW, ctypes.byref(program))
-
-
-def _filter(machine: Machine, sockets: bool) -> Sequence[tuple[int, int, int, int]]:
-    """A program of the classic packet filter, (code, skip if true, skip if false, value) each.
-
-    The calls of another architecture are refused, too: their numbers mean something else.
-    """
-    refused = (*machine.others, *IO_URING, *(() if sockets else (machine.socket,)))
-    unix = (
-        [(JUMP_EQUAL, 0, 2, machine.socket), (LOAD, 0, 0, FIRST_ARGUMENT), (JUMP_EQUAL, 0, 1, UNIX)] if sockets else []
-    )
-    end = 4 + len(refused) + len(unix)  # there: allow; behind it: refuse
-    return [
-        (LOAD, 0, 0, ARCHITECTURE),
-        (JUMP_EQUAL, 0, end - 1, machine.audit),
-        (LOAD, 0, 0, NUMBER),
-        (JUMP_AT_LEAST, end - 3, 0, X32),
-        *((JUMP_EQUAL, end - 4 - at, 0, number) for at, number in enumerate(refused)),
-        *unix,
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, REFUSE | errno.EACCES),
-    ]
+    number = syscall_filter.SECCOMP[machine.column]
+    _call("seccomp", number, SET_MODE_FILTER, TSYNC | SPEC_ALLOW, ctypes.byref(program))
 
 
 # --------------------------------------------------------------------------- a program within limits

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from edgecompress.core import environments, registry
+from edgecompress.core import environments, plain_file, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
@@ -193,6 +193,7 @@ class PlanRun:
         with alone:  # two runs on one store do not measure at once
             begin = time.monotonic()
             answer = self._answer(stage, inputs, scratch, log)
+        plain_file.check_tree(scratch / "artifact", stage.name)
         (scratch / "request.json").unlink()
         shutil.rmtree(scratch / "tmp", ignore_errors=True)
         receipt = Receipt(
@@ -208,7 +209,7 @@ class PlanRun:
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
         keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)
-        folders = (str(scratch), str(keep))
+        folders = (str(scratch / "artifact"), str(scratch / "tmp"), str(keep))
         allowed = confinement.limits(stage, size, folders, self.context.device, self.offline)
         request: StageRequest = {
             "stage": stage.name,

@@ -7,6 +7,7 @@ ROOT/kept/KEY/                             a stage's own: checkpoints until it e
 ROOT/checked/KEY                           the files' identities, sizes and times when their bytes were last checked
 ROOT/code.json                             the digests of code, while no file of it changes
 ROOT/pins/RUN                              the keys that a living run needs: nothing removes those
+ROOT/mark                                  by what the user who made the store knows it: `store_place`
 ROOT/quarantine/KEY.N                      results whose bytes were damaged, until `collect`
 ROOT/tmp, ROOT/locks, ROOT/logs
 """
@@ -31,6 +32,7 @@ from edgecompress.core import durable, file_lock
 from edgecompress.core.errors import DiskFull, EdgeError, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, sha256_of
+from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store_pins import Pins
 
 Parts = Mapping[str, Json]  # what a key is made of, flat: {"options.ratio": 0.5, "inputs.model": "3f..", ...}
@@ -38,7 +40,6 @@ Parts = Mapping[str, Json]  # what a key is made of, flat: {"options.ratio": 0.5
 RECEIPT = "receipt.json"
 SEAL = "seal"  # of a receipt: the sha256 of the rest of it
 KEPT_LOG = "log"
-FOLDERS = ("store", "observed", "last", "kept", "checked", "pins", "quarantine", "tmp", "locks", "logs")
 PRIVATE = 0o700  # of the folders that are made: results hold the user's data, and logs what was printed
 MIN_FREE_BYTES = 32 << 20
 T = TypeVar("T")
@@ -109,8 +110,11 @@ class Store:
         self._pins = Pins(root / "pins", root / "locks" / "pins.lock")
         with self.told():
             try:
-                for folder in (root, *(root / name for name in FOLDERS)):
-                    durable.make_folder(folder, PRIVATE)
+                store_place.check(root)
+                durable.make_folder(root, PRIVATE)
+                store_place.claim(root)
+                for name in store_place.FOLDERS:
+                    durable.make_folder(root / name, PRIVATE)
             except OSError as error:
                 if error.errno in durable.FAULTS:
                     raise
@@ -269,7 +273,7 @@ class Store:
         folder = self.root / "kept" / key
         for path in folder.iterdir():
             if path.name != KEPT_LOG:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         with contextlib.suppress(OSError):  # where there is a log it stays
             folder.rmdir()
 

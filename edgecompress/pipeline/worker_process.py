@@ -8,18 +8,22 @@ import dataclasses
 import functools
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgecompress.core import child_process, place
 from edgecompress.core.errors import StageFailed, kind_of
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
+
+LINK = "edgecompress-"  # to a worker's temporary folder
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,14 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
     (scratch / "tmp").mkdir()
     _compile_package()
     argv = child_process.python("edgecompress.pipeline.worker", str(file))
-    process = child_process.spawn(argv, log, _environment(request["offline"], scratch / "tmp"))
+    with _short(scratch / "tmp") as temporary:
+        yield from _heard(argv, request, temporary, log, patience)
+
+
+def _heard(
+    argv: Sequence[str], request: StageRequest, temporary: Path, log: Path, patience: Patience
+) -> Iterator[Progress | Done]:
+    process = child_process.spawn(argv, log, _environment(request["offline"], temporary))
     try:
         for line in _lines(process, patience, request, log):
             message = answer(line, request["stage"])
@@ -52,6 +63,26 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
         raise StageFailed(f"{request['stage']}: {_ending(process, log)}")
     finally:
         child_process.end(process)
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[Path]:
+    """A short path to a folder: that of a Unix socket, which multiprocessing makes there, has at most 107 bytes."""
+    base = Path(tempfile.gettempdir())
+    for left in base.glob(f"{LINK}*"):  # of a run that was killed
+        with contextlib.suppress(OSError):
+            if left.is_symlink() and not left.exists():
+                left.unlink()
+    link = base / f"{LINK}{secrets.token_hex(4)}"
+    try:
+        link.symlink_to(folder.resolve())
+    except OSError:
+        link = folder
+    try:
+        yield link
+    finally:
+        if link != folder:
+            link.unlink(missing_ok=True)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ TARGET=${TARGET:-x86}
 METRIC=${METRIC:-top1}
 MEASURE=${MEASURE:---profile standard}   # flags of deploy and compare; a latency has an interval from six sessions on
 BASELINE=${BASELINE:-baseline}           # the deployed folder that is the reference
+STORE=${STORE:-.edgecompress}            # of results; named, because a cache restored it
 OUT=${OUT:-dist}                         # OUT/model is what ships; the comparison is beside it
 UPDATE=${UPDATE:-}                       # not empty: a result that keeps all gates becomes the baseline
 ACCEPT=${ACCEPT:-}                       # not empty: the result becomes the baseline whatever the gates say
@@ -79,7 +80,7 @@ check() { # whether `compare` takes MEASURE, the gates and result $1: before min
   result=$1
   shift
   # shellcheck disable=SC2086 # MEASURE is several words
-  edgecompress compare "$result" "$result" $MEASURE "$@" 2>&1 >/dev/null || [ $? -ne 2 ]
+  edgecompress compare "$result" "$result" --store "$STORE" $MEASURE "$@" 2>&1 >/dev/null || [ $? -ne 2 ]
 }
 subject=$base
 [ -e "$base" ] || subject=/dev/null # then only MEASURE
@@ -94,7 +95,7 @@ fi
 
 rm -rf "$OUT/model" "$OUT/report.html" "$OUT/comparison.txt" "$OUT/comparison.html" # of an earlier run
 # shellcheck disable=SC2086
-run "$OUT/deploy.txt" edgecompress deploy "$MODEL" --data "$DATA" --metric "$METRIC" --target "$TARGET" \
+run "$OUT/deploy.txt" edgecompress deploy "$MODEL" --store "$STORE" --data "$DATA" --metric "$METRIC" --target "$TARGET" \
   --out "$OUT/model" $MEASURE
 if [ "$code" -ne 0 ]; then
   summary "$OUT/deploy.txt"
@@ -112,7 +113,7 @@ if [ ! -e "$base" ]; then
 fi
 
 # shellcheck disable=SC2086
-run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --remeasure $MEASURE "$@" \
+run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --store "$STORE" --remeasure $MEASURE "$@" \
   --html "$OUT/comparison.html"
 reports=$OUT/model/report.html
 [ ! -f "$OUT/comparison.html" ] || reports="$reports, $OUT/comparison.html"

@@ -26,7 +26,9 @@ MODEL = argument(
 )
 SHIPPED = argument("artifact", type=Path, metavar="FOLDER", help="the folder that deploy wrote")
 STORE = argument(
-    "--store", type=Path, default=Path(".edgecompress"), help="the folder of stored results (default: .edgecompress)"
+    "--store",
+    type=Path,
+    help="the folder of stored results (default: .edgecompress, where you made it)",
 )
 METRIC = argument("--metric", help="accuracy metric: top1, top5, perplexity, mse, none, or pkg.mod:fn")
 SAMPLES = argument("--samples", type=int, metavar="N", help="use at most N items per split")

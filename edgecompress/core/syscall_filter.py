@@ -1,0 +1,151 @@
+"""The system calls that a limited process may not make: as a program of the classic packet filter, for seccomp."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Step = tuple[int, int, int, int]  # code, steps to skip if true, if false, value
+
+# <linux/filter.h>, <linux/seccomp.h>, <linux/audit.h>
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, FAIL = 0x7FFF0000, 0x00050000
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # of struct seccomp_data
+X32 = 0x40000000
+UNIX = 1  # AF_UNIX
+NAMESPACES = 0x7E020000  # CLONE_NEW*, but for that of time, which only clone3 and unshare make
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An architecture: as seccomp calls it, and which of the two numbers of a call is its own."""
+
+    audit: int
+    column: int
+
+
+MACHINES = {"x86_64": Machine(0xC000003E, 0), "aarch64": Machine(0xC00000B7, 1)}
+SECCOMP, SOCKET, CLONE, IOCTL = (317, 277), (41, 198), (56, 220), (16, 29)
+CLONE3 = 435  # from 424 on the numbers are the same everywhere
+
+OTHER_PROCESSES = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
+}
+KERNEL = {  # keys, namespaces, mounts, clocks, modules; what passes by the rules for files, or by this filter
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_by_handle_at": (304, 265),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "reboot": (169, 142),
+    "kexec_load": (246, 104),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    **{f"io_uring {number}": (number, number) for number in (425, 426, 427)},
+    **{f"mounting {number}": (number, number) for number in (428, 429, 430, 431, 432, 433, 442)},
+}
+ATTRIBUTES = {  # of files that are not its own: Landlock has no rule for them
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+}
+OF_ONESELF = {  # a call -> its argument that is 0 for the process itself
+    "prlimit64": ((302, 261), 0),
+    "sched_setaffinity": ((203, 122), 0),
+    "sched_setscheduler": ((144, 119), 0),
+    "sched_setparam": ((142, 118), 0),
+    "sched_setattr": ((314, 274), 0),
+    "setpriority": ((141, 140), 1),
+    "ioprio_set": ((251, 30), 1),
+}
+GROUPS = {"setsid": (112, 157), "setpgid": (109, 154)}  # by its group a worker and all that it starts are ended
+REQUESTS = (  # of ioctl: typing into a terminal, changing it, the flags of a file
+    *(0x5412, 0x541C, 0x5423),
+    *(0x5402, 0x5403, 0x5404, 0x5406, 0x5407, 0x5408, 0x402C542B, 0x402C542C, 0x402C542D),
+    *(0x40086602, 0x401C5820),
+)
+
+
+def program(machine: Machine, sockets: bool) -> bytes:
+    """The filter, as the kernel takes it. With `sockets` those between processes of this machine are left.
+
+    What is refused fails with EACCES. A new session or group is granted in words alone: libraries ask for one to end
+    their children together, which the end of the whole group does as well.
+    """
+    steps: list[Step] = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (JUMP_EQUAL, 1, 0, machine.audit),  # the numbers of another architecture mean something else
+        _fail(errno.EACCES),
+        (LOAD, 0, 0, NUMBER),
+        (JUMP_AT_LEAST, 0, 1, X32),
+        _fail(errno.EACCES),
+    ]
+    for numbers in (*OTHER_PROCESSES.values(), *KERNEL.values(), *ATTRIBUTES.values()):
+        steps += _when(numbers[machine.column], _fail(errno.EACCES))
+    for numbers, argument in OF_ONESELF.values():
+        steps += _when(numbers[machine.column], *_only(argument, (0,)))
+    for numbers in GROUPS.values():
+        steps += _when(numbers[machine.column], _fail(0))
+    steps += _when(CLONE3, _fail(errno.ENOSYS))  # its flags lie in memory; libraries go on with clone
+    steps += _when(CLONE[machine.column], _argument(0), (JUMP_ANY_BIT, 0, 1, NAMESPACES), _fail(errno.EACCES), _ALLOW)
+    steps += _when(IOCTL[machine.column], *_none_of(1, REQUESTS))
+    steps += _when(SOCKET[machine.column], *_only(0, (UNIX,) if sockets else ()))
+    return b"".join(struct.pack("=HBBI", *step) for step in (*steps, _ALLOW))
+
+
+_ALLOW: Step = (RETURN, 0, 0, ALLOW)
+
+
+def _fail(code: int) -> Step:
+    return (RETURN, 0, 0, FAIL | code)
+
+
+def _argument(number: int) -> Step:
+    """Takes the low half of an argument: what is looked at here is a C int."""
+    return (LOAD, 0, 0, ARGUMENTS + 8 * number)
+
+
+def _when(number: int, *steps: Step) -> Sequence[Step]:
+    """For the call of that number these steps, which end; the next ones for any other."""
+    return [(JUMP_EQUAL, 0, len(steps), number), *steps]
+
+
+def _only(argument: int, values: Sequence[int]) -> Sequence[Step]:
+    """Refuses an argument that is none of the values."""
+    pairs = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), _ALLOW)]
+    return [_argument(argument), *pairs, _fail(errno.EACCES)]
+
+
+def _none_of(argument: int, values: Sequence[int]) -> Sequence[Step]:
+    """Refuses an argument that is one of the values."""
+    pairs = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), _fail(errno.EACCES))]
+    return [_argument(argument), *pairs, _ALLOW]
