@@ -26,7 +26,9 @@ def python(module: str, *words: str, by: str = "") -> list[str]:
     return [by or sys.executable, "-P", "-m", module, *words]
 
 
-def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     """Starts a child in a new session: stderr goes to `log`, stdout is piped, stdin closes when the parent ends."""
     with log.open("ab") as stream:
         return subprocess.Popen(
@@ -36,6 +38,7 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) 
             stderr=stream,
             env=dict(env) if env is not None else None,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from edgecompress.core import syscall_filter
 from edgecompress.core.errors import InputError
-from edgecompress.core.syscall_filter import MACHINES, Machine
 
 MEMORY = "EDGECOMPRESS_MEMORY"  # GiB that a process may hold resident, where the limit by size is too low
 MIB, GIB = 1 << 20, 1 << 30
@@ -31,7 +30,6 @@ FILE_BYTES = 8 * GIB
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")  # what starts a program that is linked
 OWN = ("/proc/self/task",)  # the names of its threads
 
-PR_SET_NO_NEW_PRIVS = 38
 ALL = 1 << 62  # as much as there is
 
 # <linux/landlock.h>: its three system calls have the same numbers on all architectures
@@ -53,8 +51,6 @@ ACCELERATORS = (
     "/dev/accel/*",
 )
 DEVICES = (*NOTHING, *(f"/dev/{name}" for name in ACCELERATORS))  # files that can be written to
-
-SET_MODE_FILTER, TSYNC, SPEC_ALLOW = 1, 1 << 0, 1 << 2  # <linux/seccomp.h>
 
 
 @dataclass(frozen=True)
@@ -108,11 +104,11 @@ def enter(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux" or (limits.network and limits.writes is None and limits.programs is None):
         return
-    _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _libc().prctl(syscall_filter.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if landlock_version():
         _restrict_files(limits)
-    if not limits.network and platform.machine() in MACHINES:
-        _refuse(MACHINES[platform.machine()], limits.sockets)
+    if not limits.network:
+        syscall_filter.refuse(limits.sockets)
 
 
 def missing() -> str:
@@ -121,7 +117,7 @@ def missing() -> str:
         return "this system has neither Landlock nor seccomp: a stage can write files and reach the network"
     if not landlock_version():
         return "this kernel has no Landlock (Linux 5.13, security module 'landlock'): a stage can write all your files"
-    if platform.machine() not in MACHINES:
+    if platform.machine() not in syscall_filter.MACHINES:
         return f"no seccomp filter for {platform.machine()}: a stage can reach the network"
     return ""
 
@@ -185,21 +181,6 @@ def _allow(ruleset: int, paths: Iterable[str], access: int) -> None:
                 _call("landlock_add_rule", ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
             finally:
                 os.close(there)
-
-
-# --------------------------------------------------------------------------- system calls
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
-
-
-def _refuse(machine: Machine, sockets: bool) -> None:
-    """Installs the filter of system calls."""
-    code = syscall_filter.program(machine, sockets)
-    program = _Program(len(code) // 8, code)
-    number = syscall_filter.SECCOMP[machine.column]
-    _call("seccomp", number, SET_MODE_FILTER, TSYNC | SPEC_ALLOW, ctypes.byref(program))
 
 
 # --------------------------------------------------------------------------- a program within limits

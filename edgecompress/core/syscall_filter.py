@@ -1,9 +1,13 @@
-"""The system calls that a limited process may not make: as a program of the classic packet filter, for seccomp."""
+"""Filters of system calls, for seccomp: what a limited process may not do, and which files a process opens."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import os
+import platform
 import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +15,9 @@ Step = tuple[int, int, int, int]  # code, steps to skip if true, if false, value
 
 # <linux/filter.h>, <linux/seccomp.h>, <linux/audit.h>
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-ALLOW, FAIL = 0x7FFF0000, 0x00050000
+ALLOW, FAIL, NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
+SET_MODE_FILTER, TSYNC, SPEC_ALLOW, NEW_LISTENER = 1, 1 << 0, 1 << 2, 1 << 3  # of seccomp
+PR_SET_NO_NEW_PRIVS = 38
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # of struct seccomp_data
 X32 = 0x40000000
 UNIX = 1  # AF_UNIX
@@ -28,7 +34,8 @@ class Machine:
 
 MACHINES = {"x86_64": Machine(0xC000003E, 0), "aarch64": Machine(0xC00000B7, 1)}
 SECCOMP, SOCKET, CLONE, IOCTL = (317, 277), (41, 198), (56, 220), (16, 29)
-CLONE3 = 435  # from 424 on the numbers are the same everywhere
+OPEN, OPENAT = (2, -1), (257, 56)
+CLONE3, OPENAT2 = 435, 437  # from 424 on the numbers are the same everywhere
 
 OTHER_PROCESSES = {
     "ptrace": (101, 117),
@@ -95,8 +102,47 @@ REQUESTS = (  # of ioctl: typing into a terminal, changing it, the flags of a fi
 )
 
 
-def program(machine: Machine, sockets: bool) -> bytes:
-    """The filter, as the kernel takes it. With `sockets` those between processes of this machine are left.
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def refuse(sockets: bool) -> None:
+    """Refuses calls to this process and all that it starts; nothing for an architecture that is not in MACHINES.
+
+    With `sockets` those between processes of this machine are left. Raises OSError.
+    """
+    if machine := MACHINES.get(platform.machine()):
+        _install(machine, _refusing(machine, sockets), TSYNC | SPEC_ALLOW)
+
+
+def listener() -> int:
+    """A descriptor that tells of each file which this process and all that it starts open; they wait for the answer.
+
+    Raises OSError where there is no such thing.
+    """
+    machine = MACHINES.get(platform.machine())
+    if sys.platform != "linux" or machine is None:
+        raise OSError(errno.ENOSYS, "no notifications of system calls")
+    opening = (OPEN[machine.column], OPENAT[machine.column], OPENAT2)
+    steps = [step for number in opening if number >= 0 for step in _when(number, (RETURN, 0, 0, NOTIFY))]
+    # a call of another architecture is no such call: it is left, and not heard
+    head = [(LOAD, 0, 0, ARCHITECTURE), (JUMP_EQUAL, 1, 0, machine.audit), _ALLOW, (LOAD, 0, 0, NUMBER)]
+    return _install(machine, (*head, *steps, _ALLOW), NEW_LISTENER)
+
+
+def _install(machine: Machine, steps: Sequence[Step], flags: int) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    program = _Program(len(steps), b"".join(struct.pack("=HBBI", *step) for step in steps))
+    result: int = libc.syscall(SECCOMP[machine.column], SET_MODE_FILTER, flags, ctypes.byref(program))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"seccomp: {os.strerror(code)}")
+    return result
+
+
+def _refusing(machine: Machine, sockets: bool) -> Sequence[Step]:
+    """The filter that refuses.
 
     What is refused fails with EACCES. A new session or group is granted in words alone: libraries ask for one to end
     their children together, which the end of the whole group does as well.
@@ -119,7 +165,7 @@ def program(machine: Machine, sockets: bool) -> bytes:
     steps += _when(CLONE[machine.column], _argument(0), (JUMP_ANY_BIT, 0, 1, NAMESPACES), _fail(errno.EACCES), _ALLOW)
     steps += _when(IOCTL[machine.column], *_none_of(1, REQUESTS))
     steps += _when(SOCKET[machine.column], *_only(0, (UNIX,) if sockets else ()))
-    return b"".join(struct.pack("=HBBI", *step) for step in (*steps, _ALLOW))
+    return (*steps, _ALLOW)
 
 
 _ALLOW: Step = (RETURN, 0, 0, ALLOW)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import child_process, config, place, registry, sandbox
+from edgecompress.core import child_process, config, registry, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, of_system
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.sandbox import Limits
+from edgecompress.pipeline import opened_files
 from edgecompress.pipeline.store import observed_digest
 from edgecompress.pipeline.worker_protocol import StageRequest
 
@@ -24,9 +25,11 @@ Say = Callable[[Mapping[str, Json]], None]
 
 
 def main() -> int:
-    """Reads the request named by the first argument and answers on stdout."""
+    """Reads the request named by the first argument and answers on stdout; the second is a socket of `opened_files`."""
     stage_request: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     limits = Limits(**stage_request["limits"])
+    if stage_request["observes"]:
+        opened_files.tell(int(sys.argv[2]))
     sandbox.enter(limits)  # before there are threads
     child_process.tie()
     say = _speaker()
@@ -115,7 +118,7 @@ class _Observed:
 
     def __init__(self, store: str) -> None:
         self.paths: set[str] = set()
-        self.store = store + os.sep
+        self.store = store
         sys.addaudithook(self._hear)
         self._watch_safetensors()
 
@@ -146,21 +149,12 @@ class _Observed:
 
     def files(self) -> list[str]:
         """Files and listed folders outside the Python installation, the system, and edgecompress's own folders."""
-        sources = {_source(p) for p in self.paths}
-        sources |= {m.__file__ for m in list(sys.modules.values()) if getattr(m, "__file__", None)}  # type: ignore[misc]
-        return sorted(p for p in sources if place.is_users(p) and not p.startswith(self.store) and os.path.exists(p))
+        modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        return sorted(opened_files.users([*self.paths, *filter(None, modules)], self.store))
 
 
 def _writes(mode: str | int | None) -> bool:
     return isinstance(mode, str) and any(c in mode for c in "wax+")
-
-
-def _source(path: str) -> str:
-    """The .py behind a cached .pyc; any other path as it is."""
-    if path.endswith(".pyc") and "__pycache__" in path:
-        folder, name = os.path.split(path)
-        return os.path.join(os.path.dirname(folder), name.split(".")[0] + ".py")
-    return path
 
 
 if __name__ == "__main__":

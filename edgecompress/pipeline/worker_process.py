@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgecompress.core import child_process, place
 from edgecompress.core.errors import StageFailed, kind_of
+from edgecompress.pipeline.opened_files import OpenedFiles
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
 
 LINK = "edgecompress-"  # to a worker's temporary folder
@@ -43,23 +44,28 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
     file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
     (scratch / "tmp").mkdir()
     _compile_package()
-    argv = child_process.python("edgecompress.pipeline.worker", str(file))
-    with _short(scratch / "tmp") as temporary:
-        yield from _heard(argv, request, temporary, log, patience)
+    with _short(scratch / "tmp") as temporary, contextlib.closing(OpenedFiles()) as opened:
+        yield from _heard(file, request, temporary, log, patience, opened)
 
 
 def _heard(
-    argv: Sequence[str], request: StageRequest, temporary: Path, log: Path, patience: Patience
+    file: Path, request: StageRequest, temporary: Path, log: Path, patience: Patience, opened: OpenedFiles
 ) -> Iterator[Progress | Done]:
-    process = child_process.spawn(argv, log, _environment(request["offline"], temporary))
+    begun, end = time.time(), opened.workers.fileno()
+    argv = child_process.python("edgecompress.pipeline.worker", str(file), str(end))
+    process = child_process.spawn(argv, log, _environment(request["offline"], temporary), [end])
+    opened.workers.close()
     try:
-        for line in _lines(process, patience, request, log):
+        for line in _lines(process, patience, request, log, opened):
             message = answer(line, request["stage"])
             if "error" in message:
                 raise kind_of(message["error"])(f"{message['message']} (log: {log})")
-            yield message
             if "done" in message:
+                message["files"] |= opened.digests(request["store"], message["files"], begun)
+                yield message
                 return
+            yield message
+        opened.close()  # so that it can end
         raise StageFailed(f"{request['stage']}: {_ending(process, log)}")
     finally:
         child_process.end(process)
@@ -92,17 +98,24 @@ def _compile_package() -> None:
         compileall.compile_dir(place.PACKAGE, quiet=2)
 
 
-def _lines(process: subprocess.Popen[bytes], patience: Patience, request: StageRequest, log: Path) -> Iterator[bytes]:
+def _lines(
+    process: subprocess.Popen[bytes], patience: Patience, request: StageRequest, log: Path, opened: OpenedFiles
+) -> Iterator[bytes]:
     """The worker's answers until it closes its output; raises StageFailed when it takes too long or too much memory."""
     assert process.stdout is not None
     buffer, most_bytes = b"", request["limits"]["resident_bytes"]
-    begin = heard = time.monotonic()
+    begin = heard = looked = time.monotonic()
     while (now := time.monotonic()) < min(begin + patience.whole_s, heard + patience.silence_s):
-        child_process.check_memory(request["stage"], process.pid, most_bytes)
-        ready, _, _ = select.select([process.stdout], [], [], child_process.LOOK_S)
-        if not ready:
+        if now - looked >= child_process.LOOK_S:
+            child_process.check_memory(request["stage"], process.pid, most_bytes)
+            looked = now
+        waits, output = opened.waits, process.stdout.fileno()
+        ready, _, _ = select.select([output, *waits], [], [], child_process.LOOK_S)
+        if waits and waits[0] in ready:
+            opened.serve()
+        if output not in ready:
             continue
-        block = os.read(process.stdout.fileno(), 1 << 16)
+        block = os.read(output, 1 << 16)
         if not block:
             return
         heard = now
