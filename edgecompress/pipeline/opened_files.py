@@ -126,7 +126,9 @@ def _text(thread: int, address: int) -> str:
         text = b""
         while b"\0" not in text and len(text) < PAGE:
             at = address + len(text)
-            text += os.pread(memory, PAGE - at % PAGE, at)
+            if not (more := os.pread(memory, PAGE - at % PAGE, at)):
+                raise ProcessLookupError(f"thread {thread} has ended")
+            text += more
     finally:
         os.close(memory)
     return os.fsdecode(text.partition(b"\0")[0])
