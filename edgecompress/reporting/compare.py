@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -387,18 +388,27 @@ def _drop(old: ComparedVariant, new: ComparedVariant) -> float:
 
 def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = ()) -> ReportComparison:
     """The comparison of entries; raises InputError for a report that lacks what this version writes."""
-    with read.rendering(", ".join(e.label for e in entries)):
+    with _rendering(entries):
         rows = tuple(row for metric in BY_NAME.values() if (row := _row(metric, entries)))
         sentences = (*_changes(entries, rows), *_first(entries, rows))
         warnings = tuple(_warnings(entries))
         return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries)))
 
 
+def _rendering(entries: Sequence[ComparedVariant]) -> contextlib.AbstractContextManager[None]:
+    return read.rendering(", ".join(entry.label for entry in entries))
+
+
 # --------------------------------------------------------------------------- as data, and on a console
 
 
 def data(comparison: ReportComparison) -> dict[str, Any]:
-    """The comparison as JSON."""
+    """The comparison as JSON. Raises InputError as `of`."""
+    with _rendering(comparison.entries):
+        return _data(comparison)
+
+
+def _data(comparison: ReportComparison) -> dict[str, Any]:
     entries = [
         {
             "label": e.label,
@@ -436,7 +446,12 @@ def outcome(comparison: ReportComparison) -> str:
 
 
 def render(comparison: ReportComparison) -> Group:
-    """What a console prints of it."""
+    """What a console prints of it. Raises InputError as `of`."""
+    with _rendering(comparison.entries):
+        return _rendered(comparison)
+
+
+def _rendered(comparison: ReportComparison) -> Group:
     from rich.console import Group
     from rich.text import Text
 

@@ -55,7 +55,8 @@ def write(source: Path, target: Path) -> list[AddedOutput]:
     model, _ = package.read(source)
     function = model.mlProgram.functions[model.description.defaultFunctionName or "main"]
     graph = _BlockGraph(function, function.block_specializations[function.opset])
-    added = [_added(model, graph, head, end) for head, end in list(graph.layers())]
+    with package.parsed(source):
+        added = [_added(model, graph, head, end) for head, end in list(graph.layers())]
     shutil.copytree(source, target)
     (target / package.MODEL).write_bytes(model.SerializeToString(deterministic=True))
     return added

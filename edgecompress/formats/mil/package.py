@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -31,6 +32,16 @@ def read(package: Path) -> tuple[Model_pb2.Model, Path]:
     except Exception as error:  # protobuf's DecodeError: the library is not imported here
         raise InputError(f"{file}: not a Core ML model: {error}; convert the model again") from error
     return model, inside(package, MODEL.parent / WEIGHTS)
+
+
+@contextlib.contextmanager
+def parsed(package: Path) -> Iterator[None]:
+    """What the body raises about a message whose parts are not those of a program is raised as InputError."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise InputError(f"{package}: not a valid program: {line or type(error).__name__}; convert it again") from error
 
 
 def inside(package: Path, part: Path) -> Path:

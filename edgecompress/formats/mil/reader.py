@@ -34,7 +34,8 @@ def load(folder: Path) -> Program:
     name = model.description.defaultFunctionName or "main"
     if name not in model.mlProgram.functions:
         raise InputError(f"{folder}: the program has no function {name!r}; convert the model again")
-    return _FunctionReader(Blob(weights)).function(model.mlProgram.functions[name])
+    with package.parsed(folder):
+        return _FunctionReader(Blob(weights)).function(model.mlProgram.functions[name])
 
 
 class _FunctionReader:
