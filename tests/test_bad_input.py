@@ -301,6 +301,7 @@ def test_bad_input_gets_its_line_and_its_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     place = Place(Path(shutil.copytree(good.folder, tmp_path / "place")))
+    Store(place.folder / ".edgecompress")  # named, a copy is one's own
     words = case(place)
     before = {k: v for k, v in place.shipped().items() if "/dist/" in k}
     if case in APART:

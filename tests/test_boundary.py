@@ -393,7 +393,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 # --------------------------------------------------------------------------- a stranger's words
 
-WORDS = "a\x1b[31mb\x9b2Jc\u202ed\ne\x7f\u2066f\U000e0041"
+WORDS = "a\x1b[31mb\x9b2Jc\u202ed\ne\x7f\u2066f\U000e0041\xad\u3164\uffa0"
 TOML = '"' + "".join(c if ord(c) > 0x9F else f"\\u{ord(c):04x}" for c in WORDS) + '"'
 
 

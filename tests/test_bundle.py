@@ -37,6 +37,7 @@ ROOMS = {"edgecompress", *(f"edgecompress.{name}" for name in ("core", "data", "
 ALONG = {  # what some plug-ins need besides
     "edgecompress.core.sandbox",
     "edgecompress.core.stats",
+    "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
     "edgecompress.formats.openvino_ir",
     "edgecompress.formats.tflite",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -168,3 +170,15 @@ def test_a_key_of_an_older_version_is_answered_with_its_name_of_today() -> None:
     with pytest.raises(ConfigError) as caught:
         config.build(Profile, {"description": "d", "passes": {"cold": {}}}, "mine.toml")
     assert str(caught.value) == "mine.toml: 'passes' was renamed to 'profilers' in edgecompress 0.2; use the new name"
+
+
+LONG = ("title=1" + "0" * 900_000, 'title = "' + "a-" * 400_000 + '"', "a." * 400_000, '"' * 900_000)
+
+
+@pytest.mark.parametrize("text", LONG, ids=lambda text: text[:12])
+def test_a_long_line_is_read_or_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(text)
+    begin = time.process_time()
+    with contextlib.suppress(ConfigError):
+        config.read_toml(tmp_path / "long.toml")
+    assert time.process_time() - begin < 5, "the limit that the docs promise"

@@ -137,6 +137,7 @@ def test_weights_beside_an_onnx_file_belong_to_it(tmp_path: Path) -> None:
         sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4])] for name in "xy"]
         graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", *sides, [weights])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+        (tmp_path / "net.data").unlink(missing_ok=True)  # onnx appends to one
         onnx.save_model(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
         for name in ("net.onnx", "net.data"):
             os.utime(tmp_path / name, (1e9, 1e9))

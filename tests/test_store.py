@@ -48,6 +48,11 @@ def test_what_was_stored_is_found_again_with_its_bytes(store: Store) -> None:
     assert found.artifact.file(".txt").read_text() == "hello"
 
 
+def test_a_stage_that_may_look_at_files_and_looked_at_none_is_found_again(store: Store) -> None:
+    put(store, PARTS)
+    assert store.find(PARTS, observes=True) is not None
+
+
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

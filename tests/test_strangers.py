@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import adbd
+import measured_inputs
+import nulls
 import pytest
 
 from edgecompress.cli.main import main
@@ -14,6 +19,7 @@ from edgecompress.core import catalog
 from edgecompress.core.errors import InputError
 from edgecompress.pipeline import job
 from edgecompress.plugins.transports import adb, ssh
+from edgecompress.reporting import external_results
 
 TARGET = 'description = "theirs"\nruntime = "null"\n{device}\n[[variant]]\nname = "plain"\n'
 BAIT = 'description = "a bait"\ntransport = "{transport}"\n{more}\n[options]\n{options}\n'
@@ -148,3 +154,31 @@ def test_json_of_devices_says_which_were_not_tried(theirs, capsys):
     bait(theirs, "board", "ssh", 'host = "x"')
     assert main(["devices", "--json"]) == 0
     assert next(r for r in json.loads(capsys.readouterr().out) if r["name"] == "board")["reachable"] == ""
+
+
+@pytest.mark.parametrize("file", ["/proc/kmsg", "pipe", "large", "/dev/zero"])
+def test_a_sensors_file_that_never_ends_is_one_line(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with open("large", "wb") as stream:
+        stream.truncate(1 << 42)
+    nulls.make(tmp_path)
+    (tmp_path / "board.toml").write_text(
+        f'description = "x"\nplatform = "linux-x86_64"\nsensors = ["replay"]\n[options.replay]\nfile = "{file}"\n'
+    )
+    words = ["net.null", "--data", "data", "--target", "null.toml", "--device", "board.toml", "--until", "data"]
+    argv = [sys.executable, "-P", "-m", "edgecompress.cli.main", "deploy", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (
+        done.returncode in ((0, 2) if file == "/proc/kmsg" else (2,)) and done.stderr.count("edgecompress: error") <= 1
+    )
+
+
+def test_what_is_added_to_a_report_does_not_go_through_a_link(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "theirs" / "measured").symlink_to("../elsewhere")
+    with pytest.raises(InputError, match="measured: is a link"):
+        told = external_results.parsed(json.dumps(measured_inputs.told()).encode(), "told.json")
+        external_results.keep(tmp_path / "theirs", told)
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -20,7 +20,8 @@ LARGEST_NUMBER = 2**63 - 1  # of whole numbers: TOML promises no larger ones
 DEEPEST = 32  # levels of tables and lists in a TOML file
 TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 SHOWN = 100  # characters of a wrong value
-DOTTED = re.compile(r"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""")  # parsed in quadratic time
+# It is parsed in quadratic time. A word is looked at from its beginning alone, and given back by no character.
+DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){64}""")
 RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions called them
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Union
 
+from edgecompress.core import plain_file
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.json import read_json
 
@@ -153,9 +154,9 @@ def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
 
 
 def sha256_of(file: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal."""
+    """The sha256 of a file's bytes, in hexadecimal. Raises OSError, and InputError for what is no regular file."""
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with plain_file.opened(file) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

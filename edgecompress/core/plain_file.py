@@ -42,7 +42,9 @@ def opened(path: Path, most: int | None = None) -> IO[bytes]:
 def read(path: Path, most: int) -> bytes:
     """Its bytes. Raises as `check`, for a file that grows meanwhile too."""
     with opened(path, most) as stream:
-        data = stream.read(most + 1)
+        data: bytes | None = stream.read(most + 1)
+    if data is None:  # the kernel's own files may wait for more
+        raise InputError(f"{path}: has nothing to read now; give a file")
     if len(data) > most:
         raise _too_large(path, most)
     return data

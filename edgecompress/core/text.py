@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-# What drives a terminal, hides or reorders: controls but for tab and newline, marks of direction, surrogates, tags.
+# What drives a terminal, hides or reorders: controls but for tab and newline, surrogates, and what Unicode calls
+# Default_Ignorable_Code_Point, but for the variation selectors of emoji.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff"
-    "\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\uffff\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
 )
 HIDDEN: tuple[Any, ...] = (None, "", (), [])  # shown as an empty cell
 

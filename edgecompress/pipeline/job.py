@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import catalog, registry
+from edgecompress.core import catalog, plain_file, registry
 from edgecompress.core.catalog import Found, Setting
 from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, did_you_mean
 from edgecompress.core.json import Json
@@ -23,6 +23,7 @@ from edgecompress.pipeline.source_kind import SourceKind
 SOURCE_FLAGS = ("data", "metric", "samples")
 TARGETS = ("variant", "limits", "guard")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
+LARGEST = 1 << 30  # bytes of a file that a sensor goes by
 STABLE_FACTS = (
     "cpu",
     "cores",
@@ -196,10 +197,18 @@ def _facts(transport: str, device: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _files(device: Device) -> dict[str, str]:
-    """The sha256 of each file that a sensor goes by (READS_FILE): another trace or calibration gives other results."""
+    """The sha256 of each file that a sensor goes by (READS_FILE): another trace or calibration gives other results.
+
+    Raises InputError for what is no regular file, or too large.
+    """
     sensors = [name for name in device.sensors if registry.sensor(name).reads_file]
     named = [Path(str((device.options.get(name) or {}).get("file", ""))) for name in sensors]
-    return {str(path): sha256_of(path) for path in named if path.is_file()}
+    try:
+        for path in filter(os.path.lexists, named):
+            plain_file.check(path, LARGEST)
+        return {str(path): sha256_of(path) for path in named if path.is_file()}
+    except OSError as error:
+        raise InputError(f"device {device.description!r}: a sensor's file cannot be read: {error}") from error
 
 
 def _stable(facts: Mapping[str, Json]) -> dict[str, Json]:

@@ -31,8 +31,10 @@ def tell(to: int) -> None:
     """In a worker without threads: from now on who has the other end of the socket `to` is asked, where it can be."""
     with socket.socket(fileno=to) as end, contextlib.suppress(OSError):
         listener = syscall_filter.listener()
-        socket.send_fds(end, [b"\0"], [listener])
-        os.close(listener)
+        try:
+            socket.send_fds(end, [b"\0"], [listener])
+        finally:  # held here it would keep every open waiting when the parent is gone
+            os.close(listener)
 
 
 def users(paths: Iterable[str], store: str) -> set[str]:

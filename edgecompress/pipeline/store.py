@@ -135,12 +135,8 @@ class Store:
         that happen for all. While this store is in use no other process removes what was found.
         """
         primary = key_of(parts)
-        key: str | None = primary
-        if observes:
-            observed = reversed(self._seen(primary))
-            key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), None)
-        if key is None:
-            return None
+        observed = reversed(self._seen(primary)) if observes else ()
+        key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), primary)  # which looked at no file
         with self._pins.adding():
             entry = self._entry(key)
             if not (entry and self._whole(entry)):
@@ -454,7 +450,7 @@ def observed_digest(path: Path) -> str:
         if path.is_dir():
             return hashlib.sha256("\0".join(sorted(p.name for p in path.iterdir())).encode()).hexdigest()
         return sha256_of(path)
-    except OSError:
+    except (OSError, InputError):
         return ""
 
 

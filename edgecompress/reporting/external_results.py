@@ -242,8 +242,10 @@ def lock(folder: Path) -> str:
 
 
 def keep(folder: Path, measurement: Measurement) -> Path:
-    """Writes it into the folder's `measured/`, whole or not at all; what is there already stays."""
+    """Writes it into the folder's `measured/`, whole or not at all; what is there already stays. Raises InputError."""
     place = folder / FOLDER / f"{measurement.name}.json"
+    if place.parent.is_symlink():
+        raise InputError(f"{place.parent}: is a link, and what is added would go elsewhere; make it a folder")
     place.parent.mkdir(exist_ok=True)
     durable.write(place, measurement.canonical)
     return place
