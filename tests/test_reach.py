@@ -38,7 +38,6 @@ def traced(folder: Path, *words: str) -> list[str]:
         "-f",
         "-qq",
         "-y",
-        "--seccomp-bpf",
         "-s",
         "4000",
         "-e",
