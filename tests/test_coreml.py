@@ -22,6 +22,7 @@ from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module
 from edgecompress.formats.mil import convert, package
+from edgecompress.formats.precision import facts as precision
 from edgecompress.stages import trace
 
 pytestmark = pytest.mark.slow
@@ -29,6 +30,7 @@ ITEMS = 6
 HUGE = torch.finfo(torch.float32).min
 
 Arrays = Mapping[str, Any]
+WIDE = (16 * 3 * 9, 320 * 16, 240 * 320)  # numbers of the weights of that net
 
 
 # --------------------------------------------------------------------------- nets
@@ -416,6 +418,10 @@ def test_int8_weights_compose_with_half_precision(tmp_path: Path) -> None:
     road = Road("wide", tmp_path)
     small = road.after("coreml_int8", road.after("coreml_fp16"))
     assert small.facts == {"compressed": 2}, "the convolution has fewer numbers than the least size"
+    known = precision.of(small)
+    kept, packed = 2 * WIDE[0], sum(WIDE[1:])
+    assert known["weights"] is not None and known["computes"] == {"fp16": 3}
+    assert known["weights"]["fp16"] == kept and packed <= known["weights"]["int8"] < 1.05 * packed
     assert small.size_bytes < 0.35 * road.full.size_bytes
     assert road.db(small) >= 30
 
@@ -427,6 +433,10 @@ def test_a_palette_has_as_many_numbers_as_its_bits_say(bits: int, tmp_path: Path
     tables = [np.unique(weight) for weight in weights(small)]
     assert len(tables) == small.facts["compressed"] == 2
     assert all(2 ** (bits - 1) < len(table) <= 2**bits for table in tables)
+    known = precision.of(small)["weights"]
+    assert known is not None and set(known) == {"fp32", f"palette{bits}"}
+    indices = sum(WIDE[1:]) * bits // 8
+    assert known["fp32"] == 4 * WIDE[0] and indices <= known[f"palette{bits}"] <= indices + 2 * 4 * 2**bits + 64
     assert road.db(small) >= 4 * bits - 4
 
 

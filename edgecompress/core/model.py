@@ -258,6 +258,20 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """The precision that a technique gives an artifact: words as formats.precision has them, "" promises nothing.
+
+    At least `share` (0..1) of the weights' bytes are `weights`; at least `operators` (0..1) of the operators that
+    multiply compute in `computes`. Where it is 0 a part of them is.
+    """
+
+    weights: str = ""
+    computes: str = ""
+    share: float = 0.5
+    operators: float = 0.5
+
+
+@dataclass(frozen=True)
 class Choice:
     """The end of a search: the stage whose artifact was chosen (empty: none), and why."""
 

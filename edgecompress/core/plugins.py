@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from edgecompress.core.json import Json
-    from edgecompress.core.model import Artifact, Goal, Request, Status
+    from edgecompress.core.model import Artifact, Goal, Promise, Request, Status
     from edgecompress.formats.op_counts import Graph
 
 Weights = Callable[["Artifact"], Iterator[tuple[str, "np.ndarray | None"]]]  # None: packed already
@@ -59,6 +59,7 @@ class TechniquePlugin(Step):
     unrounded: Mapping[str, Json] = field(default_factory=dict)
     expand: Callable[[DataclassInstance], Sequence[tuple[str, Mapping[str, Json]]] | None] | None = None
     rungs: Callable[[Mapping[str, Json]], Sequence[tuple[str, dict[str, Json]]]] | None = None
+    promises: Callable[[DataclassInstance], Promise] | None = None
     kept: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], dict[str, Json]] | None = None
 
 
@@ -77,6 +78,7 @@ class RuntimePlugin(Step):
     unavailable: Callable[[Mapping[str, Json]], str] | None = None
     tapped: Callable[[Request], Artifact] | None = None
     count: Callable[[Artifact, int], Graph] | None = None
+    precision: Callable[[Artifact], tuple[dict[str, int], dict[str, int]]] | None = None
     weights: Weights | None = field(default=None, metadata={"key": "weights"})
 
 

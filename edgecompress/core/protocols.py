@@ -29,6 +29,9 @@ class Technique(Protocol):
     (technique, options), that one step of a recipe stands for, or None; and, where its strength may be found by
     measuring, `goal(options) -> Goal | None` and `cells(request)`, as pipeline.searches.strength asks for them.
 
+    Where it leaves weights of a precision, `promises(options) -> Promise` says which: an artifact that verify reads
+    otherwise is lost.
+
     For the accuracy guard it may have `rungs(options) -> [(label, options)]`: what else its own calibration can do;
     `kept(options, layers) -> options`: those layers of a diagnosis in higher precision; on nets, `RUNG`: its place on
     the ladder (where it finds nothing to do its artifact is "lost", with the reason), and `ON_GRID = True`: it leaves
@@ -93,7 +96,9 @@ class Runtime(Protocol):
     It may have `NOT_OPENED`: why the check of a package opens no such model of a stranger's; for a
     format that formats/ does not read, `count(artifact, batch)`: the operators of one run, an op_counts.Graph, and
     `weights(artifact)`: (name, array) of each constant of two or more axes as the file has it, [filters, channels,
-    *kernel] or [rows, columns], whole numbers less their zero point, None in the place of a packed one.
+    *kernel] or [rows, columns], whole numbers less their zero point, None in the place of a packed one;
+    `precision(artifact)`: bytes of the weights by precision and the number of operators that multiply by what they
+    compute in, as formats.precision has them; StageFailed, with the reason, where the file does not tell.
 
     It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
     own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and

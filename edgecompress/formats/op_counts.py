@@ -526,8 +526,9 @@ def _lite_tensor(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> T
 def _kind(model: schema.ModelT, op: schema.OperatorT) -> str:
     from ai_edge_litert.schema_py_generated import BuiltinOperator
 
-    code = model.operatorCodes[op.opcodeIndex]
-    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    from edgecompress.formats import tflite
+
+    number = tflite.number(model.operatorCodes[op.opcodeIndex])
     return next((name for name, value in vars(BuiltinOperator).items() if value == number), "CUSTOM")
 
 

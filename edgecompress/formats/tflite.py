@@ -23,6 +23,10 @@ DTYPES = ("float32", "float16", "int32", "uint8", "int64", "", "bool", "int16", 
 TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS, SIGNATURE_OUTPUTS = 10, 4, 6, 8, 6
 # An entry of a signature as bytes: its index (of 8 bytes, for a table of 12), then the name and the tensor's number
 ENTRY = struct.Struct("<4HiII")
+# A kind of operator: its index of 12 bytes (deprecated number, custom name, version, number), then what it points to
+CODE = struct.Struct("<6HiIiib3x")
+MODEL_CODES = 6  # the field of a model that lists them
+LAST_OLD_CODE = 127  # what the deprecated field says of all newer kinds
 TABLE = 8  # bytes of the smallest: a reference to it, and its own to its index
 FURTHEST = 2**31  # that anything of a flatbuffer lies from its start
 
@@ -230,11 +234,11 @@ def graph(data: bytes) -> Subgraph:
 
     model = Model.GetRootAs(data)
     first = model.Subgraphs(0)
-    types = _types(model)
+    kinds = types(data)
     operators = (first.Operators(place) for place in range(first.OperatorsLength()))
     nodes = (
         TfliteOperator(
-            types[op.OpcodeIndex()], place, *(tuple(_numbers(v)) for v in (op.InputsAsNumpy(), op.OutputsAsNumpy()))
+            kinds[op.OpcodeIndex()], place, *(tuple(_numbers(v)) for v in (op.InputsAsNumpy(), op.OutputsAsNumpy()))
         )
         for place, op in enumerate(operators)
     )
@@ -243,17 +247,51 @@ def graph(data: bytes) -> Subgraph:
     return Subgraph(tuple(nodes), tuple(tensors), *sides)
 
 
-def _types(model: schema.Model) -> list[str]:
-    """The type of each of a file's kinds of operators, by its number where this schema does not know it.
+def types(data: bytes) -> list[str]:
+    """The type of each of a valid file's kinds of operators, by its number where this schema does not know it."""
+    from ai_edge_litert.schema_py_generated import BuiltinOperator, Model
 
-    Old files have only the deprecated field.
-    """
-    from ai_edge_litert.schema_py_generated import BuiltinOperator
-
+    model = Model.GetRootAs(data)
     names = {number: name for name, number in vars(BuiltinOperator).items() if isinstance(number, int)}
     codes = (model.OperatorCodes(i) for i in range(model.OperatorCodesLength()))
-    numbers = (max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) for code in codes)
-    return [names.get(number, f"BUILTIN_{number}") for number in numbers]
+    return [names.get(number, f"BUILTIN_{number}") for number in map(_number, codes)]
+
+
+def number(code: schema.OperatorCodeT) -> int:
+    """The number of a kind of operator: files of TensorFlow before 2.4 have it in the deprecated field alone."""
+    return int(max(code.builtinCode, code.deprecatedBuiltinCode))
+
+
+def _number(code: schema.OperatorCode) -> int:
+    """The same of a kind that is not unpacked."""
+    return int(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()))
+
+
+def with_codes(data: bytes) -> bytes:
+    """The file with the number of each kind of operator in the field that readers of today know.
+
+    As in `renamed`, what is new stands behind all the rest.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    out = bytearray(data)
+    for index in range(model.OperatorCodesLength()):
+        code = model.OperatorCodes(index)
+        if code.BuiltinCode() < _number(code):
+            vector = model._tab.Vector(model._tab.Offset(MODEL_CODES))
+            _refer(out, vector + 4 * index, _append_code(out, code))
+    return bytes(out)
+
+
+def _append_code(out: bytearray, code: schema.OperatorCode) -> int:
+    """A kind of operator behind the rest, with its number in both fields; returns its place."""
+    table = _end_of(out) + 12  # behind its index
+    custom, new = code.CustomCode(), _number(code)
+    out += CODE.pack(12, 20, 16, 4 if custom else 0, 8, 12, 12, 0, code.Version(), new, min(new, LAST_OLD_CODE))
+    if custom:
+        _refer(out, table + 4, _append(out, _text(custom)))
+    return table
 
 
 def operators(data: bytes) -> dict[str, str]:

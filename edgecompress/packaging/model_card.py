@@ -80,7 +80,12 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
         "packager": packager,
         "packaged": _packaged(shipped, options),
         "runtime": {"name": shipped.runtime, "version": _runtime_version(shipped)},
-        "model": {"format": shipped.artifact.kind, "main": _main(files), "files": files},
+        "model": {
+            "format": shipped.artifact.kind,
+            "precision": _precision(shipped),
+            "main": _main(files),
+            "files": files,
+        },
         "inputs": [_spec(spec) for spec in shipped.artifact.inputs],
         "outputs": [_spec(spec) for spec in shipped.artifact.outputs],
         "preprocess": _preprocess(shipped),
@@ -288,6 +293,13 @@ def _labels(shipped: Shipped, task: Mapping[str, Any], payload: Path) -> dict[st
 def _variant(shipped: Shipped) -> Mapping[str, Any]:
     rows = shipped.report.get("variants") or ()
     return next((v for v in rows if v.get("name") == shipped.origin.get("variant")), {})
+
+
+def _precision(shipped: Shipped) -> dict[str, Any] | None:
+    """What the report read in the artifact's file; None where the file or the report does not tell."""
+    known = _table(_table(_variant(shipped), "artifact"), "precision")
+    counted = {key: dict(_table(known, key)) for key in ("weights", "computes")}
+    return counted if known.get("weights") is not None else None
 
 
 def _compression(shipped: Shipped) -> list[dict[str, Any]]:

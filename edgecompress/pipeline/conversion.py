@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
@@ -9,6 +10,8 @@ from types import ModuleType
 from edgecompress.core import config, registry
 from edgecompress.core.errors import ConfigError, NoPath, did_you_mean
 from edgecompress.core.json import Json
+from edgecompress.core.model import Promise
+from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Target, Variant
 
 Call = tuple[str, dict[str, Json]]  # a stage's call and its options
@@ -86,6 +89,19 @@ def precision(variant: Variant) -> str:
     used = [str(table.get("use", "")) for table in variant.compress]
     provided = [every[use].PROVIDES if use in every else use for use in used]
     return next((word for word in reversed(provided) if word), "fp32")
+
+
+def promised(calls: Iterable[Call]) -> Promise | None:
+    """The precision that the steps of a variant promise together, the later ones first; None where none does."""
+    whole: Promise | None = None
+    for call, options in calls:
+        technique = registry.step(call)
+        if not isinstance(technique, TechniquePlugin) or technique.promises is None or technique.options is None:
+            continue
+        promise = technique.promises(config.build(technique.options, options, call))
+        before = whole.computes if whole else ""
+        whole = dataclasses.replace(promise, computes=promise.computes or before)
+    return whole
 
 
 def _travel(start: str, goals: Sequence[str], where: str) -> list[Call]:

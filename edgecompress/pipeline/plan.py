@@ -62,12 +62,26 @@ def deploy(job: Job) -> Plan:
     for candidate in candidates:
         for runtime, name in ((candidate.runtime, candidate.verdict), *candidate.also.items()):
             stages[name] = verification.verify(job, name, runtime, candidate.artifact, candidate.variant)
+        stages[candidate.verdict] = _named(job, stages[candidate.verdict], candidate, calls[candidate.name])
         if candidate.agrees:
             limit = candidate.limits.on_device
             stages[candidate.agrees] = verification.parity(job, candidate, candidate.verdict, limit)
     falling = (s if s.name in shared else _with_variants(s, stages, candidates) for s in stages.values())
     race = dataclasses.replace(ranking(job, tuple(candidates)), left_out=left_out)
     return Plan(tuple(falling), race, job.source_kind)
+
+
+def _named(job: Job, verify: Stage | Substitute, candidate: Candidate, calls: Sequence[Call]) -> Stage:
+    """The stage that verifies a variant, with the precision that its recipe promises and its name says.
+
+    A guard may leave layers in higher precision: then a part of the promise is enough.
+    """
+    assert isinstance(verify, Stage)
+    promise = conversion.promised(calls)
+    if promise and job.target.value.guard.on:
+        promise = dataclasses.replace(promise, share=0.0, operators=0.0)
+    precision = {"promise": dataclasses.asdict(promise) if promise else None, "name": candidate.name}
+    return dataclasses.replace(verify, options={**verify.options, "precision": precision})
 
 
 def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:

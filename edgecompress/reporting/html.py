@@ -256,6 +256,7 @@ def _folded(report: Report, make: Callable[[Report], TextTable]) -> list[Raw]:
 def _proof(report: Report, rows: Any) -> list[Raw]:
     return [
         *_titled(report, environment.agreed),
+        *_titled(report, tables.precisions),
         *_titled(report, tables.metrics),
         *_titled(report, tables.outputs),
         _more("Every check", rows(tables.checks)),

@@ -68,6 +68,7 @@ LOOKS = (
 )
 PROOF = (
     environment.agreed,
+    tables.precisions,
     tables.metrics,
     tables.outputs,
     tables.checks,

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from edgecompress.core.model import Artifact, Request
+from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
     before_after,
     environment,
@@ -80,8 +81,8 @@ def _source(declared: DeclaredSource, artifact: Artifact | None) -> dict[str, An
     if artifact is None:
         return {**declared, "artifact": None}
     specs = {side: [dataclasses.asdict(s) for s in getattr(artifact, side)] for side in ("inputs", "outputs")}
-    facts = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
-    return {**declared, "artifact": {**facts, **specs}}
+    about = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
+    return {**declared, "artifact": {**about, "precision": facts.of(artifact), **specs}}
 
 
 def _energy(artifact: Artifact | None) -> dict[str, Any]:

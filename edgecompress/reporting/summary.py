@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES
-from edgecompress.reporting import environment, estimates, gains, instructions, noise, profilers, training
+from edgecompress.reporting import environment, estimates, gains, instructions, noise, precision, profilers, training
 from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 
@@ -31,7 +31,7 @@ def _shipped(report: Report) -> str:
     rows = {row["metric"]: row for row in report["deltas"]}
     by = ranked_by(report)
     clauses = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
-    changes = [_change(rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
+    changes = [_change(report, rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
     clauses += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
     if known(rows["accuracy"]["after"]):
         clauses.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
@@ -46,14 +46,15 @@ def _took(n: Mapping[str, Any]) -> str:
     return f"{text(n)}{units.get(n['unit'], '')}"
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _change(report: Report, row: Mapping[str, Any]) -> str:
+    before = precision.called(report, row["before_of"])
     if row["metric"] == COUNTED:
-        return f"{row['says']} instructions than {row['before_of']} (simulated)"
+        return f"{row['says']} instructions than {before} (simulated)"
     if row["metric"] == CYCLES:
-        return f"{row['says']} than {row['before_of']}"
+        return f"{row['says']} than {before}"
     if row["change"]["called"] == "same":
-        return f"as {row['before_of']}: {row['says']}"
-    return f"{row['says']} than {row['before_of']}"
+        return f"as {before}: {row['says']}"
+    return f"{row['says']} than {before}"
 
 
 def _measured(report: Report) -> str:
@@ -144,7 +145,7 @@ def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
     if verify and not verify.get("metric"):
         yield f"Accuracy was not judged: {verify.get('reasons', {}).get('metric') or 'there is no metric'}."
     for check in verify.get("checks") or ():
-        if check["ok"] is None and check["name"] not in METRIC_LIMITS:
+        if check["ok"] is None and check["name"] not in (*METRIC_LIMITS, "name"):
             yield f"{check['says']}."
 
 
@@ -155,6 +156,7 @@ def _notes(report: Report) -> Iterator[str]:
     if (virtual := report["environment"].get("virtual")) and not report["simulated"]:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
         yield f"The machine is virtual{kind}: the load of its neighbours is not controlled."
+    yield from precision.notes(report)
     yield from _of_the_device(report)
     yield from estimates.notes(report)
     if _one_session(report):

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
+from edgecompress.reporting import precision
 from edgecompress.reporting.formatting import DASH, known, plain, provenance, significant, text
 from edgecompress.reporting.schema_types import ReportedSession
 
@@ -31,7 +32,8 @@ def before_after(report: Report) -> TextTable:
     rows = tuple(_delta(row, report["baseline"]) for row in report["deltas"])
     if rows and not any(before != DASH for _, before, _, _ in rows):
         return TextTable("Measured", ("", report["subject"]), tuple((label, after) for label, _, after, _ in rows))
-    head = ("", report["baseline"] or "before", report["subject"] or "after", "change")
+    names = [precision.called(report, report[end]) for end in ("baseline", "subject")]
+    head = ("", names[0] or "before", names[1] or "after", "change")
     return TextTable("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
 
 
@@ -49,6 +51,11 @@ def variants(report: Report) -> TextTable:
     names = [v["name"] for v in report["variants"]]
     rows = tuple(_variant(v, by) for v in report["variants"])
     return TextTable("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
+
+
+def precisions(report: Report) -> TextTable:
+    """What the files of the source and of the variants hold, and compute in."""
+    return TextTable("Precision", ("", "weights", "computes"), precision.rows(report))
 
 
 def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:

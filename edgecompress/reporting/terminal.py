@@ -27,6 +27,7 @@ def render(report: Mapping[str, Any]) -> Group:
     if len(clean["variants"]) > 1 or not parts:
         parts += ["", _table(tables.variants(clean), {})]
     own = (
+        tables.precisions,
         estimates.table,
         gains.table,
         strength.table,

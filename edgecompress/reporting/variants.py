@@ -9,6 +9,7 @@ from typing import Any
 from edgecompress.core.model import Artifact, Request, sha256_of
 from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
 from edgecompress.core.stats import ENOUGH
+from edgecompress.formats.precision import facts
 from edgecompress.reporting import compression, environment, estimates, instructions, power, training
 from edgecompress.reporting.formatting import Number, missing, number
 from edgecompress.reporting.request import ReportRequest
@@ -72,7 +73,8 @@ def _broken(job: ReportRequest, name: str) -> str:
 def _files(artifact: Artifact) -> dict[str, Any]:
     names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
     files = [{"name": name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for name, f in names]
-    return {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes, "files": files}
+    about = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
+    return {**about, "precision": facts.of(artifact), "files": files}
 
 
 def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:

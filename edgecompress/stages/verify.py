@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from edgecompress.core import config, registry
 from edgecompress.core.errors import EdgeError, StageFailed
-from edgecompress.core.model import Artifact, Check, Request
+from edgecompress.core.model import Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
 from edgecompress.data import flip_risk, metrics, output_error, tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent.operators import OperatorsAnswer
 from edgecompress.device.request import AgentRequest
+from edgecompress.formats.precision import facts as precision_facts
 from edgecompress.stages import reference_answers
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def run(request: Request) -> Artifact:
     before.npy and after.npy hold the scores; what reference_answers keeps lies beside them. With the inputs
     "excerpt" and "verdict", which shipped with the artifact, its outputs are compared with those of then.
     options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of),
-    "split" (SPLIT, or the one that something is chosen by).
+    "split" (SPLIT, or the one that something is chosen by), "precision" (the recipe's "promise", the variant's "name").
     `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
     """
     limits = config.build(Limits, request.options["limits"], "limits")
@@ -81,7 +82,7 @@ def run(request: Request) -> Artifact:
         request.progress(0.8, "comparing")
         results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
-    checks = list(_checks(results, limits))
+    checks = [*_checks(results, limits), *_precision(request)]
     facts = {
         "n": tensors.count(request.inputs["samples"], _split(request)),
         "outputs": results.outputs,
@@ -244,6 +245,14 @@ def _as_shipped(moved: reference_answers.Moved, limit: float) -> Check:
     return Check(
         "as_shipped", value is not None and value <= limit, value, limit, f"{says}{first}, limit {100 * limit:g} %"
     )
+
+
+def _precision(request: Request) -> Iterator[Check]:
+    """The precision that the recipe promises and the variant's name says, against what the file holds."""
+    said = request.options.get("precision")
+    if said:
+        promise = config.build(Promise, said["promise"], "promise") if said["promise"] else None
+        yield from precision_facts.checks(precision_facts.of(request.model), promise, said["name"])
 
 
 def _finite(results: Results) -> Check:

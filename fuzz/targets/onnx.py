@@ -7,6 +7,7 @@ from random import Random
 
 from edgecompress.core.model import Artifact
 from edgecompress.formats import op_counts
+from edgecompress.formats.precision import facts
 from edgecompress.plugins.runtimes import onnx
 from fuzz import trees
 
@@ -19,6 +20,7 @@ def check(data: bytes, folder: Path) -> None:
     file.write_bytes(data)
     model = onnx.checked(file)
     op_counts.total(Artifact(folder, "onnx"))
+    facts.of(Artifact(folder, "onnx"))
     file.write_bytes(model.SerializeToString(deterministic=True))
     assert onnx.checked(file) == model, "writing changes what it is"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edgecompress.core.model import Artifact
 from edgecompress.formats import op_counts, tflite
+from edgecompress.formats.precision import facts
 
 WORDS = b"TFL3 serving_default CONVERSION_METADATA min_runtime_version".split()
 FILE = "net.tflite"
@@ -18,3 +19,5 @@ def check(data: bytes, folder: Path) -> None:
     inputs, outputs = tflite.inputs_and_outputs(data, FILE)
     tflite.operators(data)
     op_counts.total(Artifact(folder, "tflite", inputs, outputs))
+    facts.of(Artifact(folder, "tflite"))
+    tflite.check(tflite.with_codes(data), FILE)

@@ -95,7 +95,7 @@ class _FunctionReader:
         if function is None:
             raise _unknown(where, _near(op.type))
         schema = signature.parameters(function)
-        arguments = {name: self._argument(f"{where}: {name}", bindings) for name, bindings in _arguments(op)}
+        arguments = {name: self._argument(f"{where}: {name}", bindings) for name, bindings in inputs_of(op)}
         _check_names(where, schema, {*arguments, *(["blocks"] if op.blocks else [])})
         for name, names in arguments.items():
             self._check(where, schema[name], names)
@@ -140,7 +140,7 @@ def _unpacked(step: BlockStep) -> tuple[torch.Tensor, ...]:
         raise InputError(f"{error}; convert the model again") from error
 
 
-def _arguments(op: MIL_pb2.Operation) -> Iterator[tuple[str, Sequence[MIL_pb2.Argument.Binding]]]:
+def inputs_of(op: MIL_pb2.Operation) -> Iterator[tuple[str, Sequence[MIL_pb2.Argument.Binding]]]:
     """Inputs, and attributes: programs before iOS 18 write the inputs of constexpr ops so."""
     for name, argument in op.inputs.items():
         yield name, argument.arguments

@@ -18,6 +18,7 @@ from edgecompress.core import child_process
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import tflite
+from edgecompress.formats.precision import from_tflite, walk
 from edgecompress.plugins.runtimes import _tflite
 
 if TYPE_CHECKING:
@@ -191,6 +192,11 @@ def read(request: Request) -> Artifact:
 
 
 # --------------------------------------------------------------------------- a session
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """That of the file that Vela compiled, whose numbers it leaves as they are; its own are packed."""
+    return walk.weights_and_computes(from_tflite.net(artifact.path / BEFORE))
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> EthosSession:

@@ -174,6 +174,13 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
         yield f"{name} #{seen[name]}"
 
 
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Raises StageFailed: delegates hold weights in forms of their own, and operators without one do not say which."""
+    held = sorted(set(_delegates(_plan(artifact.file(".pte"))).values()))
+    who = f"{' and '.join(held)} in a form of its own" if held else "the program, among all its other tensors"
+    raise StageFailed(f"the weights of a .pte file are held by {who}; it does not tell their precision")
+
+
 # --------------------------------------------------------------------------- a session
 
 

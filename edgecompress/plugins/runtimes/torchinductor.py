@@ -154,6 +154,11 @@ def read(request: Request) -> Artifact:
 # --------------------------------------------------------------------------- a session
 
 
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Raises StageFailed: nothing in a compiled library tells it."""
+    raise StageFailed(f"{FILE} is machine code, with its weights inside; it tells nothing of them")
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> AotiSession:
     """A session on `threads` threads, on the device that the package was compiled for."""
     return AotiSession(artifact, threads, profile)

@@ -38,6 +38,11 @@ class QuantizerOperator:
     largest: float  # magnitude among them
 
 
+def source(request: Request) -> bytes:
+    """The file to compress, as the quantizer reads it: it knows the numbers of operators in today's field only."""
+    return tflite.with_codes(request.model.file(".tflite").read_bytes())
+
+
 def operators(data: bytes) -> list[QuantizerOperator]:
     """The operators of a file that the quantizer knows, in its order."""
     from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
@@ -46,13 +51,20 @@ def operators(data: bytes) -> list[QuantizerOperator]:
     known = []
     for graph in model.subgraphs:
         for op in graph.operators:
-            kind = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
-            if kind is not None:
+            if kind := kind_of(model, op):
                 weights = list(_constants(model, graph, op))
                 scope = files.get_op_scope(op, graph.tensors)
                 sizes, largest = (max((f(w) for w in weights), default=0) for f in (len, _magnitude))
-                known.append(QuantizerOperator(scope, str(kind.value), int(sizes), float(largest)))
+                known.append(QuantizerOperator(scope, kind, int(sizes), float(largest)))
     return known
+
+
+def kind_of(model: ModelT, op: OperatorT) -> str:
+    """The type of an operator, "" of one that the quantizer does not know; old files have its number elsewhere."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    name = files.TFL_OP_CODE_TO_NAME.get(tflite.number(model.operatorCodes[op.opcodeIndex]))
+    return "" if name is None else str(name.value)
 
 
 def _constants(model: ModelT, graph: SubGraphT, op: OperatorT) -> Iterator[np.ndarray]:
@@ -89,12 +101,12 @@ def to_their_ends(data: bytes, scopes: Sequence[str]) -> list[str]:
     for graph in model.subgraphs:
         handed: set[int] = set()  # tensors that stay in float
         for op in graph.operators:  # in the order of computing
-            kind = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
+            kind = kind_of(model, op)
             scope = files.get_op_scope(op, graph.tensors)
             reads = not handed.isdisjoint(op.inputs)
-            if scope in scopes or (reads and kind is not None and kind.value in MOVES):
+            if scope in scopes or (reads and kind in MOVES):
                 handed.update(op.outputs)
-            if reads and kind is not None and scope not in floats:
+            if reads and kind and scope not in floats:
                 floats.append(scope)
     return floats
 

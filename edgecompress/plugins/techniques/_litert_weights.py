@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgecompress.plugins.techniques import _litert
+
 if TYPE_CHECKING:
     import numpy as np
     from ai_edge_quantizer.qtyping import ModelT, OperatorT, SubGraphT, TensorT
@@ -90,8 +92,7 @@ def _weighted(data: bytearray, kind: int) -> Iterator[_Weighted]:
     model = files.read_model(memoryview(data))  # its arrays are views of `data`: slices of a bytearray would be copies
     for graph in model.subgraphs:
         for op in graph.operators:
-            name = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
-            axis = OUTPUTS.get(name.value) if name is not None else None
+            axis = OUTPUTS.get(_litert.kind_of(model, op))
             tensors = [graph.tensors[i] for i in op.inputs[1:3] if i >= 0]
             arrays = [_array(model, tensor) for tensor in tensors]
             if axis is None or not arrays or arrays[0] is None or tensors[0].type != kind:

@@ -13,10 +13,24 @@ from edgecompress.core.errors import InputError, StageFailed
 if TYPE_CHECKING:
     import onnx
 
+CONSTANTS = 4  # the IR since which a constant need not be an input
 ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid"}  # what a kernel computes with what is before it
 MOVES = {"Flatten", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
+
+
+def load(file: Path) -> onnx.ModelProto:
+    """The model in a file, its weights constants: a file from before IR 4 lists them as inputs, which may be fed."""
+    import onnx
+
+    model = onnx.load_model(file)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    if inputs := [value for value in model.graph.input if value.name in weights]:
+        for value in inputs:
+            model.graph.input.remove(value)
+        model.ir_version = max(model.ir_version, CONSTANTS)
+    return model
 
 
 def prepare(source: Path, prepared: Path) -> Path:
@@ -24,9 +38,11 @@ def prepare(source: Path, prepared: Path) -> Path:
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    kinds = {node.op_type for node in onnx.load_model(source).graph.node}
+    model = load(source)
+    kinds = {node.op_type for node in model.graph.node}
+    onnx.save_model(model, prepared)
     try:
-        quant_pre_process(source, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
+        quant_pre_process(prepared, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
         raise StageFailed(
             f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TypedDict
 
 from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.model import Promise
 
 
 class SensitiveLayer(TypedDict):
@@ -25,3 +26,9 @@ def matching(known: Iterable[str], patterns: Sequence[str], what: str) -> set[st
         if not any(fnmatchcase(name, pattern) for name in names):
             raise InputError(f"skip: no {what} is called '{pattern}'{did_you_mean(pattern, names)}")
     return {name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def promise(weights: str, computes: str, kept: Sequence[str]) -> Promise:
+    """Most of the weights and operators; where the recipe itself keeps some as they are, a part of them."""
+    share = 0.0 if kept else Promise.share
+    return Promise(weights, computes, share, share)

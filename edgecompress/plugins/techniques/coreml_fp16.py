@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.formats import mil
 from edgecompress.formats.mil import convert
 from edgecompress.plugins.techniques import _coreml, _fp16_ranges, _mil_macs, _skip
@@ -50,6 +50,11 @@ class Options:
             raise ValueError("samples must be at least 1")
         if self.headroom < 1:
             raise ValueError("headroom must be at least 1")
+
+
+def promises(options: Options) -> Promise:
+    """Half-precision weights, and operators that multiply them as such."""
+    return _skip.promise("fp16", "fp16", (*options.keep_ops, *options.skip))
 
 
 def apply(request: Request) -> Artifact:

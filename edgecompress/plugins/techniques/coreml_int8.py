@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.formats.mil import convert
 from edgecompress.plugins.techniques import _coreml, _skip
 
@@ -28,6 +28,11 @@ class Options:
 
     min_size: int = 512  # weights of fewer numbers stay as they are
     skip: tuple[str, ...] = ()  # operators or weights left as they are, as patterns of their names
+
+
+def promises(options: Options) -> Promise:
+    """Int8 weights; the arithmetic stays."""
+    return _skip.promise("int8", "", options.skip)
 
 
 def apply(request: Request) -> Artifact:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.formats.mil import convert
 from edgecompress.plugins.techniques import _coreml, _skip
 
@@ -35,6 +35,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.group < 0:
             raise ValueError("group must be at least 0")
+
+
+def promises(options: Options) -> Promise:
+    """An index of so many bits for each weight; the arithmetic stays."""
+    return _skip.promise(f"palette{options.bits}", "", options.skip)
 
 
 def apply(request: Request) -> Artifact:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.plugins.techniques._onnx_graph import first_line, matching, prepare
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class Options:
     min_columns: int = 16  # a product with fewer output columns stays in float: it costs accuracy and saves no time
     skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names
     operators: tuple[str, ...] = PAYS  # types that are quantized
+
+
+def promises(options: Options) -> Promise:
+    """Int8 weights of the operators for which that pays: these may be few."""
+    return Promise("int8", "int8-dynamic", 0.0, 0.0)
 
 
 def apply(request: Request) -> Artifact:

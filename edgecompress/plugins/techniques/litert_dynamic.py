@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.plugins.techniques import _litert
 
 REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
@@ -28,6 +28,11 @@ class Options:
         _litert.check_patterns(self.skip)
 
 
+def promises(options: Options) -> Promise:
+    """Int8 weights; most operators multiply them with what is quantized as it comes."""
+    return Promise("int8", "int8-dynamic", 0.0 if options.skip else Promise.share, 0.0)
+
+
 def apply(request: Request) -> Artifact:
     """The TFLite model with int8 weights; inputs: "model".
 
@@ -36,7 +41,7 @@ def apply(request: Request) -> Artifact:
     from ai_edge_quantizer import qtyping
 
     options: Options = request.options
-    data = request.model.file(".tflite").read_bytes()
+    data = _litert.source(request)
     known = _litert.operators(data)
     skipped = _litert.matching(known, options.skip)
     recipe = _litert.recipe()

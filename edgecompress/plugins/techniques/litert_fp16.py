@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.techniques import _litert
+from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.plugins.techniques import _litert, _skip
 
 REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
 EXTRA = "litert"
@@ -33,6 +33,11 @@ class Options:
         _litert.check_patterns(self.skip)
 
 
+def promises(options: Options) -> Promise:
+    """Half-precision weights; who multiplies them decides in what."""
+    return _skip.promise("fp16", "", options.skip)
+
+
 def apply(request: Request) -> Artifact:
     """The TFLite model with fp16 weights; inputs: "model".
 
@@ -41,7 +46,7 @@ def apply(request: Request) -> Artifact:
     from ai_edge_quantizer import qtyping
 
     options: Options = request.options
-    data = request.model.file(".tflite").read_bytes()
+    data = _litert.source(request)
     known = _litert.operators(data)
     large = [op.scope for op in known if op.largest > LARGEST]
     kept = [*dict.fromkeys([*_litert.matching(known, options.skip), *large, *_small(known, options.small)])]

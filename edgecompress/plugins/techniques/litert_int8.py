@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.plugins.techniques import _activation_ranges, _litert, _litert_weights, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 
@@ -67,6 +67,11 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) ->
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
+def promises(options: Options) -> Promise:
+    """Int8 weights, multiplied with int8 activations."""
+    return _skip.promise("int8", "int8", options.skip)
+
+
 def apply(request: Request) -> Artifact:
     """The TFLite model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
 
@@ -76,7 +81,7 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
         raise InputError("int8: a net with state must keep float inputs and outputs; use io = 'float'")
-    data = request.model.file(".tflite").read_bytes()
+    data = _litert.source(request)
     skipped = _litert.to_their_ends(data, _litert.matching(_litert.operators(data), options.skip))
     recipe = _litert.recipe()
     recipe.add_static_config(".*", _all(), activation_num_bits=8, weight_num_bits=8)
@@ -183,8 +188,7 @@ def _masking(data: bytes, ranges: Ranges) -> Iterator[str]:
     for graph in model.subgraphs:
         masks = {i for i, tensor in enumerate(graph.tensors) if _is_mask(ranges.get(tensor.name.decode()))}
         for op in graph.operators:
-            kind = files.TFL_OP_CODE_TO_NAME.get(model.operatorCodes[op.opcodeIndex].builtinCode)
-            if kind is not None and kind.value in MASKING and not masks.isdisjoint({*op.inputs, *op.outputs}):
+            if _litert.kind_of(model, op) in MASKING and not masks.isdisjoint({*op.inputs, *op.outputs}):
                 yield files.get_op_scope(op, graph.tensors)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.formats import openvino_ir
 from edgecompress.plugins.techniques import _activation_ranges, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
@@ -70,6 +70,11 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
 def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the nodes of those layers of a diagnosis left in float."""
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
+
+
+def promises(options: Options) -> Promise:
+    """Int8 weights, multiplied with int8 activations."""
+    return _skip.promise("int8", "int8", options.skip)
 
 
 def apply(request: Request) -> Artifact:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.formats import op_counts
 from edgecompress.plugins.techniques import _fp16_ranges, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
-from edgecompress.plugins.techniques._onnx_graph import first_line, matching
+from edgecompress.plugins.techniques._onnx_graph import first_line, load, matching
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +60,11 @@ class Options:
             raise ValueError("headroom must be at least 1")
 
 
+def promises(options: Options) -> Promise:
+    """Half-precision weights, and operators that multiply them as such."""
+    return _skip.promise("fp16", "fp16", options.skip)
+
+
 def apply(request: Request) -> Artifact:
     """The ONNX model in half precision; inputs: "model", "samples" (the calibrate split).
 
@@ -70,7 +75,7 @@ def apply(request: Request) -> Artifact:
 
     options: Options = request.options
     batches = spread(request, options.samples)
-    model = _named(onnx.load_model(request.model.file(".onnx")))
+    model = _named(load(request.model.file(".onnx")))
     nodes = model.graph.node
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
         trial = _OnnxTrial(request, model, batches)

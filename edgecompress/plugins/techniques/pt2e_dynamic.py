@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.techniques import _pt2e
+from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.plugins.techniques import _pt2e, _skip
 
 REQUIRES = ("torch", "torchao", "executorch>=1.5")
 EXTRA = "executorch"
@@ -22,6 +22,11 @@ class Options:
     quantizer: _pt2e.Quantizer = "xnnpack"  # whose kernels it is for: ExecuTorch's XNNPACK delegate, or LiteRT
     per_channel: bool = True  # of weights
     skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names
+
+
+def promises(options: Options) -> Promise:
+    """Int8 weights, multiplied with what is quantized as it comes."""
+    return _skip.promise("int8", "int8-dynamic", options.skip)
 
 
 def apply(request: Request) -> Artifact:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.plugins.techniques import _activation_ranges, _pt2e, _skip
 from edgecompress.plugins.techniques._calibration import skipping, spread
 
@@ -61,6 +61,11 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) ->
 def _name(layer: _skip.SensitiveLayer) -> str:
     own = layer["type"].startswith(WEIGHTED)
     return glob.escape(layer["module"]) if own and layer["module"] else layer["node"]
+
+
+def promises(options: Options) -> Promise:
+    """Int8 weights, multiplied with int8 activations."""
+    return _skip.promise("int8", "int8", options.skip)
 
 
 def apply(request: Request) -> Artifact:

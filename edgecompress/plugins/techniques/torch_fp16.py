@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Dim, Request
+from edgecompress.core.model import Artifact, Dim, Promise, Request
 from edgecompress.plugins.techniques import _fp16_ranges, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.plugins.techniques._onnx_graph import first_line
@@ -48,6 +48,11 @@ class Options:
             raise ValueError("samples must be at least 1")
         if self.headroom < 1:
             raise ValueError("headroom must be at least 1")
+
+
+def promises(options: Options) -> Promise:
+    """Half-precision weights, and operators that multiply them as such."""
+    return _skip.promise("fp16", "fp16", options.skip)
 
 
 def apply(request: Request) -> Artifact:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact
-from edgecompress.formats import torch_module
+from edgecompress.formats import tflite, torch_module
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,15 +98,12 @@ def _tflite(model: Artifact) -> Iterator[Named]:
     tables = lite(model)
     for graph in tables.subgraphs:
         for op in graph.operators:
-            code = tables.operatorCodes[op.opcodeIndex]
-            yield from _lite(tables, graph, op, max(code.builtinCode, code.deprecatedBuiltinCode))
+            yield from _lite(tables, graph, op, tflite.number(tables.operatorCodes[op.opcodeIndex]))
 
 
 def lite(model: Artifact) -> schema.ModelT:
     """The tables of a .tflite file, sound ones. Raises InputError."""
     from ai_edge_litert import schema_py_generated as schema
-
-    from edgecompress.formats import tflite
 
     file = model.file(".tflite")
     data = file.read_bytes()

@@ -1,0 +1,46 @@
+"""What each artifact's file holds and computes in, and names that say another precision than the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgecompress.formats.precision import facts
+
+Report = Mapping[str, Any]
+
+
+def of(artifact: Mapping[str, Any] | None) -> facts.Precision | None:
+    """What is known of an artifact of report.json."""
+    known: facts.Precision | None = (artifact or {}).get("precision")
+    return known
+
+
+def rows(report: Report) -> tuple[tuple[str, ...], ...]:
+    """Weights and arithmetic of the source and of each variant; none where no file tells, or nobody read them."""
+    artifacts = {"source": report["source"].get("artifact"), **{v["name"]: v["artifact"] for v in report["variants"]}}
+    read = {name: known for name, artifact in artifacts.items() if (known := of(artifact))}
+    told = any(known["weights"] is not None for known in read.values())
+    return tuple(_row(name, known) for name, known in read.items()) if told else ()
+
+
+def _row(name: str, known: facts.Precision) -> tuple[str, ...]:
+    if known["weights"] is None:
+        return name, f"unknown: {known['why']}", ""
+    return name, facts.weights(known), facts.computes(known)
+
+
+def called(report: Report, name: str) -> str:
+    """A variant's name, with what it is where that is another precision: "fp32 (int8)"."""
+    variant = next((v for v in report["variants"] if v["name"] == name), None)
+    known = of(variant["artifact"]) if variant else None
+    false = known and known["weights"] is not None and any(facts.contradicts(known, w) for w in facts.named(name))
+    return f"{name} ({facts.main(known)})" if known and false else name
+
+
+def notes(report: Report) -> Iterator[str]:
+    """A line for each variant whose name says another precision than its file has."""
+    for variant in report["variants"]:
+        known = of(variant["artifact"])
+        if known and called(report, variant["name"]) != variant["name"]:
+            yield f"{variant['name']} is {facts.main(known)}: {facts.line(known)}."
