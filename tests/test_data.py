@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from edgecompress.core import catalog
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, Preprocess, Source
@@ -485,3 +486,51 @@ def test_random_data_follows_the_models_inputs(tmp_path: Path) -> None:
 def test_random_data_needs_a_model_that_states_its_inputs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="random data needs a model file that declares its inputs"):
         run(tmp_path, "random")
+
+
+def photographs(folder: Path) -> Path:
+    """Four classes of two images."""
+    for number, name in enumerate("abcd"):
+        (folder / name).mkdir(parents=True)
+        for each in range(2):
+            Image.new("RGB", (4, 4), (60 * number, each, 0)).save(folder / name / f"{each}.png")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["__MACOSX", ".ipynb_checkpoints", ".cache"])
+def test_a_folder_that_is_no_class_moves_no_label(name: str, tmp_path: Path) -> None:
+    images = photographs(tmp_path / "images")
+    before = tensors.labels(run(tmp_path / "before", str(images)), "test")
+    (images / name).mkdir()
+    (images / name / "0.png").write_bytes(b"")
+    after = tensors.labels(run(tmp_path / "after", str(images)), "test")
+    assert before is not None and after is not None and np.array_equal(before, after) and set(before) <= {0, 1, 2, 3}
+
+
+def test_a_class_without_images_is_refused_unless_the_classes_are_named(tmp_path: Path) -> None:
+    images = photographs(tmp_path / "images")
+    (images / "bb").mkdir()
+    with pytest.raises(InputError, match="the folder 'bb' has no image; remove it, or name the classes as `labels`"):
+        run(tmp_path, str(images))
+    assert run(tmp_path, str(images), labels=["a", "b", "bb", "c", "d"]).path
+
+
+def test_an_image_of_a_kind_that_is_not_read_is_named(tmp_path: Path) -> None:
+    images = photographs(tmp_path / "images")
+    (images / "b" / "1.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.raises(InputError, match=r"1\.HEIC: images of this kind are not read, only \.bmp, .*convert it"):
+        run(tmp_path, str(images))
+    (images / "b" / "1.HEIC").rename(images / "b" / "notes.txt")
+    assert run(tmp_path, str(images)).path
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "data.npz"])
+def test_a_link_has_its_own_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "blobs" / "571b").write_bytes(b"x")
+    (tmp_path / "snapshot" / name).symlink_to("../blobs/571b")
+    monkeypatch.chdir(tmp_path)
+    key = "model" if name.endswith("onnx") else "data"
+    found = catalog.source("nets:build", {key: f"snapshot/{name}"}).value
+    assert getattr(found, key) == str(tmp_path / "snapshot" / name)

@@ -32,6 +32,7 @@ def traced(folder: Path, *words: str) -> list[str]:
         "TMPDIR": str(folder / "tmp"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": str(folder / "home"),
+        "XDG_STATE_HOME": str(folder / "state"),
     }
     strace = [
         "strace",

@@ -152,10 +152,14 @@ def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
 
 
 def _absolute(reference: str, base: Path) -> str:
-    """A file as an absolute path; a factory `pkg.mod:fn`, "random" and nothing as they are."""
+    """A file as an absolute path; a factory `pkg.mod:fn`, "random" and nothing as they are.
+
+    A link keeps its own name, which tells the format: what it leads to, in a cache of downloads, may have none.
+    """
     if not reference or reference == "random" or is_factory(reference):
         return reference
-    return str((base / reference).resolve())
+    path = base / reference
+    return str(path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve())
 
 
 def is_factory(reference: str) -> bool:

@@ -29,6 +29,8 @@ def told(place: Path, option: str) -> Iterator[None]:
     except OSError as error:
         where, why = place_of(error) or place, error.strerror or str(error)
         kind, what = (DiskFull, "free some room") if error.errno in FULL else (StageFailed, "check that disk")
+        if error.errno in (errno.EACCES, errno.EPERM):
+            what = "allow it there (in a store that is shared, in each of its folders)"
         raise kind(f"{where}: {why}; {what}, or give another {option}") from error
 
 

@@ -24,6 +24,7 @@ from edgecompress.core.errors import InputError
 
 MEMORY = "EDGECOMPRESS_MEMORY"  # GiB that a process may hold resident, where the limit by size is too low
 MIB, GIB = 1 << 20, 1 << 30
+LEAST_BYTES = 100 * MIB
 READ_BYTES = 1700 * MIB  # what the libraries need that read and run a small model
 PER_BYTE = 32  # beside that, for each byte of the inputs
 FILE_BYTES = 8 * GIB
@@ -86,9 +87,12 @@ def resident_bytes(least: int, size: int) -> int:
     """The memory for inputs of so many bytes: what the environment says, or by their size."""
     if given := os.environ.get(MEMORY):
         try:
-            return int(float(given) * GIB)
+            most = int(float(given) * GIB)
         except (ValueError, OverflowError) as error:
             raise InputError(f"{MEMORY}={given}: not a number of GiB; give one, such as {MEMORY}=8") from error
+        if most < LEAST_BYTES:
+            raise InputError(f"{MEMORY}={given}: less than Python needs; give at least {LEAST_BYTES / GIB:.1f} (GiB)")
+        return most
     return least + PER_BYTE * size
 
 

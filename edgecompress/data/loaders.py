@@ -31,6 +31,7 @@ WHOLE = ""  # the one set of data that comes without splits
 EVERY = (*SPLITS, TRAIN)
 NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
 LARGEST_IMAGE = 1 << 30  # bytes of a file
 
@@ -179,21 +180,36 @@ def _npy(path: Path, seed: int) -> Feed:
 
 
 def _images(path: Path, source: Source, seed: int) -> Feed:
-    """`CLASS/*.jpg` or `SPLIT/CLASS/*`. Classes are numbered as in the source's `labels`, else by sorted name."""
+    """`CLASS/*.jpg` or `SPLIT/CLASS/*`. Classes are numbered as in the source's `labels`, else by sorted name.
+
+    Without `labels` each folder is a class, so an empty one is refused: it would move the numbers of those behind it.
+    """
     parts = {split: path / split for split in EVERY if (path / split).is_dir()} or {WHOLE: path}
-    folders = {split: sorted(f for f in part.iterdir() if f.is_dir()) for split, part in parts.items()}
+    folders = {split: _shown_folders(part) for split, part in parts.items()}
     classes = list(source.labels) or sorted({f.name for each in folders.values() for f in each})
-    sets = {}
+    sets, filled = {}, set[str]()
     for split, each in folders.items():
         files = [(file, _class(folder, classes)) for folder in each for file in _pictures(folder)]
         if not files:
             raise InputError(f"{parts[split]}: contains no .npy file, and no images in one folder per class")
         sets[split] = _pictured(files, seed)
+        filled |= {file.parent.name for file, _ in files}
+    if not source.labels and (empty := sorted({*classes} - filled)):
+        raise InputError(f"{path}: the folder '{empty[0]}' has no image; remove it, or name the classes as `labels`")
     return Feed(sets, classes)
 
 
+def _shown_folders(folder: Path) -> list[Path]:
+    """The folders in it, without hidden ones and those that an archive of macOS adds."""
+    return sorted(f for f in folder.iterdir() if f.is_dir() and not f.name.startswith((".", "__MACOSX")))
+
+
 def _pictures(folder: Path) -> list[Path]:
-    return sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
+    files = sorted(folder.iterdir())
+    if unread := next((f for f in files if f.suffix.lower() in UNREAD and not f.name.startswith(".")), None):
+        known = ", ".join(sorted(SUFFIXES))
+        raise InputError(f"{unread}: images of this kind are not read, only {known}; convert it, or remove it")
+    return [f for f in files if f.suffix.lower() in SUFFIXES]
 
 
 def _class(folder: Path, classes: Sequence[str]) -> int:

@@ -65,7 +65,8 @@ def verify(file: Path, key: str | None = None) -> list[PackageCheck]:
     no such file, a key that is none.
     """
     if not file.is_file():
-        raise InputError(f"{file}: no such file; give the package that `edgecompress package` wrote")
+        what = "not a file" if file.exists() else "no such file"
+        raise InputError(f"{file}: {what}; give the package that `edgecompress package` wrote")
     if key is not None:
         signing.public(key)
     with tempfile.TemporaryDirectory(prefix="edgecompress-verify-") as work:

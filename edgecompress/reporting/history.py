@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
@@ -61,7 +61,7 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
     if not (root / FILE).is_file():
         raise InputError(f"{root}: no {FILE} here; give --store, or deploy first")
     try:
-        with _opened(root) as database:
+        with _opened(root, "ro") as database:
             results = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
         matching = [r for r in results if source in r["source"] and target in ("", r["target"])]
         return list(reversed(_with_changes(matching)))[: max(limit, 0)]
@@ -171,8 +171,8 @@ def _change(row: Row, before: Row | None) -> Row:
 
 
 @contextlib.contextmanager
-def _opened(root: Path) -> Iterator[sqlite3.Connection]:
-    database = sqlite3.connect(root / FILE, timeout=BUSY_S)
+def _opened(root: Path, mode: Literal["ro", "rwc"]) -> Iterator[sqlite3.Connection]:
+    database = sqlite3.connect(f"{(root / FILE).resolve().as_uri()}?mode={mode}", timeout=BUSY_S, uri=True)
     database.row_factory = sqlite3.Row
     try:
         yield database
@@ -182,7 +182,7 @@ def _opened(root: Path) -> Iterator[sqlite3.Connection]:
 
 def _insert(root: Path, rows: list[Row]) -> None:
     root.mkdir(parents=True, exist_ok=True)
-    with _opened(root) as database:
+    with _opened(root, "rwc") as database:
         _prepare(database)
         marks = ", ".join(f":{name}" for name in COLUMNS)
         with database:
