@@ -41,6 +41,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.device.machine",
     "edgecompress.formats.openvino_ir",
     "edgecompress.formats.tflite",
+    "edgecompress.formats.torch_program",
 }
 PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")
 PLUGINS = [(kind, name) for kind in ("runtimes", "sensors", "profilers") for name in registry.names(kind)]

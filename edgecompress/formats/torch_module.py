@@ -16,7 +16,7 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
-from edgecompress.formats import torch_edits
+from edgecompress.formats import torch_edits, torch_program
 
 MODULE, STATE, PROGRAM = "module.json", "state.safetensors", "program.pt2"
 
@@ -54,10 +54,9 @@ def factory(reference: str) -> torch.nn.Module:
 
 def rebuild(artifact: Artifact) -> torch.nn.Module:
     """The net of a "module" or "program" artifact, ready to run: call it through `outputs`."""
-    import torch
 
     if artifact.kind == "program":
-        return torch.export.load(artifact.file(".pt2")).module()
+        return torch_program.load(artifact.file(".pt2")).module()
     from safetensors.torch import load_file
 
     net = factory(reference(artifact))

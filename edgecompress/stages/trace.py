@@ -14,7 +14,7 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.formats import torch_module
+from edgecompress.formats import torch_module, torch_program
 from edgecompress.formats.torch_module import Named
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _load_program(request: Request, file: Path) -> Artifact:
     import torch
 
     try:
-        program = torch.export.load(file)
+        program = torch_program.load(file)
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; give the path of a .pt2 file") from error
     except Exception as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.formats import mil
+from edgecompress.formats import mil, torch_program
 from edgecompress.formats.mil import convert
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _traced(model: Artifact, inputs: Sequence[TensorSpec]) -> tuple[torch.jit.Sc
     example = tuple(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs)
     try:
         with torch.no_grad():
-            net = _flat(torch.export.load(model.file(".pt2")), model)
+            net = _flat(torch_program.load(model.file(".pt2")), model)
             if any(isinstance(dim, Dim) for spec in model.inputs for dim in spec.shape):
                 net = torch.export.export(net, example).module(check_guards=False)  # every size becomes a number
             traced = torch.jit.trace(net, example, check_trace=False, strict=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
+from edgecompress.formats import torch_program
 from edgecompress.plugins.runtimes import _coreml_delegate, _executorch_layer_outputs, _xnnpack
 
 if TYPE_CHECKING:
@@ -83,12 +84,9 @@ def tapped(request: Request) -> Artifact:
 
 
 def _program(model: Artifact) -> torch.export.ExportedProgram:
-    import torch
-    import torch.ao.quantization.fx._decomposed  # the operators of a quantized program
-
     file = model.file(".pt2")
     try:
-        return torch.export.load(file)
+        return torch_program.load(file)
     except Exception as error:  # torch.export has no error of its own
         raise StageFailed(f"runtime executorch: {file}: {_first_line(error)}") from error
 
@@ -176,9 +174,10 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     """Raises StageFailed: delegates hold weights in forms of their own, and operators without one do not say which."""
-    held = sorted(set(_delegates(_plan(artifact.file(".pte"))).values()))
-    who = f"{' and '.join(held)} in a form of its own" if held else "the program, among all its other tensors"
-    raise StageFailed(f"the weights of a .pte file are held by {who}; it does not tell their precision")
+    raise StageFailed(
+        "the weights of a .pte file are held by delegates in forms of their own, or among all other tensors of the "
+        "program; it does not tell their precision"
+    )
 
 
 # --------------------------------------------------------------------------- a session

@@ -13,7 +13,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.formats import tflite
+from edgecompress.formats import tflite, torch_program
 from edgecompress.plugins.runtimes import _tflite, _tflite_layer_outputs, _trial
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     import litert_torch
     import torch
 
-    program = torch.export.load(model.file(".pt2"))
+    program = torch_program.load(model.file(".pt2"))
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
         net, how = _pooled(program.module(check_guards=False)), _quantization(program)

@@ -15,6 +15,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.formats import torch_program
 from edgecompress.plugins.runtimes import _onnx_layer_outputs, _savedmodel, _trial
 from edgecompress.plugins.runtimes._onnx_session import CPU, OnnxSession, options
 
@@ -60,7 +61,7 @@ def _from_program(model: Artifact) -> onnx.ModelProto:
         raise MissingDependency(
             f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
         ) from error
-    program = torch.export.load(model.file(".pt2"))
+    program = torch_program.load(model.file(".pt2"))
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
     try:
         exported = torch.onnx.export(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Request
+from edgecompress.formats import torch_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +78,7 @@ def export(request: Request) -> Artifact:
         raise StageFailed(
             'runtime torchinductor: device "cuda": PyTorch finds no GPU; use a machine with one, or set device = "cpu"'
         )
-    program = torch.export.load(request.model.file(".pt2"))
+    program = torch_program.load(request.model.file(".pt2"))
     # torch splits its own command lines at spaces
     with tempfile.TemporaryDirectory(dir="/tmp" if " " in str(request.out) else request.out, prefix="work-") as folder:
         _package(_moved(program, options.device), Path(folder), request.out / FILE)

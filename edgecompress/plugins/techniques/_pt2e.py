@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request
+from edgecompress.formats import torch_program
 from edgecompress.plugins.techniques._calibration import inputs_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def quantized(request: Request, quantizer: TorchaoQuantizer, batches: Sequence[l
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    program = torch.export.load(request.model.file(".pt2"))
+    program = torch_program.load(request.model.file(".pt2"))
     net = program.module(check_guards=False)
     _limit(quantizer, skip)
     try:

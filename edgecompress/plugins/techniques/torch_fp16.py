@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Promise, Request
+from edgecompress.formats import torch_program
 from edgecompress.plugins.techniques import _fp16_ranges, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.plugins.techniques._onnx_graph import first_line
@@ -61,11 +62,10 @@ def apply(request: Request) -> Artifact:
     facts: {"kept": nodes in fp32, "macs_half": share of the MACs that are not, "largest": {"tensor", "value"},
     "samples"}; "lost" where that does not mend it.
     """
-    import torch
 
     options: Options = request.options
     batches = spread(request, options.samples)
-    program = torch.export.load(request.model.file(".pt2"))
+    program = torch_program.load(request.model.file(".pt2"))
     trial = _ProgramTrial(request, program, batches)
     ranges = trial.ranges()
     fixed = trial.fixed(_fp16_ranges.unfit(ranges, options.headroom))

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.model import Artifact
+from edgecompress.formats import torch_program
 
 if TYPE_CHECKING:
     import torch
@@ -197,9 +198,8 @@ def _rounded(value: torch.Tensor) -> torch.Tensor:
 
 def load(artifact: Artifact) -> SourceProgram:
     """The layers of a "program"."""
-    import torch
 
-    program = torch.export.load(artifact.file(".pt2"))
+    program = torch_program.load(artifact.file(".pt2"))
     if any(_in_place(node) for node in program.graph.nodes):  # a value would be gone once the next node has run
         program = program.run_decompositions({})
     net = program.module(check_guards=False)
