@@ -40,8 +40,8 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
     "edgecompress.formats.openvino_ir",
-    "edgecompress.formats.tflite",
-    "edgecompress.formats.torch_program",
+    *(f"edgecompress.formats.{name}" for name in ("tflite", "torch_program")),
+    *(f"edgecompress.formats.precision{name}" for name in ("", ".from_tflite", ".walk")),
 }
 PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")
 PLUGINS = [(kind, name) for kind in ("runtimes", "sensors", "profilers") for name in registry.names(kind)]

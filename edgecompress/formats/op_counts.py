@@ -433,10 +433,6 @@ def _onnx_tensors(graph: onnx.GraphProto, shaped: onnx.GraphProto) -> dict[str, 
 
 # --------------------------------------------------------------------------- TFLite
 
-LITE_DTYPES = (
-    *("float32", "float16", "int32", "uint8", "int64", "text", "bool", "int16", "complex64", "int8", "float64"),
-    *("complex128", "uint64", "resource", "variant", "uint32", "uint16", "int4", "bfloat16", "int2"),
-)
 COMPOSITE = "STABLEHLO_COMPOSITE"
 MOST_OPS = 1_000_000  # that the composites of a graph stand for
 OPAQUE = ("CUSTOM", "DELEGATE", "CALL", "STABLEHLO_CUSTOM_CALL")
@@ -516,11 +512,14 @@ def _lite_node(model: schema.ModelT, op: schema.OperatorT, named: Sequence[str])
 
 def _lite_tensor(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> Tensor:
     """A tensor; its number is in its name, because names may repeat."""
+    from edgecompress.formats import tflite
+
     tensor = graph.tensors[index]
     buffer = model.buffers[tensor.buffer]
     constant = bool(buffer.offset > 1 or (buffer.data is not None and len(buffer.data)))
     shape = tuple(int(d) for d in tensor.shape) if tensor.shape is not None else ()
-    return Tensor(f"{index} {(tensor.name or b'').decode(errors='replace')}", shape, LITE_DTYPES[tensor.type], constant)
+    name = f"{index} {(tensor.name or b'').decode(errors='replace')}"
+    return Tensor(name, shape, tflite.TYPE_NAMES[tensor.type], constant)
 
 
 def _kind(model: schema.ModelT, op: schema.OperatorT) -> str:

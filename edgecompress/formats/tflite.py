@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 MAGIC = b"TFL3"
 # of TensorType: what an input or output of a net can be
 DTYPES = ("float32", "float16", "int32", "uint8", "int64", "", "bool", "int16", "", "int8", "float64")
+TYPE_NAMES = (
+    *("float32", "float16", "int32", "uint8", "int64", "text", "bool", "int16", "complex64", "int8", "float64"),
+    *("complex128", "uint64", "resource", "variant", "uint32", "uint16", "int4", "bfloat16", "int2"),
+)  # of all types, in the order of the schema
 # Fields of the schema's tables, by their place in a table's index
 TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS, SIGNATURE_OUTPUTS = 10, 4, 6, 8, 6
 # An entry of a signature as bytes: its index (of 8 bytes, for a table of 12), then the name and the tensor's number

@@ -116,9 +116,10 @@ def _tflite(model: Artifact) -> Iterator[Stored]:
 def _lite(tensor: schema.TensorT, data: np.ndarray) -> Iterator[Stored]:
     import numpy as np
 
-    from edgecompress.formats.op_counts import COUNTS, LITE_DTYPES
+    from edgecompress.formats import tflite
+    from edgecompress.formats.op_counts import COUNTS
 
-    name, dtype = (tensor.name or b"").decode(errors="replace"), LITE_DTYPES[tensor.type]
+    name, dtype = (tensor.name or b"").decode(errors="replace"), tflite.TYPE_NAMES[tensor.type]
     if tensor.sparsity is not None or dtype in FEWER_BITS:
         yield name, None
     elif dtype not in (*COUNTS, "text"):

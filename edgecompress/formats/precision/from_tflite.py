@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.formats import op_counts, tflite
+from edgecompress.formats import tflite
 from edgecompress.formats.precision import walk
 from edgecompress.formats.precision.walk import Does, Net, Node, Stored
 
@@ -59,7 +59,7 @@ def net(file: Path) -> Net:
 def _graph(model: schema.ModelT, number: int, types: Sequence[str], made: Net) -> None:
     graph = model.subgraphs[number]
     for index, tensor in enumerate(graph.tensors):
-        name, dtype = f"{number}/{index}", op_counts.LITE_DTYPES[tensor.type]
+        name, dtype = f"{number}/{index}", tflite.TYPE_NAMES[tensor.type]
         word, buffer = WORDS.get(dtype, dtype), model.buffers[tensor.buffer]
         size = buffer.size if buffer.offset > 1 else 0 if buffer.data is None else len(buffer.data)
         made.words[name] = word

@@ -129,9 +129,9 @@ def _lite_array(tensor: schema.TensorT, buffer: schema.BufferT) -> np.ndarray | 
     """A constant as whole or real numbers, zero where it means zero; None for what is no constant, or is packed."""
     import numpy as np
 
-    from edgecompress.formats.op_counts import LITE_DTYPES
+    from edgecompress.formats import tflite
 
-    dtype = LITE_DTYPES[tensor.type]
+    dtype = tflite.TYPE_NAMES[tensor.type]
     if buffer.data is None or dtype not in ("float32", "float16", "int8", "uint8"):
         return None
     array = np.frombuffer(bytes(buffer.data), dtype).reshape(tensor.shape)
