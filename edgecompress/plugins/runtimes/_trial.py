@@ -19,6 +19,7 @@ from edgecompress.core.json import Json
 
 SECONDS = 120.0  # that reading and one inference may take
 LARGEST = 16 << 20  # bytes of an answer
+COPIED = 16 << 20  # bytes of which a copy counts
 NEXT = f"export it again, a smaller one, or give more memory with {sandbox.MEMORY}=GIB"
 
 
@@ -79,19 +80,20 @@ def _child(read: Callable[[], Json], where: str, size: int, send: int) -> None:
     opened = set[str]()
     try:
         sys.addaudithook(lambda event, arguments: _hear(event, arguments, opened))
-        _limit(_held() + sandbox.resident_bytes(sandbox.READ_BYTES, size))
-        answer = _tried(read, where)
+        before = _held()
+        _limit(before + sandbox.resident_bytes(sandbox.READ_BYTES, size))
+        answer = _tried(read, where, before)
         with os.fdopen(send, "wb") as stream:
             stream.write(json.dumps({**answer, "read": sorted(opened)}).encode())
     finally:
         os._exit(0)
 
 
-def _tried(read: Callable[[], Json], where: str) -> dict[str, Json]:
+def _tried(read: Callable[[], Json], where: str, before: int) -> dict[str, Json]:
     try:
         return {"result": read()}
     except Exception as error:  # a library raises whatever a stranger's bytes make it
-        if _lacks_memory(error):
+        if _lacks_memory(error) or _is_full(before):
             return {"error": InputError.__name__, "message": f"{where}: reading it needs too much memory; {NEXT}"}
         if isinstance(error, EdgeError):
             return {"error": type(error).__name__, "message": str(error)}
@@ -107,6 +109,13 @@ def _lacks_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _is_full(before: int) -> bool:
+    """Whether a second copy of what was read would not fit: then a library may have failed in words of its own."""
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    held = _held()
+    return most != resource.RLIM_INFINITY and held - before > COPIED and most - held < held - before
 
 
 def _hear(event: str, arguments: tuple[Any, ...], opened: set[str]) -> None:
