@@ -18,6 +18,8 @@ from mil_program import MODEL, Writer
 
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.formats import mil
+from edgecompress.formats.mil import package
+from edgecompress.formats.precision import from_mil
 
 pytestmark = pytest.mark.slow
 HALF_DB, SINGLE_DB = 50.0, 100.0
@@ -592,3 +594,18 @@ def test_mobilenetv2_loses_in_fp16_what_its_weights_lose(ct: Any, tmp_path: Path
     for parameter in rounded.parameters():
         parameter.data = parameter.data.half().float()
     assert abs(sqnr_db(want, got) - sqnr_db(want, answers(rounded, [x])[0])) < 3
+
+
+@pytest.mark.parametrize("field", ["function", "opset"])
+def test_a_program_that_names_no_function_of_its_own_is_refused_by_each_reader(field: str, tmp_path: Path) -> None:
+    pytest.importorskip("coremltools")
+    model = package.messages("Model_pb2").Model()
+    model.mlProgram.functions["other" if field == "function" else "main"].opset = "CoreML9"
+    file = tmp_path / "net.mlpackage" / package.MODEL
+    file.parent.mkdir(parents=True)
+    file.write_bytes(model.SerializeToString())
+    readers = (mil.load, from_mil.net, lambda folder: mil.write_with_layer_outputs(folder, tmp_path / "more"))
+    for read in readers:
+        with pytest.raises(InputError, match=r"has no function 'main'|has no block for its opset 'CoreML9'"):
+            read(tmp_path / "net.mlpackage")
+    assert not (tmp_path / "more").exists()

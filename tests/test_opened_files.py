@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,11 @@ def run(tmp_path: Path) -> PlanRun:
     return walk
 
 
+def of_the_user(stage: Stage) -> Stage:
+    """The same stage, as one that runs the user's code."""
+    return dataclasses.replace(stage, user_code=True)
+
+
 def again(run: PlanRun, stage: Stage) -> str:
     """Why a stage ran; "hit" where it did not."""
     fresh = PlanRun(run.store, Context())
@@ -63,8 +69,7 @@ def test_a_file_that_changed_makes_its_stage_run_again(
     file = tmp_path / "mine" / "weights"
     file.write_text("one")
     os.utime(file, (1e9, 1e9))
-    probe = technique(READ[way].format(path=str(file)) + END)
-    stage = Stage(probe.name, probe.call, probe.inputs, user_code=True, timeout_s=60)
+    stage = of_the_user(technique(READ[way].format(path=str(file)) + END))
     assert run.stage(stage).artifact
     assert again(run, stage) == "hit"
     file.write_text("two")
@@ -78,8 +83,7 @@ def test_what_a_stage_writes_is_no_input_of_it(run: PlanRun, technique: Stages, 
         f"import ctypes\npath = {str(tmp_path / 'cache')!r}\nopen(path, 'w').write(str(__import__('time').time()))\n"
         "assert ctypes.CDLL(None).open(path.encode(), 0) > 0"
     )
-    probe = technique(body + END)
-    stage = Stage(probe.name, probe.call, probe.inputs, user_code=True, timeout_s=60)
+    stage = of_the_user(technique(body + END))
     assert run.stage(stage).artifact
     (tmp_path / "cache").write_text("another")
     assert again(run, stage) == "hit"
@@ -90,8 +94,7 @@ def test_where_the_kernel_tells_nothing_python_does(
     run: PlanRun, technique: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "weights").write_text("one")
-    probe = technique(READ["Python"].format(path=str(tmp_path / "weights")) + END)
-    stage = Stage(probe.name, probe.call, probe.inputs, user_code=True, timeout_s=60)
+    stage = of_the_user(technique(READ["Python"].format(path=str(tmp_path / "weights")) + END))
     code = "import os\nfrom edgecompress.core import syscall_filter\nsyscall_filter.NEW_LISTENER = 1 << 30\n"
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "sitecustomize.py").write_text(code)
@@ -109,8 +112,7 @@ def test_many_processes_that_open_at_once_are_all_answered(run: PlanRun, techniq
         "    assert pool.map(os.path.getsize, ['/etc/passwd'] * 100)\n"
         "    assert all(pool.map(len, [p.read() for p in map(open, ['/etc/passwd'] * 2000)]))"
     )
-    probe = technique(body + END)
-    assert run.stage(Stage(probe.name, probe.call, probe.inputs, user_code=True, timeout_s=60)).artifact
+    assert run.stage(of_the_user(technique(body + END))).artifact
 
 
 def test_one_that_ends_while_it_opens_is_no_end_of_the_others(run: PlanRun, technique: Stages) -> None:
@@ -121,8 +123,7 @@ def test_one_that_ends_while_it_opens_is_no_end_of_the_others(run: PlanRun, tech
         "    while not pid: open('/etc/passwd').close()\n"
         "    time.sleep(0.005)\n    os.kill(pid, signal.SIGKILL)\n    os.waitpid(pid, 0)"
     )
-    probe = technique(body + END)
-    assert run.stage(Stage(probe.name, probe.call, probe.inputs, user_code=True, timeout_s=60)).artifact
+    assert run.stage(of_the_user(technique(body + END))).artifact
 
 
 @pytest.mark.slow

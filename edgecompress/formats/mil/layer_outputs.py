@@ -53,8 +53,7 @@ def write(source: Path, target: Path) -> list[AddedOutput]:
     file.
     """
     model, _ = package.read(source)
-    function = model.mlProgram.functions[model.description.defaultFunctionName or "main"]
-    graph = _BlockGraph(function, function.block_specializations[function.opset])
+    graph = _BlockGraph(*package.main_function(source, model))
     with package.parsed(source):
         added = [_added(model, graph, head, end) for head, end in list(graph.layers())]
     shutil.copytree(source, target)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
-    from coremltools.proto import Model_pb2
+    from coremltools.proto import MIL_pb2, Model_pb2
 
 MODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
 WEIGHTS = Path("weights", "weight.bin")  # beside the model
@@ -32,6 +32,19 @@ def read(package: Path) -> tuple[Model_pb2.Model, Path]:
     except Exception as error:  # protobuf's DecodeError: the library is not imported here
         raise InputError(f"{file}: not a Core ML model: {error}; convert the model again") from error
     return model, inside(package, MODEL.parent / WEIGHTS)
+
+
+def main_function(package: Path, model: Model_pb2.Model) -> tuple[MIL_pb2.Function, MIL_pb2.Block]:
+    """The function that a program runs, and its block. Raises InputError for a model that has none."""
+    if model.WhichOneof("Type") != "mlProgram":
+        raise InputError(f"{package}: a Core ML {model.WhichOneof('Type')}, not a program; convert it to an mlprogram")
+    name, functions = model.description.defaultFunctionName or "main", model.mlProgram.functions
+    if name not in functions:
+        raise InputError(f"{package}: the program has no function {name!r}; convert the model again")
+    function = functions[name]
+    if function.opset not in function.block_specializations:
+        raise InputError(f"{package}: the program has no block for its opset {function.opset!r}; convert it again")
+    return function, function.block_specializations[function.opset]
 
 
 @contextlib.contextmanager

@@ -29,13 +29,9 @@ def load(folder: Path) -> Program:
     or a mode of one, that the interpreter does not know.
     """
     model, weights = package.read(folder)
-    if model.WhichOneof("Type") != "mlProgram":
-        raise InputError(f"{folder}: a Core ML {model.WhichOneof('Type')}, not a program; convert it to an mlprogram")
-    name = model.description.defaultFunctionName or "main"
-    if name not in model.mlProgram.functions:
-        raise InputError(f"{folder}: the program has no function {name!r}; convert the model again")
+    function, block = package.main_function(folder, model)
     with package.parsed(folder):
-        return _FunctionReader(Blob(weights)).function(model.mlProgram.functions[name])
+        return _FunctionReader(Blob(weights)).program(function, block)
 
 
 class _FunctionReader:
@@ -46,11 +42,9 @@ class _FunctionReader:
         self.known: ChainMap[str, Declared] = ChainMap()
         self.constants: ChainMap[str, Value] = ChainMap()
 
-    def function(self, message: MIL_pb2.Function) -> Program:
-        """A `Function` message."""
-        if message.opset not in message.block_specializations:
-            raise InputError(f"Core ML: the program has no block for its opset {message.opset!r}; convert again")
-        return Program(self._block(message.block_specializations[message.opset], message.inputs))
+    def program(self, function: MIL_pb2.Function, block: MIL_pb2.Block) -> Program:
+        """A `Function` message by one of its blocks."""
+        return Program(self._block(block, function.inputs))
 
     def _block(self, message: MIL_pb2.Block, inputs: Sequence[MIL_pb2.NamedValueType]) -> Block:
         self.known, self.constants = self.known.new_child(), self.constants.new_child()

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError
 from edgecompress.formats.mil import package
 from edgecompress.formats.mil.dtypes import BY_NUMBER, Dtype
 from edgecompress.formats.mil.reader import inputs_of
@@ -50,18 +49,11 @@ PACKED = {
 def net(folder: Path) -> Net:
     """The net in a .mlpackage. Raises InputError for a damaged one, or one that is no program."""
     model, _ = package.read(folder)
-    if model.WhichOneof("Type") != "mlProgram":
-        raise InputError(f"{folder}: a Core ML {model.WhichOneof('Type')}, not a program; convert it to an mlprogram")
-    name = model.description.defaultFunctionName or "main"
-    if name not in model.mlProgram.functions:
-        raise InputError(f"{folder}: the program has no function {name!r}; convert the model again")
-    function = model.mlProgram.functions[name]
-    if function.opset not in function.block_specializations:
-        raise InputError(f"{folder}: the program has no block for its opset {function.opset!r}; convert it again")
+    function, block = package.main_function(folder, model)
     made = Net()
     for value in function.inputs:
         made.words[value.name] = _dtype(value.type).name
-    _block(function.block_specializations[function.opset], made)
+    _block(block, made)
     return made
 
 
