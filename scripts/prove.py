@@ -24,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = {"EDGECOMPRESS_PROVE": "1", "EDGECOMPRESS_KILLS": "6", "EDGECOMPRESS_FLIPS": "200"}  # 20 kills by hand: > 1 h
+LONGEST = ("test_fuzz", "test_faults", "test_kill", "test_parity", "test_zoo")  # begun first: the last to end
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 LOGS = "benchmarks/prove-"  # written by this script, so not part of what it tests
 MEASURED = ("parity", "coverage", "agent_overhead", "agreement", "sensitivity", "sparsity", "safety_cost")
@@ -53,7 +54,9 @@ def plan(root: Path, count: int) -> tuple[list[Part], list[Part], list[Part]]:
     share = dict.fromkeys(THREADS, str(-(-(os.cpu_count() or 1) // count)))
     here, python = Path(sys.executable).parent, sys.executable
     pytest = (python, "-P", "-m", "pytest", "--timeout=0", "--durations=5", "-rs", "--no-fold-skipped")
-    tests = [Part(file.stem, (*pytest, f"tests/{file.name}"), share) for file in sorted(root.glob("tests/test_*.py"))]
+    names = sorted(file.stem for file in root.glob("tests/test_*.py"))
+    names.sort(key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST))
+    tests = [Part(name, (*pytest, f"tests/{name}.py"), share) for name in names]
     alone = [Part("check", ("make", "--no-print-directory", "check"))]
     alone += [Part(name, (python, f"benchmarks/{name}.py")) for name in MEASURED]
     alone += [Part(name, (python, f"benchmarks/{name}.py", "--remeasure")) for name in REMEASURED]

@@ -99,9 +99,10 @@ def test_jobs_may_begin_with_a_zero() -> None:
     assert [script().jobs(text) for text in ("1", "08", "12")] == [1, 8, 12]
 
 
-def test_the_plan_has_every_file_of_tests() -> None:
+def test_the_plan_has_every_file_of_tests_the_longest_first() -> None:
     proof = script()
     _, tests, alone = proof.plan(proof.ROOT, 2)
+    assert tuple(part.name for part in tests[: len(proof.LONGEST)]) == proof.LONGEST
     assert {part.name for part in tests} == {file.stem for file in Path(__file__).parent.glob("test_*.py")}
     assert all((proof.ROOT / part.command[1]).is_file() for part in alone if part.name != "check")
 
