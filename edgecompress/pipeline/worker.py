@@ -17,7 +17,7 @@ from edgecompress.core.errors import EdgeError, InputError, StageFailed, of_syst
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.sandbox import Limits
-from edgecompress.pipeline import opened_files
+from edgecompress.pipeline import bytecode, opened_files
 from edgecompress.pipeline.store import observed_digest
 from edgecompress.pipeline.worker_protocol import StageRequest
 
@@ -46,7 +46,8 @@ def main() -> int:
         say(_mapped(error, stage_request))
         return _logged()
     files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
-    say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
+    modules = sorted({m.split(".")[0] for m in sys.modules})
+    say({"done": True, "files": files, "modules": modules, "uncompiled": bytecode.missing()})
     return 0
 
 
