@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import resource
 import secrets
 import select
 import signal
@@ -129,8 +130,14 @@ def _ending(process: subprocess.Popen[bytes], log: Path) -> str:
     if code < 0:
         name = signal.Signals(-code).name
         hints = {"SIGKILL": "out of memory?", "SIGXCPU": "its limit of CPU time"}
-        return f"its process was ended by {name} ({hints.get(name, 'a crash in native code')}; log: {log})"
-    return f"its process ended with code {code} and no answer (log: {log})"
+        return f"its process was ended by {name} ({hints.get(name, 'a crash in native code')}{_limited()}; log: {log})"
+    return f"its process ended with code {code} and no answer (log: {log}{_limited()})"
+
+
+def _limited() -> str:
+    """The limit of address space that this process was started with, which few libraries tell that they met."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return "" if most == resource.RLIM_INFINITY else f"; `ulimit -v` allows it {most / 2**30:.1f} GiB: raise it"
 
 
 def _environment(offline: bool, scratch: Path) -> dict[str, str]:
