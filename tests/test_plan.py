@@ -157,6 +157,8 @@ def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tm
     made = plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path)))
     assert [c.name for c in made.candidates] == ["int8", "openvino-int8", "int8-dynamic", "fp32", "openvino-fp32"]
     assert made.race.left_out["litert-fp32"].startswith("no path from onnx to tflite")
+    row = dict(made.race.step({}).table)["litert-fp32"]
+    assert row["verdict"] == "unreached" and row["reason"] == made.race.left_out["litert-fp32"]
     with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from onnx to pte"):
         plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
 

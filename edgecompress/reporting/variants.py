@@ -38,7 +38,7 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
     reason = result.get("reason") or _broken(job, name)
     ended = result.get("verdict") or ("failed" if reason else "measured")
     count = instructions.of_variant(inputs.get("count"), name)
-    why = reason if ended in ("lost", "failed") else ""
+    why = reason if ended in ("lost", "failed", "unreached") else ""
     counted = _instructions(request, job, name, why)
     return {
         "name": name,
