@@ -15,16 +15,19 @@ GRAIN_S = 0.05  # the kernel counts processor time in hundredths of a second: le
 
 
 class SessionStatistics(TypedDict):
-    """The statistics of a session's latencies; a percentile is None where there are too few runs to hold it."""
+    """The statistics of a session's latencies; a percentile is None where there are too few runs to hold it.
 
-    median_ms: float
-    mean_ms: float
-    min_ms: float
-    max_ms: float
+    All are None where the session was too noisy.
+    """
+
+    median_ms: float | None
+    mean_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
     p90_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
-    outliers: int
+    outliers: int | None
     drift: float | None
 
 
@@ -40,6 +43,21 @@ def in_numbers(latencies_ms: Sequence[float]) -> SessionStatistics:
         "p99_ms": _tail(latencies_ms, 99),
         "outliers": stats.outliers(latencies_ms),
         "drift": stats.trend(latencies_ms),
+    }
+
+
+def unknown() -> SessionStatistics:
+    """Those of a session of which nothing can be said."""
+    return {
+        "median_ms": None,
+        "mean_ms": None,
+        "min_ms": None,
+        "max_ms": None,
+        "p90_ms": None,
+        "p95_ms": None,
+        "p99_ms": None,
+        "outliers": None,
+        "drift": None,
     }
 
 
