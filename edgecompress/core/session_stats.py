@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from edgecompress.core import stats
 
+TOO_NOISY = "too noisy to compare"
 KEPT = 200_000  # latencies in VARIANT.json; of more, every k-th (the statistics are over all)
 STOLEN = 0.01  # processor seconds of the hypervisor's other guests per second: more is told
 OTHERS = 0.25  # processors that others kept busy: more is told

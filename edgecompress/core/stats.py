@@ -101,6 +101,17 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (at - below)
 
 
+def of_a_run(times: Sequence[float], runs: int, warm_up: int = 0) -> float:
+    """The median of what one of `runs` runs took; `times` follow one another, as many of each run and of the warm-up.
+
+    Where they do not divide evenly, the mean.
+    """
+    each, left = divmod(len(times), warm_up + runs)
+    if left or not each:
+        return math.fsum(times) / (warm_up + runs)
+    return statistics.median(math.fsum(times[i : i + each]) for i in range(each * warm_up, len(times), each))
+
+
 def outliers(values: Sequence[float]) -> int:
     """The number of values more than three interquartile ranges above the third quartile (Tukey's outer fence)."""
     first, third = percentile(values, 25), percentile(values, 75)

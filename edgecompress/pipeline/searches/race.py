@@ -12,6 +12,7 @@ from edgecompress.core import registry
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcomes, Stage
 from edgecompress.core.sequential import Bound
+from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.settings import Profile
 from edgecompress.core.stats import CHANGE
 from edgecompress.data import compiler_estimates
@@ -270,7 +271,7 @@ class Race:
         if not others:
             return "the only variant left"
         if noise := standings.noisy(chosen):
-            return f"too noisy to compare: {noise}; by rough times it is the fastest"
+            return f"{TOO_NOISY}: {noise}; by rough times it is the fastest"
         undecided = [v for v in self._undecided(standings, names) if v != chosen]
         equals = [v for v in names if v not in (chosen, *undecided)]
         before = f"equal to {' and '.join(equals)} within {CHANGE:.0%}, and before it in the target's order"
@@ -326,7 +327,7 @@ class Race:
         bound = standings.bound(name, chosen)
         if bound is None:
             noise = standings.noisy(name) or standings.noisy(chosen) or "its windows disagree"
-            return "noisy", f"too noisy to compare: {noise}"
+            return "noisy", f"{TOO_NOISY}: {noise}"
         contenders = [e.name for e in self._contenders(outcomes)]
         leader = standings.ranked(contenders)[0]
         if name in contenders and name != leader and not self._equal(standings, name, leader):
@@ -342,7 +343,7 @@ class Race:
 def _apart(standings: Standings, name: str, chosen: str) -> str:
     """`fp32, 1.92x (1.88–1.95) its time`."""
     bound = standings.bound(name, chosen)
-    return f"{name}, {_times(bound)} its time" if bound else f"{name}, which was too noisy to compare"
+    return f"{name}, {_times(bound)} its time" if bound else f"{name}, which was {TOO_NOISY}"
 
 
 def _times(bound: Bound) -> str:
