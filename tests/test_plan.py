@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import nulls
@@ -13,6 +12,7 @@ from edgecompress.core.errors import ConfigError, InputError, MissingDependency,
 from edgecompress.core.model import Goal, Stage
 from edgecompress.pipeline import conversion, plan
 from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.searches.race import START_S
 from edgecompress.pipeline.searches.strength import Fit
 
 
@@ -141,8 +141,9 @@ def test_the_extras_of_x86_are_those_of_its_plug_ins() -> None:
 
 def test_the_bound_of_the_search_is_printed_and_covers_its_rounds(asked: dict[str, str]) -> None:
     race = planned(asked, profile="standard").race
-    assert race.bound().startswith("at most 6 rounds, 6 sessions of 1 variants, about ")
-    assert dataclasses.replace(race, profile=race.profile).estimate_s() == race.estimate_s() > 6 * 13
+    assert race.bound().startswith("at most 9 rounds of 1 variants, without those that cannot win, about ")
+    p = race.profile
+    assert race.estimate_s() > p.sessions * (START_S + p.warmup_s + p.window_s)
 
 
 def test_no_technique_is_called_like_a_precision_that_another_provides() -> None:

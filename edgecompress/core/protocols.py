@@ -194,6 +194,7 @@ class Windows(TypedDict, total=False):
     warmup_runs: int
     warmup_tolerance: float
     warmup_cap_s: float
+    windows: int
     window_s: float
     window_runs: int
     energy_windows: int

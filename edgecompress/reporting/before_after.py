@@ -7,6 +7,7 @@ from typing import Any
 
 from edgecompress.core import quantities
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, direction
+from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting.formatting import Number, guessed, is_bound, known, plural, significant, text, times
 from edgecompress.reporting.sessions import improvement
@@ -104,7 +105,9 @@ def _change(quantity: Quantity, before: dict[str, Any], after: dict[str, Any]) -
     if why := incomparable(old, new):
         return None, why
     if quantity.session:
-        return improvement(before["sessions"], after["sessions"], quantity.session), "no round measured both"
+        noisy = any(s["noisy"] for v in (before, after) for s in v["sessions"])
+        why = TOO_NOISY if noisy else "no round measured both"
+        return improvement(before["sessions"], after["sessions"], quantity.session), why
     if quantity.name == "throughput":
         return None, "as the latency"
     if quantity.name == "fallback" or not old["value"] or not new["value"]:
@@ -156,7 +159,19 @@ def say(change: Change, words: tuple[str, str], spread: bool = True) -> str:
         low, high = change["low"], change["high"]
         bounds = f" [{significant(low, 3)}, {significant(high, 3)}]" if bounds else ""
         return f"no change called ({times(factor)}{bounds})"
+    if rounds_to_one(factor):
+        return f"no difference seen ({times(factor)}{bounds})"
     return f"{times(shown)} {word}{bounds}"
+
+
+def rounds_to_one(factor: float) -> bool:
+    """Whether a factor reads as 1.00: then nothing is called better or worse by it."""
+    return times(max(factor, 1 / factor)) == times(1.0)
+
+
+def alike(change: Change) -> bool:
+    """Whether a change is none in words: what is said of it then does not go with "than"."""
+    return bool(change["called"] == "same") or (not change.get("guessed") and rounds_to_one(change["factor"]))
 
 
 def _accuracy(after: dict[str, Any]) -> Row:

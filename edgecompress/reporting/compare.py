@@ -15,7 +15,7 @@ from edgecompress.core.quantities import COUNTED, CYCLES, GATES, Quantity, direc
 from edgecompress.reporting import before_after, read
 from edgecompress.reporting.formatting import Number, guessed, known, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
-from edgecompress.reporting.sessions import values
+from edgecompress.reporting.sessions import ratios, values
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -177,16 +177,12 @@ def _of_sessions(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -
     if not metric.session:
         return None
     before, after = (values(e.variant["sessions"], metric.session) for e in (old, new))
-    both = [r for r in before if r in after] if old.run == new.run else []
+    each = ratios(new.variant["sessions"], old.variant["sessions"], metric.session) if old.run == new.run else []
     if not before or not after or not all(before.values()):
         return None
-    ratio = (
-        stats.ratio([after[r] for r in both], [before[r] for r in both])
-        if both
-        else stats.unpaired(list(after.values()), list(before.values()))
-    )
+    ratio = stats.of_ratios(each) if each else stats.unpaired(list(after.values()), list(before.values()))
     called = "none" if ratio.low is None else _called(metric, ratio.median) if ratio.changed else "same"
-    return Change(ratio.median, ratio.low, ratio.high, ratio.n, called, bool(both))
+    return Change(ratio.median, ratio.low, ratio.high, ratio.n, called, bool(each))
 
 
 def _of_numbers(metric: Quantity, old: Number, new: Number) -> Change:
@@ -233,6 +229,8 @@ def _in_words(metric: Quantity, old: Number, new: Number, change: Change) -> Cha
         near = bounded[0] <= 1 + stats.CHANGE
         says = "no change (≈ 1.0×)" if near else f"≈ {significant(bounded[0], 2)}× {word}"
         return dataclasses.replace(change, says=says)
+    if before_after.rounds_to_one(bounded[0]):
+        return dataclasses.replace(change, says=f"no difference seen ({_times(bounded)})")
     uncalled = ", not called" if change.called == "none" else ""
     return dataclasses.replace(change, says=_times(bounded, f" {word}{uncalled}"))
 

@@ -129,7 +129,8 @@ def _factor(gain: Gain) -> str:
     if gain["gained"] is False and change["called"] == "same":
         ends = f" [{significant(change['low'], 3)}, {significant(change['high'], 3)}]" if change["low"] else ""
         return f"{times(change['factor'])}{ends} the speed of {gain['twin']}"
-    return f"{_change(gain)} than {gain['twin']}"
+    beside = "as" if before_after.alike(change) else "than"
+    return f"{_change(gain)} {beside} {gain['twin']}"
 
 
 def _change(gain: Gain) -> str:

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES
-from edgecompress.reporting import environment, estimates, gains, instructions, noise, precision, profilers, training
+from edgecompress.core.session_stats import TOO_NOISY
+from edgecompress.reporting import (
+    before_after,
+    environment,
+    estimates,
+    gains,
+    instructions,
+    noise,
+    precision,
+    profilers,
+    training,
+)
 from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 
@@ -32,13 +43,22 @@ def _shipped(report: Report) -> str:
     by = ranked_by(report)
     clauses = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
     changes = [_change(report, rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
-    clauses += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
+    clauses += [*_noisy(report), *changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
     if known(rows["accuracy"]["after"]):
         clauses.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
     one = "; one session, so no change is called" if _one_session(report) else ""
     if report["choice"]["unmeasured"]:
         one = "; not measured on the target"
     return f"{report['subject']} ships: {', '.join(filter(None, clauses)) or 'nothing was measured'}{one}."
+
+
+def _noisy(report: Report) -> Iterator[str]:
+    """That no latency or no factor is told, where the machine was too noisy for one."""
+    subject = find(report, report["subject"])
+    if subject and ranked_by(report) == "latency" and TOO_NOISY in subject["numbers"]["latency"]["reason"]:
+        yield f"{TOO_NOISY}, so no latency is told"
+    elif any(row["metric"] == "latency" and TOO_NOISY in row["short"] for row in report["deltas"]):
+        yield f"{TOO_NOISY} with {report['baseline']}"
 
 
 def _took(n: Mapping[str, Any]) -> str:
@@ -52,7 +72,7 @@ def _change(report: Report, row: Mapping[str, Any]) -> str:
         return f"{row['says']} instructions than {before} (simulated)"
     if row["metric"] == CYCLES:
         return f"{row['says']} than {before}"
-    if row["change"]["called"] == "same":
+    if before_after.alike(row["change"]):
         return f"as {before}: {row['says']}"
     return f"{row['says']} than {before}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
-from edgecompress.reporting import precision
+from edgecompress.reporting import precision, slowdown
 from edgecompress.reporting.formatting import DASH, known, plain, provenance, significant, text
 from edgecompress.reporting.schema_types import ReportedSession
 
@@ -211,7 +211,7 @@ def files(report: Report) -> TextTable:
 
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
-    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "why not")
+    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
     rows = tuple(_operators(v) for v in report["variants"] if v["ops"])
     return TextTable("Operators", head, rows, empty="No per-operator pass was run.")
 
@@ -221,7 +221,8 @@ def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
     total = ops.get("total_ms") if ops.get("ops") else None
     share = significant(total / latency["value"], 2) if total and known(latency) else DASH
     off = ", ".join(map(str, ops.get("fallback") or ())) or "none"
-    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, ops.get("why") or ""
+    why = slowdown.NOT_ADDED_UP if slowdown.adds_up(variant) is False else ops.get("why") or ""
+    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, why
 
 
 def slow(report: Report) -> TextTable:

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgecompress.core.model import Artifact, Request, sha256_of
 from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
+from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import ENOUGH
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import compression, environment, estimates, instructions, power, training
@@ -104,7 +105,9 @@ def _numbers(
 
 def _unmeasured(sessions: Sequence[ReportedSession], reason: str) -> str:
     crashed = [s["crashed"] for s in sessions if s["crashed"]]
-    return f"crashed: {crashed[0]}" if crashed else reason or "no round measured it"
+    noisy = [s["noisy"] for s in sessions if s["noisy"]]
+    ended = f"crashed: {crashed[0]}" if crashed else f"{TOO_NOISY}: {noisy[0]}" if noisy else ""
+    return ended or reason or "no round measured it"
 
 
 def median(sessions: Sequence[Mapping[str, object]], metric: str, why: str) -> Number:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core import stats
 from edgecompress.core.model import Artifact
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from edgecompress.core.protocols import OperatorTime, OperatorTimes
 
 CPU = "CPUExecutionProvider"
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 
 
 def options(threads: int) -> onnxruntime.SessionOptions:
@@ -51,7 +52,7 @@ class OnnxSession:
         return dict(zip(self.names, self.session.run(self.names, inputs), strict=True))
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each node of the optimised graph over `runs` runs, from ONNX Runtime's own profile."""
+        """Median milliseconds of each node of the optimised graph over `runs` runs, from ONNX Runtime's own profile."""
         if not self.profile:
             return {"ops": [], "why": "the session was opened without its profile", "fallback": []}
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ class OnnxSession:
 
 
 def _operators(events: Sequence[Mapping[str, Any]], runs: int) -> list[OperatorTime]:
-    """Profile events (one per node and run, durations in microseconds) as one mean per node; first runs left out."""
+    """Profile events (one per node and run, durations in microseconds) as one median per node; first runs left out."""
     durations: dict[str, list[float]] = {}
     about: dict[str, Mapping[str, Any]] = {}
     for event in events:
@@ -79,7 +80,7 @@ def _operators(events: Sequence[Mapping[str, Any]], runs: int) -> list[OperatorT
             durations.setdefault(name, []).append(event["dur"] / 1000)
             about[name] = event["args"]
     return [
-        {"name": n, "type": about[n]["op_name"], "ms": sum(d[-runs:]) / runs, "where": _where(about[n])}
+        {"name": n, "type": about[n]["op_name"], "ms": stats.of_a_run(d, runs, WARM_RUNS), "where": _where(about[n])}
         for n, d in durations.items()
     ]
 

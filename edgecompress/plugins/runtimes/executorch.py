@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import tempfile
 import warnings
 from collections import Counter
@@ -33,7 +34,7 @@ SUFFIX = ""
 
 FILE = "model.pte"
 METHOD = "forward"
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
 CONTAINERS = ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")  # events that hold other events
 NATIVE = "native_call_"  # what an event of an operator outside of every delegate begins with
@@ -212,7 +213,7 @@ class ExecutorchSession:
         return {name: answer.numpy() for name, answer in zip(self.outputs, answers, strict=True)}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each operator over `runs` runs, inside delegates too, from ExecuTorch's event trace."""
+        """Median milliseconds of each operator over `runs` runs, in delegates too, from ExecuTorch's event trace."""
         plan = _plan(self.file)
         if not self.profile:
             return {"ops": [], "why": "the session was opened without its profile", "fallback": _left(plan)}
@@ -285,14 +286,14 @@ def _events(file: str) -> Iterator[Any]:
 
 
 def _operators(events: Sequence[Any], plan: ExecutionPlan, runs: int) -> list[OperatorTime]:
-    """Events as one mean per operator; first runs left out."""
+    """Events as one median per operator; first runs left out."""
     kernels, delegates = _kernels(plan), _delegates(plan)
     inner = _numbered(_type(event) for event in events if event.is_delegated_op)
     return [
         {
             "name": next(inner) if event.is_delegated_op else kernels[event._instruction_id],
             "type": _type(event),
-            "ms": sum(event.perf_data.raw[-runs:]) / runs,
+            "ms": statistics.median(event.perf_data.raw[-runs:]),
             "where": delegates.get(event._instruction_id, "portable"),
         }
         for event in events

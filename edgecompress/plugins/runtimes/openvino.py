@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ FORMAT = "openvino"
 READS: tuple[str, ...] = ("onnx",)
 SUFFIX = ""
 
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 
 
 def export(request: Request) -> Artifact:
@@ -120,20 +121,21 @@ class OpenvinoSession:
         return {name: answer[name] for name in self.names}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each operator over `runs` runs, from OpenVINO's own counters; the kernel says where."""
+        """Median milliseconds of each operator over `runs` runs, from OpenVINO's counters; the kernel says where."""
         if not self.profile:
             return {"ops": [], "why": "the session was opened without its profile", "fallback": []}
-        total: dict[str, float] = {}
+        times: dict[str, list[float]] = {}
         about: dict[str, openvino.ProfilingInfo] = {}
         for index in range(WARM_RUNS + runs):
             self.run(inputs)
             for op in self.request.get_profiling_info() if index >= WARM_RUNS else ():
                 if op.status == op.Status.EXECUTED:
-                    total[op.node_name] = total.get(op.node_name, 0.0) + op.real_time.total_seconds() * 1000
+                    each = times.setdefault(op.node_name, [0.0] * runs)
+                    each[index - WARM_RUNS] += op.real_time.total_seconds() * 1000
                     about[op.node_name] = op
         ops: list[OperatorTime] = [
-            {"name": name, "type": about[name].node_type, "ms": ms / runs, "where": about[name].exec_type}
-            for name, ms in total.items()
+            {"name": name, "type": about[name].node_type, "ms": statistics.median(each), "where": about[name].exec_type}
+            for name, each in times.items()
         ]
         return {"ops": ops, "why": "", "fallback": []}
 

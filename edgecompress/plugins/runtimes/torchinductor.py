@@ -7,6 +7,7 @@ import itertools
 import os
 import shlex
 import shutil
+import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ SUFFIX = ""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # what NVIDIA's driver shows on Linux, and on Windows' Linux
 FILE = "model.pt2"
 NAME = "model"  # of the generated files: a hash would hold the folder they were made in
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 COMPILE = {
     "aot_inductor.package": True,
     "aot_inductor.model_name_for_generated_files": NAME,
@@ -190,7 +191,7 @@ class AotiSession:
         return {name: answer.cpu().numpy() for name, answer in zip(self.outputs, answers, strict=True)}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each kernel over `runs` runs, from PyTorch's profiler; none leaves its device."""
+        """Median milliseconds of each kernel over `runs` runs, from PyTorch's profiler; none leaves its device."""
         from torch import profiler
 
         if not self.profile:
@@ -215,7 +216,7 @@ class AotiSession:
 
 
 def _operators(events: Sequence[FunctionEvent], runs: int, device: str) -> list[OperatorTime]:
-    """Each run has the same kernels in the same order: their means, a name that comes again numbered."""
+    """Each run has the same kernels in the same order: their medians, a name that comes again numbered."""
     each = len(events) // runs
     counts: dict[str, int] = {}
     operators: list[OperatorTime] = []
@@ -225,5 +226,5 @@ def _operators(events: Sequence[FunctionEvent], runs: int, device: str) -> list[
         times = [e.time_range.elapsed_us() / 1000 for e in events[index::each]]
         place = f"{device} {'aten' if event.name.startswith('aoti_torch_') else 'inductor'}"
         name = f"{kind}_{counts[kind]}" if counts[kind] > 1 else kind
-        operators.append({"name": name, "type": kind, "ms": sum(times) / len(times), "where": place})
+        operators.append({"name": name, "type": kind, "ms": statistics.median(times), "where": place})
     return operators
