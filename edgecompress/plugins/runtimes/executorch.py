@@ -16,6 +16,7 @@ from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_program
 from edgecompress.plugins.runtimes import _coreml_delegate, _executorch_layer_outputs, _xnnpack
+from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -193,7 +194,9 @@ class ExecutorchSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
         self.file, self.profile = artifact.file(".pte"), profile
-        self.inputs, self.outputs = ([spec.name for spec in end] for end in (artifact.inputs, artifact.outputs))
+        self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
+        self.outputs = [spec.name for spec in artifact.outputs]
+        self.tensors: list[torch.Tensor] = []  # of the inputs' buffers
         _runtime()._unsafe_reset_threadpool(threads)
         self.program, self.method = _loaded(self.file)
 
@@ -202,14 +205,15 @@ class ExecutorchSession:
         return self._run(self.method, inputs)
 
     def _run(self, method: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import torch
+        if self.inputs.fill(inputs):
+            import torch
 
-        tensors = [torch.from_numpy(inputs[name]) for name in self.inputs]
+            self.tensors = [torch.from_numpy(array) for array in self.inputs.arrays.values()]
         try:
-            answers = method(tensors, clone_outputs=True)  # else they are views of memory that the next run writes
+            answers = method(self.tensors, clone_outputs=False)  # views of memory that the next run writes
         except RuntimeError as error:
             raise StageFailed(f"runtime executorch: {self.file.name}: {_first_line(error)}") from error
-        return {name: answer.numpy() for name, answer in zip(self.outputs, answers, strict=True)}
+        return {name: answer.numpy().copy() for name, answer in zip(self.outputs, answers, strict=True)}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         """Mean milliseconds of each operator over `runs` runs, inside delegates too, from ExecuTorch's event trace."""

@@ -20,7 +20,7 @@ from edgecompress.testing.conformance.common import (
     stage,
 )
 from edgecompress.testing.conformance.nets import net, samples
-from edgecompress.testing.conformance.sessions import check_outputs, opened
+from edgecompress.testing.conformance.sessions import check_answers_stay, check_outputs, opened
 
 if TYPE_CHECKING:
     from edgecompress.core.protocols import OperatorTimes
@@ -47,6 +47,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
         _check_ops(session.ops(item(data), 3), says, profile)
         again = check_outputs(session, artifact, data, says)
         assert all((answers[k] == again[k]).all() for k in answers), f"{says}: the same input gave another output"
+        check_answers_stay(session, data, says)
         session.close()
     if module.SUFFIX:
         _check_read(module, artifact, folder, says)
