@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import bench_inputs
 import numpy as np
@@ -17,7 +18,7 @@ import edgecompress
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.device import agent_client
-from edgecompress.device.agent import session, timing
+from edgecompress.device.agent import call_cost, session, timing
 from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.transports import host
 
@@ -79,9 +80,22 @@ def test_session_tells_load_first_warm_window_memory_and_environment(tmp_path, o
     assert answer["window_s"] >= 0.05 and times.sum() / 1e3 <= answer["window_s"]
     assert times.min() >= 1.0 and answer["first_ms"] >= 1.0 and answer["load_ms"] > 0
     assert answer["warmup_s"] >= 0.02 and answer["warmup_runs"] >= 2
+    assert 0 < answer["call_ms"] < 1.0 and answer["call_reason"] == ""
     assert answer["memory"]["arena_bytes"] is None and "null" in answer["memory"]["arena_reason"]
     assert answer["environment"]["threads"] == 2 and "numpy" in answer["environment"]["versions"]
     assert answer["environment"]["affinity"] == psutil.Process().cpu_affinity()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "says"),
+    [
+        (SimpleNamespace(), "its runtime has no empty model"),
+        (SimpleNamespace(NO_EMPTY="it is compiled"), "it is compiled"),
+        (SimpleNamespace(empty=lambda folder: 1 / 0), "the empty model: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_call_without_a_net_that_cannot_be_timed_has_a_reason(runtime, says):
+    assert call_cost.measured(runtime, 1) == {"call_ms": None, "call_reason": says}
 
 
 def test_a_net_that_never_settles_is_flagged_at_the_cap():

@@ -26,7 +26,7 @@ MODES = {
     "session",
     "start",
 }
-SHARED = {"__main__", "environment", "inputs", "memory", "start", "timing"}
+SHARED = {"__main__", "call_cost", "environment", "inputs", "memory", "start", "timing"}
 AGENT = {
     *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "plain_file", "protocols")),
     *(f"edgecompress.data.{name}" for name in ("npy", "tensors")),

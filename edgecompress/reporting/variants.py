@@ -95,6 +95,7 @@ def _numbers(
         **estimates.numbers(artifact),
         "throughput": throughput(took, request.context.batch),
         **{metric: median(sessions, metric, why) for metric in PER_SESSION},
+        "call": median(sessions, "call", next((s["call_reason"] for s in sessions if s["call_reason"]), why)),
         "accuracy": _accuracy(verdict, reason),
         **_memory(artifact, sessions, why),
         **_energy(request.inputs.get("energy"), name, why),

@@ -11,6 +11,8 @@ from typing import TypedDict
 
 from edgecompress.core.model import Artifact
 from edgecompress.core.protocols import Session, Windows
+from edgecompress.device.agent import call_cost
+from edgecompress.device.agent.call_cost import CallCost
 from edgecompress.device.agent.environment import Environment, environment
 from edgecompress.device.agent.inputs import preloaded, runtime_module
 from edgecompress.device.agent.memory import ProcessMemory, ResidentMemory
@@ -43,7 +45,7 @@ class SessionMemory(ResidentMemory):
     arena_reason: str
 
 
-class SessionFacts(Window):
+class SessionFacts(Window, CallCost):
     """What one session measured."""
 
     import_ms: float
@@ -77,6 +79,7 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
     used: SessionMemory = {**memory.facts(before, 8 * window["n"]), **_arena(session, request)}
     session.close()
     return {
+        **call_cost.measured(runtime, request.threads),
         "import_ms": import_ms,
         "load_ms": load_ms,
         "first_ms": first_ms,

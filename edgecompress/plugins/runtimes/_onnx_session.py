@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.model import Artifact
+from edgecompress.plugins.runtimes import _empty
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 WARM_RUNS = 3  # of the per-operator pass, left out of its means
+EMPTY = "CAgSADo7ChAKAXgSAXkiCElkZW50aXR5EgVlbXB0eVoPCgF4EgoKCAgBEgQKAggBYg8KAXkSCgoICAESBAoCCAFCBAoAEA0="  # base64
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, "onnx", {"model.onnx": base64.b64decode(EMPTY)})
 
 
 def options(threads: int) -> onnxruntime.SessionOptions:

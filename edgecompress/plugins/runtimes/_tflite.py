@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core import child_process
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.plugins.runtimes import _empty
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +24,18 @@ if TYPE_CHECKING:
 
 REHEARSAL_S = 100.0
 NO_TIMES = "its Python runtime reports no times of single operators"
+
+EMPTY = (
+    "GAAAAFRGTDMAAA4AFAAQAAwACAAAAAQADgAAABAAAAAcAAAAhAAAAAMAAAABAAAACAAAAAQABAAEAAAAAQAAABAAAAAMABQAEAAMAAgA"
+    "BAAMAAAAEAAAABAAAAAUAAAAGAAAAAAAAAABAAAAAAAAAAEAAAAAAAAAAQAAABAAAAAMAAwACAAAAAAABAAMAAAACAAAAAwAAAABAAAA"
+    "eAAAAAEAAAABAAAAAAAAAA=="
+)  # a graph without operators; base64
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, "tflite", {"model.tflite": base64.b64decode(EMPTY)})
+
 
 # --------------------------------------------------------------------------- a trial
 

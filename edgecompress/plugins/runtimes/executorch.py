@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import tempfile
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_program
-from edgecompress.plugins.runtimes import _coreml_delegate, _executorch_layer_outputs, _xnnpack
+from edgecompress.plugins.runtimes import _coreml_delegate, _empty, _executorch_layer_outputs, _xnnpack
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
@@ -38,6 +40,12 @@ WARM_RUNS = 3  # of the per-operator pass, left out of its means
 SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
 CONTAINERS = ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")  # events that hold other events
 NATIVE = "native_call_"  # what an event of an operator outside of every delegate begins with
+EMPTY = (
+    "eNqtUE1Lw0AQfS0xxpBDLVJ6yCEsPXgoYsWL4lH/gbcQ/EhWGghpSDeoSP+fv0p82Q2yDfEgmOXtZObNvJmdEMDd/eqCBhPMeZ/QBvDg"
+    "0AIhcU7cWPB4QN7cwAj730jntJyjeTse6r8ZTrFARG9u9ZuRWRCXFh6JjFgTn+10Y2BsaU4GepuY/6Pr0wss9PP7NtDz+zjq3thuBQdT"
+    "THGsWU9nOvTbbRlev8t1dT+307E1zU7MPF63n1viiohXy+hDqPdKiuuobIpiGYl0Uyr5pqzAOi+yWpYP20qmDMfJLmHtV79ePDd5ofJy"
+    "e6aaqpBiT0u0YmJI7d/q/zL/bnDuLE9Vr22ciN8kuIRD7uBlU78+1Rm+AfEbdEw="
+)  # a program that answers its input, by no operator; zlib, base64
 ELSEWHERE = {"CoreMLBackend": "on macOS and iOS", "VulkanBackend": "on Android, where a GPU has Vulkan"}
 
 
@@ -182,6 +190,11 @@ def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
 
 
 # --------------------------------------------------------------------------- a session
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, FORMAT, {FILE: zlib.decompress(base64.b64decode(EMPTY))})
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> ExecutorchSession:

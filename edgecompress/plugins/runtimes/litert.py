@@ -181,6 +181,11 @@ def _checked(data: bytes, file: Path) -> list[list[dict[str, Json]]]:
 # --------------------------------------------------------------------------- a session
 
 
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _tflite.empty(folder)
+
+
 def tapped(request: Request) -> Artifact:
     """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
     return _tflite_layer_outputs.tapped(request)

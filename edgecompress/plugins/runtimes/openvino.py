@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.formats import openvino_ir
-from edgecompress.plugins.runtimes import _openvino_layer_outputs
+from edgecompress.plugins.runtimes import _empty, _openvino_layer_outputs
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
@@ -26,6 +27,20 @@ READS: tuple[str, ...] = ("onnx",)
 SUFFIX = ""
 
 WARM_RUNS = 3  # of the per-operator pass, left out of its means
+EMPTY = """<?xml version="1.0"?>
+<net name="empty" version="11">
+<layers>
+<layer id="0" name="x" type="Parameter" version="opset1">
+<data shape="1" element_type="f32"/>
+<output><port id="0" precision="FP32" names="x,y"><dim>1</dim></port></output>
+</layer>
+<layer id="1" name="y/sink" type="Result" version="opset1">
+<input><port id="0" precision="FP32"><dim>1</dim></port></input>
+</layer>
+</layers>
+<edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/></edges>
+</net>
+"""  # a graph without operators
 
 
 def export(request: Request) -> Artifact:
@@ -88,6 +103,11 @@ def tapped(request: Request) -> Artifact:
             f"runtime openvino: the layer outputs cannot be added to the model: {_first_line(error)}"
         ) from error
     return _openvino_layer_outputs.tapped(request, net, compiled)
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, FORMAT, {"model.xml": EMPTY.encode(), "model.bin": b""})
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OpenvinoSession:

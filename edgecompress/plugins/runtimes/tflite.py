@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import CheckFailed, InputError, StageFailed
@@ -29,6 +30,11 @@ def export(request: Request) -> Artifact:
 def read(request: Request) -> Artifact:
     """Raises: runtime litert reads users' .tflite files."""
     raise InputError(f"{request.options['path']}: runtime tflite reads no source files; use runtime litert")
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _tflite.empty(folder)
 
 
 def tapped(request: Request) -> Artifact:

@@ -49,6 +49,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
         assert all((answers[k] == again[k]).all() for k in answers), f"{says}: the same input gave another output"
         check_answers_stay(session, data, says)
         session.close()
+    _check_empty(module, folder / "empty", says)
     if module.SUFFIX:
         _check_read(module, artifact, folder, says)
 
@@ -69,6 +70,24 @@ def _check_ops(table: OperatorTimes, says: str, profile: bool) -> None:
     for op in table["ops"]:
         assert set(op) == {"name", "type", "ms", "where"}, f"{says}: an operator has name, type, ms and where: {op}"
         assert math.isfinite(op["ms"]) and op["ms"] >= 0, f"{says}: {op['name']} took {op['ms']} ms"
+
+
+def _check_empty(module: ModuleType, folder: Path, says: str) -> None:
+    """Its empty model answers what it is given, or there is a reason why it has none."""
+    if not hasattr(module, "empty"):
+        assert getattr(module, "NO_EMPTY", ""), f"{says}: has no empty model, and no NO_EMPTY that says why"
+        return
+    import numpy as np
+
+    folder.mkdir()
+    model = module.empty(folder)
+    check_artifact(model, module.FORMAT, f"{says}: empty")
+    given = {spec.name: np.full(spec.concrete(), 5, spec.dtype) for spec in model.inputs}
+    session = opened(module, model, profile=False)
+    answers = session.run(given)
+    assert set(answers) == {spec.name for spec in model.outputs}, f"{says}: the empty model answered {sorted(answers)}"
+    assert all((array == 5).all() for array in answers.values()), f"{says}: the empty model changed its input"
+    session.close()
 
 
 def _check_read(module: ModuleType, artifact: Artifact, folder: Path, says: str) -> None:
