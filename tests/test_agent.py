@@ -95,7 +95,7 @@ def test_session_tells_load_first_warm_window_memory_and_environment(tmp_path, o
     ],
 )
 def test_a_call_without_a_net_that_cannot_be_timed_has_a_reason(runtime, says):
-    assert call_cost.measured(runtime, 1) == {"call_ms": None, "call_reason": says}
+    assert call_cost.measured(runtime, None, 1) == {"call_ms": None, "call_reason": says}
 
 
 def test_a_net_that_never_settles_is_flagged_at_the_cap():

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES
-from edgecompress.reporting import environment, estimates, gains, instructions, noise, precision, profilers, training
+from edgecompress.reporting import (
+    environment,
+    estimates,
+    gains,
+    instructions,
+    noise,
+    precision,
+    profilers,
+    session_settings,
+    training,
+)
 from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 
@@ -164,6 +174,8 @@ def _notes(report: Report) -> Iterator[str]:
     subject = find(report, report["subject"])
     if subject and (seen := noise.sentence(subject["name"], subject["sessions"])):
         yield seen
+    if subject:
+        yield from session_settings.notes(subject)
     for runtime, says in subject["also"].items() if subject else ():
         if says.startswith("not tried"):
             yield f"{runtime} was {says}."

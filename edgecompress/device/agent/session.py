@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from edgecompress.core.model import Artifact
+from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.core.protocols import Session, Windows
 from edgecompress.device.agent import call_cost
 from edgecompress.device.agent.call_cost import CallCost
@@ -79,7 +79,7 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
     used: SessionMemory = {**memory.facts(before, 8 * window["n"]), **_arena(session, request)}
     session.close()
     return {
-        **call_cost.measured(runtime, request.threads),
+        **call_cost.measured(runtime, model.facts.get(SETTINGS), request.threads),
         "import_ms": import_ms,
         "load_ms": load_ms,
         "first_ms": first_ms,

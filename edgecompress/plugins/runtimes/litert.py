@@ -24,6 +24,7 @@ OPENS_WITH = ("ai-edge-litert",)
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "litert"
 FORMAT = "tflite"
+SETTINGS = _tflite.SETTINGS
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".tflite"
 
@@ -192,7 +193,7 @@ def tapped(request: Request) -> Artifact:
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
-    """A session on `threads` threads of the CPU, with XNNPACK where it knows the operators."""
-    from ai_edge_litert.interpreter import Interpreter
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
+    from ai_edge_litert import interpreter
 
-    return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+    return _tflite.TfliteSession(_tflite.interpreter(interpreter, artifact, threads), artifact)

@@ -29,6 +29,7 @@ OPENS_WITH = ("onnxruntime",)
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "onnx"
 FORMAT = "onnx"
+SETTINGS = _onnx_session.SETTINGS
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".onnx"
 
@@ -365,7 +366,7 @@ def _first_line(error: Exception) -> str:
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession:
-    """A session on `threads` threads of the CPU, fully optimised, whose threads do not spin when idle."""
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
     return OnnxSession(artifact, threads, profile, (CPU,))
 
 

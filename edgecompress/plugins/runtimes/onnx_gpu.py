@@ -20,6 +20,7 @@ REQUIRES = ("onnxruntime",)
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "gpu"
 FORMAT = "onnx"
+SETTINGS = _onnx_session.SETTINGS
 READS: tuple[str, ...] = ()  # runtime onnx exports
 SUFFIX = ""
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.formats import openvino_ir
-from edgecompress.plugins.runtimes import _empty, _openvino_layer_outputs
+from edgecompress.plugins.runtimes import _empty, _openvino_layer_outputs, _settings
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
     import openvino
 
+    from edgecompress.core.json import Json
     from edgecompress.core.protocols import OperatorTime, OperatorTimes
 
 REQUIRES = ("openvino",)
@@ -26,7 +27,13 @@ FORMAT = "openvino"
 READS: tuple[str, ...] = ("onnx",)
 SUFFIX = ""
 
+THREADS = "INFERENCE_NUM_THREADS"
 WARM_RUNS = 3  # of the per-operator pass, left out of its means
+SETTINGS: Mapping[str, Json] = {
+    "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
+    "NUM_STREAMS": 1,
+    "PERFORMANCE_HINT": "LATENCY",
+}
 EMPTY = """<?xml version="1.0"?>
 <net name="empty" version="11">
 <layers>
@@ -97,7 +104,7 @@ def tapped(request: Request) -> Artifact:
     core = _openvino().Core()
     try:
         net = core.read_model(request.model.file(".xml"))
-        compiled = core.compile_model(net, "CPU", _config(1)).get_runtime_model()
+        compiled = core.compile_model(net, "CPU", {THREADS: 1, **SETTINGS}).get_runtime_model()
     except RuntimeError as error:
         raise StageFailed(
             f"runtime openvino: the layer outputs cannot be added to the model: {_first_line(error)}"
@@ -111,17 +118,15 @@ def empty(folder: Path) -> Artifact:
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OpenvinoSession:
-    """A session on `threads` threads of the CPU, in one stream, in fp32 where the model is not quantized."""
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
     return OpenvinoSession(artifact, threads, profile)
 
 
-def _config(threads: int) -> dict[str, Any]:
-    return {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
-    }
+def _word(value: Any) -> Json:
+    """A property as it is written in SETTINGS."""
+    if isinstance(value, (str, int)):
+        return value
+    return str(value.to_string() if hasattr(value, "to_string") else value.name)
 
 
 class OpenvinoSession:
@@ -129,11 +134,12 @@ class OpenvinoSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
         openvino = _openvino()
-        config = {**_config(threads), "PERF_COUNT": profile}
+        config = {THREADS: threads, "PERF_COUNT": profile, **_settings.of(artifact, SETTINGS)}
         net = openvino.Core().read_model(artifact.file(".xml"))
         self.names = [spec.name for spec in artifact.outputs]
         self.profile, self.tensor = profile, openvino.Tensor
         compiled = openvino.Core().compile_model(net, "CPU", config)
+        self.in_effect = {name: _word(compiled.get_property(name)) for name in SETTINGS}
         self.request = compiled.create_infer_request()
         self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
         self.same_shapes = not any(compiled.output(name).partial_shape.is_dynamic for name in self.names)

@@ -15,6 +15,7 @@ ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built agains
 IMPORTS = ("tflite_runtime.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = ""
 FORMAT = "tflite"
+SETTINGS = _tflite.SETTINGS
 READS: tuple[str, ...] = ()
 SUFFIX = ""
 
@@ -44,10 +45,10 @@ def tapped(request: Request) -> Artifact:
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
     """A session on `threads` threads of the CPU. Raises CheckFailed: the file needs a newer runtime, and for what."""
-    from tflite_runtime.interpreter import Interpreter
+    from tflite_runtime import interpreter
 
     try:
-        return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+        return _tflite.TfliteSession(_tflite.interpreter(interpreter, artifact, threads), artifact)
     except (ValueError, RuntimeError) as error:
         raise _load_error(str(error)) from error
 
