@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import bench_inputs
 import numpy as np
@@ -17,8 +18,8 @@ import edgecompress
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.device import agent_client
+from edgecompress.device.agent import call_cost, session, timing
 from edgecompress.device.agent import round as rounds
-from edgecompress.device.agent import session, timing
 from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.transports import host
 
@@ -99,6 +100,7 @@ def test_a_session_tells_load_first_warm_windows_memory_and_environment(tmp_path
         assert told["n"] == len(times) and times.min() >= spin_ms and times.sum() / 1e3 <= told["window_s"]
         assert told["first_ms"] >= spin_ms and told["load_ms"] > 0
         assert told["warmup_s"] >= 0.02 and told["warmup_runs"] >= 2
+        assert 0 < told["call_ms"] < 1.0 and told["call_reason"] == ""
         assert told["memory"]["arena_bytes"] is None and "null" in told["memory"]["arena_reason"]
         assert told["environment"]["threads"] == 2 and "numpy" in told["environment"]["versions"]
         assert told["environment"]["affinity"] == psutil.Process().cpu_affinity()
@@ -129,6 +131,18 @@ def test_sessions_that_do_not_fit_into_memory_together_follow_one_another(tmp_pa
     asked = AgentRequest.from_json(json.dumps({**a_round(tmp_path, nets), "deadline_s": 60.0}))
     assert rounds.run(asked, out)["sessions"].keys() == {"a", "b"}
     assert opened == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "says"),
+    [
+        (SimpleNamespace(), "its runtime has no empty model"),
+        (SimpleNamespace(NO_EMPTY="it is compiled"), "it is compiled"),
+        (SimpleNamespace(empty=lambda folder: 1 / 0), "the empty model: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_call_without_a_net_that_cannot_be_timed_has_a_reason(runtime, says):
+    assert call_cost.measured(runtime, None, 1) == {"call_ms": None, "call_reason": says}
 
 
 def test_a_net_that_never_settles_is_flagged_at_the_cap():

@@ -27,7 +27,7 @@ MODES = {
     "session",
     "start",
 }
-SHARED = {"__main__", "disturbance", "environment", "inputs", "memory", "start", "timing", "turns"}
+SHARED = {"__main__", "call_cost", "disturbance", "environment", "inputs", "memory", "start", "timing", "turns"}
 AGENT = {
     *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "plain_file", "protocols")),
     *(f"edgecompress.data.{name}" for name in ("npy", "tensors")),

@@ -74,6 +74,7 @@ class TensorSpec:
 
 
 CARD = "artifact.json"
+SETTINGS = "settings"  # of a session that runs an artifact, in its facts
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading a card raises
 
 
@@ -82,7 +83,7 @@ class Artifact:
     """A folder with one kind inside, its input and output specs, and its sha256 (of the files, the kind and the specs).
 
     `facts` is what a stage reports of its result as JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
-    is the reason why its variant was dropped.
+    is the reason why its variant was dropped; `facts["settings"]` is how its runtime opens it.
     """
 
     path: Path

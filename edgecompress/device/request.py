@@ -44,6 +44,7 @@ class AgentRequest:
     samples: str = ""
     split: str = "test"
     items: int = 0  # of the split, in mode layer_outputs
+    defaults: int = 0  # items of the split that mode outputs runs by the engine's own defaults too
     threads: int = 1
     batch: int = 1
     rounds: int = 0  # of mode interleaved

@@ -30,6 +30,8 @@ class ReportedSession(TypedDict):
     mean_ms: float | None
     load_ms: float | None
     first_ms: float | None
+    call_ms: float | None
+    call_reason: str
     warmup_s: float | None
     n: int | None
     outliers: int | None

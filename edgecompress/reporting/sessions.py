@@ -74,6 +74,8 @@ def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Rep
         "mean_ms": facts.get("mean_ms"),
         "load_ms": facts.get("load_ms"),
         "first_ms": facts.get("first_ms"),
+        "call_ms": facts.get("call_ms"),
+        "call_reason": facts.get("call_reason", ""),
         "warmup_s": facts.get("warmup_s"),
         "n": facts.get("n"),
         "outliers": facts.get("outliers"),

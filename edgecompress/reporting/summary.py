@@ -16,6 +16,7 @@ from edgecompress.reporting import (
     noise,
     precision,
     profilers,
+    session_settings,
     training,
 )
 from edgecompress.reporting.before_after import find, ranked_by
@@ -184,6 +185,8 @@ def _notes(report: Report) -> Iterator[str]:
     subject = find(report, report["subject"])
     if subject and (seen := noise.sentence(subject["name"], subject["sessions"])):
         yield seen
+    if subject:
+        yield from session_settings.notes(subject)
     for runtime, says in subject["also"].items() if subject else ():
         if says.startswith("not tried"):
             yield f"{runtime} was {says}."

@@ -87,7 +87,7 @@ def _ms(value: float | None) -> str:
 
 def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
-    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
+    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "a call without a net")
     return TextTable(
         "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Nothing was timed."
     )
@@ -96,7 +96,17 @@ def latencies(report: Report) -> TextTable:
 def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
     n, sessions = variant["numbers"], variant["sessions"]
     counts = [f"{sum(s[key] or 0 for s in sessions):,}" for key in ("n", "outliers")]
-    return variant["name"], text(n["latency"], spread=True), *(text(n[p]) for p in ("p90", "p95", "p99")), *counts
+    tail = [text(n[p]) for p in ("p90", "p95", "p99")]
+    return variant["name"], text(n["latency"], spread=True), *tail, *counts, _call(n)
+
+
+def _call(n: Mapping[str, Any]) -> str:
+    """What an empty model takes, and its share of the latency; or why there is none."""
+    call = n.get("call")
+    if call is None or not known(call):
+        return f"{DASH} {call['reason']}" if call else DASH
+    share = f" ({plain(call['value'] / n['latency']['value'], 'fraction')})" if known(n["latency"]) else ""
+    return f"{text(call)}{share}"
 
 
 def memory(report: Report) -> TextTable:

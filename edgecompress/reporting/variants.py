@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgecompress.core.model import Artifact, Request, sha256_of
+from edgecompress.core.model import SETTINGS, Artifact, Request, sha256_of
 from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import ENOUGH
@@ -75,7 +75,7 @@ def _files(artifact: Artifact) -> dict[str, Any]:
     names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
     files = [{"name": name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for name, f in names]
     about = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
-    return {**about, "precision": facts.of(artifact), "files": files}
+    return {**about, "settings": artifact.facts.get(SETTINGS) or {}, "precision": facts.of(artifact), "files": files}
 
 
 def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
@@ -96,6 +96,7 @@ def _numbers(
         **estimates.numbers(artifact),
         "throughput": throughput(took, request.context.batch),
         **{metric: median(sessions, metric, why) for metric in PER_SESSION},
+        "call": median(sessions, "call", next((s["call_reason"] for s in sessions if s["call_reason"]), why)),
         "accuracy": _accuracy(verdict, reason),
         **_memory(artifact, sessions, why),
         **_energy(request.inputs.get("energy"), name, why),

@@ -16,9 +16,10 @@ from edgecompress.core.settings import Limits
 from edgecompress.data import flip_risk, metrics, output_error, tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent.operators import OperatorsAnswer
+from edgecompress.device.agent.outputs import Outputs
 from edgecompress.device.request import AgentRequest
 from edgecompress.formats.precision import facts as precision_facts
-from edgecompress.stages import reference_answers
+from edgecompress.stages import engine_defaults, reference_answers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,12 +77,17 @@ def run(request: Request) -> Artifact:
     shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
-        agent_client.ask(shell, _agent_request(request, "outputs"), Path(scratch), DEADLINE_S)
+        asked = replace(_agent_request(request, "outputs"), defaults=engine_defaults.ITEMS)
+        told: Outputs = agent_client.ask(shell, asked, Path(scratch), DEADLINE_S)
         request.progress(0.6, "where its operators run")
         fallback = _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
         results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
+        pairs = _pairs(request.inputs["golden"], request.model)
+        defaults = engine_defaults.facts(
+            told.get("defaults"), Path(scratch), _split(request), request.inputs["golden"], pairs
+        )
     checks = [*_checks(results, limits), *_precision(request)]
     facts = {
         "n": tensors.count(request.inputs["samples"], _split(request)),
@@ -89,6 +95,7 @@ def run(request: Request) -> Artifact:
         "metric": results.metric,
         "checks": [asdict(check) for check in checks],
         "reasons": results.reasons,
+        **defaults,
         **({} if results.fallback is None else {"fallback": results.fallback}),
         **({"lost": lost} if (lost := next((c.says for c in checks if c.ok is False), "")) else {}),
     }

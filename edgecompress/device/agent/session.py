@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from edgecompress.core import child_process
-from edgecompress.core.model import Artifact
+from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.core.protocols import Session
-from edgecompress.device.agent import disturbance
+from edgecompress.device.agent import call_cost, disturbance
+from edgecompress.device.agent.call_cost import CallCost
 from edgecompress.device.agent.environment import Environment, environment
 from edgecompress.device.agent.inputs import preloaded, runtime_module
 from edgecompress.device.agent.memory import ProcessMemory, ResidentMemory
@@ -33,7 +34,7 @@ class SessionMemory(ResidentMemory):
     arena_reason: str
 
 
-class SessionFacts(TypedDict):
+class SessionFacts(CallCost):
     """What a session tells beside its windows."""
 
     import_ms: float
@@ -75,6 +76,7 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
     used: SessionMemory = {**memory.facts(before, windows.record_bytes), **_arena(session, request)}
     session.close()
     return {
+        **call_cost.measured(runtime, model.facts.get(SETTINGS), request.threads),
         "import_ms": import_ms,
         "load_ms": load_ms,
         "first_ms": first_ms,

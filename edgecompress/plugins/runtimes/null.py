@@ -26,6 +26,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import _empty
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +96,12 @@ def read(request: Request) -> Artifact:
     net = parse(file)
     shutil.copyfile(file, request.out / "model.null")
     return Artifact(request.out, FORMAT, net.inputs, net.outputs).write()
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest net, in an empty folder."""
+    write(folder / "model.null", NullNet(*_empty.SPECS))
+    return Artifact(folder, FORMAT, *_empty.SPECS).write()
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> NullSession:

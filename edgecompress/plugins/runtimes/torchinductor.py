@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_program
+from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +34,7 @@ IMPORTS = (
 )  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "torch"
 FORMAT = "aoti"
+NO_EMPTY = "an empty package would have to be compiled on the device"
 NOT_OPENED = "is machine code; if you trust its author, run `edgecompress verify`"
 READS: tuple[str, ...] = ("program",)
 SUFFIX = ""
@@ -174,7 +176,9 @@ class AotiSession:
         from torch._inductor import aoti_load_package
 
         torch.set_num_threads(threads)
-        self.inputs, self.outputs = ([s.name for s in specs] for specs in (artifact.inputs, artifact.outputs))
+        self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
+        self.outputs = [spec.name for spec in artifact.outputs]
+        self.tensors: list[tuple[torch.Tensor, torch.Tensor]] = []  # of each buffer, and what the device reads
         self.profile = profile
         try:
             self.loader: Any = aoti_load_package(str(artifact.file(".pt2"))).loader
@@ -184,11 +188,17 @@ class AotiSession:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference, the way to the device and back included."""
-        import torch
+        if self.inputs.fill(inputs):
+            import torch
 
-        tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self.inputs]
-        answers = self.loader.boxed_run(tensors)
-        return {name: answer.cpu().numpy() for name, answer in zip(self.outputs, answers, strict=True)}
+            buffers = map(torch.from_numpy, self.inputs.arrays.values())
+            self.tensors = [(buffer, buffer.to(self.device)) for buffer in buffers]
+        elif self.device != "cpu":
+            for buffer, there in self.tensors:
+                there.copy_(buffer)
+        answers = self.loader.boxed_run([there for _, there in self.tensors])
+        outputs = zip(self.outputs, answers, strict=True)  # one may be an input's own memory
+        return {name: answer.to("cpu", copy=True).numpy() for name, answer in outputs}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         """Median milliseconds of each kernel over `runs` runs, from PyTorch's profiler; none leaves its device."""
