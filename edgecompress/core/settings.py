@@ -108,6 +108,12 @@ class Limits:
     items_lost: int | None = None  # right before, wrong after, less the reverse; over the test split (top1, top5)
     metric_ratio: float | None = None  # after / before at most (perplexity, mse)
     metric_drop: float | None = None  # before - after at most (the user's own metric; higher is better)
+    metric_loss: float | None = 0.01  # (before - after) / before at most (where higher is better; no metric_drop given)
+    channel_error: float | None = 0.1  # RMS error of a channel of an output over its own spread, at most
+    tail_error: float | None = 0.3  # the same in the worst 1 % of the items
+    found_error: float | None = 0.06  # the same at the places where a detector finds something
+    choice_loss: float | None = 0.005  # of right choices by the source's own probabilities, the part lost
+    divergence: float | None = 0.01  # nats between its probabilities and the source's, per choice
     sqnr_db: float | None = None  # per output, at least
     cosine: float | None = None  # per output, at least
     size_bytes: int | None = None  # at most

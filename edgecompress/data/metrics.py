@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
@@ -103,6 +103,33 @@ def scores(metric: Metric, outputs: Mapping[str, np.ndarray], labels: np.ndarray
         except InputError as error:
             raise InputError(f"metric {metric.name}: {error}") from error
     return values
+
+
+class _Noted(Mapping[str, Any]):
+    """Outputs that note which of them are read."""
+
+    def __init__(self, outputs: Arrays) -> None:
+        self.outputs, self.read = outputs, set[str]()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.read.add(name)
+        return self.outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+
+def reads(metric: Metric, outputs: Arrays, labels: np.ndarray) -> frozenset[str]:
+    """The outputs that a metric reads, tried on the first items; all where it takes nothing but a dictionary."""
+    noted = _Noted({name: array[:CHUNK] for name, array in outputs.items()})
+    try:
+        metric.score(noted, labels[:CHUNK])
+    except InputError:
+        return frozenset(outputs)
+    return frozenset(noted.read & set(outputs))
 
 
 def summary(metric: Metric, scores: np.ndarray) -> float | None:
@@ -249,6 +276,15 @@ def lost(comparison: MetricComparison | None, gross: bool = False) -> float | No
         return float(ratio - 1)
     before, after = comparison.get("before"), comparison.get("after")
     return None if before is None or after is None else float(before - after)
+
+
+def relative_loss(comparison: MetricComparison) -> float | None:
+    """What a metric loses relative to the source's own value; None where that is zero, or there is no comparison."""
+    before, after, ratio = comparison["before"], comparison["after"], comparison.get("ratio")
+    if ratio is not None:
+        return ratio - 1
+    lower = comparison.get("reason") is not None  # an error of zero has no ratio
+    return None if lower or not before or after is None else (before - after) / abs(before)
 
 
 def _shares(before: np.ndarray, after: np.ndarray) -> Interval:
