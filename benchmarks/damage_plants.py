@@ -87,8 +87,9 @@ def kernels(arrays: Sequence[Array]) -> list[Array]:
 
 
 def vectors(arrays: Sequence[Array]) -> list[Array]:
-    """Biases and the like, of at least three numbers."""
-    return [a for a in arrays if a.size >= 3 and max(a.shape, default=0) == a.size]
+    """Biases and the like, of at least three numbers; no sizes, which are whole ones."""
+    rows = [a for a in arrays if a.size >= 3 and max(a.shape, default=0) == a.size]
+    return [a for a in rows if (a != np.round(a)).any()]
 
 
 def some(random: Random, arrays: Sequence[Array]) -> Array:

@@ -70,7 +70,7 @@ def probabilities(rows: np.ndarray, what: Kind) -> np.ndarray:
         return powers / powers.sum(-1, keepdims=True)  # type: ignore[no-any-return]
     if what == "logit":
         rows = 1 / (1 + np.exp(-np.clip(rows, -700, 700)))
-    return np.clip(rows, 0.0, 1.0)
+    return np.asarray(np.clip(rows, 0.0, 1.0))
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Overlap:
         import numpy as np
 
         union = np.asarray(self.believed + self.chosen - self.both)
-        return np.asarray(self.both) / np.where(union > 0, union, 1.0)
+        return np.asarray(self.both / np.where(union > 0, union, 1.0))
 
 
 @dataclass
