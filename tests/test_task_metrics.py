@@ -52,7 +52,7 @@ def test_top_k_takes_any_k() -> None:
 
 def test_mae_and_psnr_are_their_formulas() -> None:
     y = np.array([[0.0, 4.0], [8.0, 8.0]])
-    assert value("mae", y + [[1, 1], [0, 4]], y) == 1.5
+    assert value("mae", y + np.array([[1, 1], [0, 4]]), y) == 1.5
     assert value("psnr", y + 2, y) == pytest.approx(20 * np.log10(8 / 2))
     assert value("psnr", y, y) == pytest.approx(100)
     assert value("psnr", np.full((1, 4), 10, np.uint8), np.full((1, 4), 20, np.uint8)) == pytest.approx(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 AT_ONCE = 1 << 22  # numbers
 OUTLIERS = 0.01  # of the items, the largest: no part of a spread; and the tail that is limited
 MANY = 16  # channels at most that each mean something; of more, a small one is compared with the middle one's spread
-SMALL = 1e-3  # of the output's spread: channels of less are compared with that
-STILL = 1e-6  # of an output's size: what varies by less is constant
+SMALL = 1e-3  # of a channel's spread: where something is found it counts as no less
+STILL = 1e-6  # of a channel's size, and of the whole output's spread: what varies by less is constant
 PRESENT = 0.5  # of an object, expected in an item that a detector's errors are counted of
 CUT = 0.01  # of a channel's values at its end, more than the source's: it is cut off
 WORST = 3  # items that are named
@@ -141,7 +141,7 @@ def outline(array: np.ndarray, layout: str = "") -> Outline:
         items.append(np.stack([(rows - first).mean(1), np.square(rows - first).mean(1)]))
         chosen += np.bincount(rows.argmax(-1).ravel(), minlength=shape[2])
     sums, squares = np.concatenate(items, axis=1)
-    mean, share = sums.mean(0), chosen / chosen.sum()
+    mean, share = _middle(sums), chosen / chosen.sum()
     kind = tally.kind(shape[2])
     rare = kind in beliefs.CLASSES and shape[1] > 1 and share.max() > 1 - beliefs.RARE
     spread, constant = _spreads(np.maximum(squares - 2 * sums * mean + mean * mean, 0.0), ends)
@@ -149,16 +149,28 @@ def outline(array: np.ndarray, layout: str = "") -> Outline:
     return Outline(axis, shape[1], array.ndim > 3, kind, mean + first, spread, ends, background, constant)
 
 
+def _kept(items: int) -> int:
+    """How many items are left without the outlying ones."""
+    return items - int(items * OUTLIERS)
+
+
+def _middle(sums: np.ndarray) -> np.ndarray:
+    """The mean of each channel without its outlying items, from the items' own means [items, channels]."""
+    import numpy as np
+
+    order = np.abs(sums - np.median(sums, axis=0)).argsort(axis=0, kind="stable")
+    return np.asarray(np.take_along_axis(sums, order[: _kept(len(sums))], axis=0).mean(0))
+
+
 def _spreads(power: np.ndarray, ends: Ends) -> tuple[np.ndarray, np.ndarray]:
     """The spread of each channel without its outlying items, those of small channels raised; which are constant."""
     import numpy as np
 
-    kept = max(1, int(len(power) * (1 - OUTLIERS)))
-    spread = np.sqrt(np.sort(power, axis=0)[:kept].mean(0))
+    spread = np.sqrt(np.sort(power, axis=0)[: _kept(len(power))].mean(0))
     size = np.maximum(np.abs(ends.low), np.abs(ends.high))
     constant = spread <= STILL * size
     whole = float(np.sqrt(np.square(spread).mean()))
-    least = float(np.median(spread)) if len(spread) > MANY else SMALL * whole
+    least = float(np.median(spread)) if len(spread) > MANY else STILL * whole
     raised = np.maximum(np.where(constant, whole, spread), least)
     return np.where(raised > 0, raised, np.where(size > 0, size, 1.0)), constant
 

@@ -21,7 +21,7 @@ MOST_NAMED = 5  # channels
 def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
     """What an output keeps and breaks; one that says nothing, as it is constant in the source, is not judged."""
     if facts["constant"] == facts["size"]:
-        says = f"output '{name}' is constant in the source: on these items it says nothing"
+        says = f"output '{name}' is not judged: in the source it is constant on these items"
         yield Check("channel_error", None, None, limits.channel_error, says)
         return
     if facts["dead"]:
