@@ -61,11 +61,12 @@ def test_the_loss_is_that_of_labels_drawn_from_the_sources_probabilities() -> No
     p = RANDOM.dirichlet([0.5] * 4, 40_000)
     q = 0.5 * p + 0.5 * RANDOM.dirichlet([0.5] * 4, 40_000)
     labels = (p.cumsum(1) < RANDOM.random((40_000, 1))).sum(1)
+    steps = [side.reshape(4000, 10, 4) for side in (p, q)]
     right = [float((side.argmax(1) == labels).mean()) for side in (p, q)]
     found = facts(p, q)
     assert found["choice_loss"] == pytest.approx(1 - right[1] / right[0], abs=0.01)
     nats = [-np.log(np.maximum(side[np.arange(40_000), labels], beliefs.LEAST)).mean() for side in (p, q)]
-    assert found["divergence"] == pytest.approx(nats[1] - nats[0], abs=0.02)
+    assert facts(*steps)["divergence"] == pytest.approx(nats[1] - nats[0], abs=0.02)
 
 
 def test_a_language_model_fails_by_its_probabilities_alone() -> None:
@@ -128,7 +129,7 @@ def test_a_segmenter_that_loses_a_rare_class_is_refused_though_its_pixels_agree(
 def test_a_regressor_is_told_its_channel_and_items() -> None:
     values = RANDOM.normal(size=(N, 3)) * [1, 1000, 0.01] + [5, 0, 0]
     off = values.copy()
-    off[[17, 103], 2] += 0.05
+    off[[17, 103, 140], 2] += [0.06, 0.05, 0.04]
     says = broken({"pose": values}, {"pose": off})
     assert len(says) == 2 and all("output 'pose', channel 2: off by" in line for line in says)
     assert "in the worst 1 % of the items" in says[1] and "worst items 17 (" in says[1] and "103 (" in says[1]
@@ -140,8 +141,25 @@ def test_an_embedder_with_a_dead_channel_is_told_which() -> None:
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     dead = unit.copy()
     dead[:, 7] = 0.1
-    assert broken({"y": unit}, {"y": dead})[0] == "output 'y': channel 7 is constant, in the source not"
+    said = "output 'y': channel 7 holds nothing of the source's any more: constant, or off by its whole spread"
+    assert broken({"y": unit}, {"y": dead})[0] == said
     assert broken({"y": unit}, {"y": noisy(unit, 0.04)}) == []
+
+
+def test_of_many_classes_one_noisy_one_is_no_fault_and_two_swapped_are() -> None:
+    logits = RANDOM.normal(size=(N, 1000)) + 8 * np.eye(1000)[RANDOM.integers(0, 1000, N)]
+    loud = logits.copy()
+    loud[:, 3] += 0.2 * RANDOM.normal(size=N)
+    assert broken({"y": logits}, {"y": loud}) == []
+    swapped = logits.copy()
+    swapped[:, [3, 8]] = logits[:, [8, 3]]
+    assert broken({"y": logits}, {"y": swapped})[0].startswith("output 'y': channels 3, 8 hold nothing of the source's")
+    says = broken({"y": logits}, {"y": noisy(logits, 0.12)})
+    assert says[0].startswith("output 'y', all channels: off by 1")
+
+
+def test_probabilities_alone_do_not_fail_a_classifier() -> None:
+    assert facts(LOGITS, 1.5 * LOGITS)["divergence"] is None and facts(LOGITS, 1.5 * LOGITS)["choice_loss"] == 0
 
 
 # --------------------------------------------------------------------------- what must hold of any output

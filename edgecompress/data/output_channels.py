@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1 << 22  # numbers
 OUTLIERS = 0.01  # of the items, the largest: no part of a spread; and the tail that is limited
-MANY = 16  # channels at most that each mean something; of more, a small one is compared with the middle one's spread
+MANY = 16  # channels at most that each mean something; more are the components of one thing, judged together
+LOST = 1.0  # of its spread: a channel so far off has nothing to do with the source's any more
 SMALL = 1e-3  # of a channel's spread: where something is found it counts as no less
 STILL = 1e-6  # of a channel's size, and of the whole output's spread: what varies by less is constant
 PRESENT = 0.5  # of an object, expected in an item that a detector's errors are counted of
@@ -33,18 +34,21 @@ class WorstItem(TypedDict):
 
 
 class ChannelFacts(TypedDict):
-    """The errors of an output's channels; None where there is no such number. `channels` are the worst ones of each."""
+    """The errors of an output's channels; None where there is no such number.
+
+    Of at most MANY channels they are those of the worst channel, named in `channels`; of more, RMS over the channels.
+    """
 
     channel_error: float | None
     tail_error: float | None
     found_error: float | None
     choice_loss: float | None
-    divergence: float | None
+    divergence: float | None  # of a choice at each of many steps
     channels: Mapping[str, int]
     worst: list[WorstItem]
     changed: float | None  # of the choices, the share that is another
     constant: int  # channels that say nothing: they are constant in the source
-    dead: list[int]  # those that are constant in the artifact only
+    dead: list[int]  # those that are constant in the artifact only; of many, those that are off by LOST too
     cut: list[int]  # those that are cut off at an end in the artifact only
     size: int  # channels
 
@@ -250,20 +254,24 @@ class Comparison:
 
         spread = self.outline.spread
         squares = np.concatenate(self.errors) / np.square(spread)
-        whole, tail = np.sqrt(squares.mean(0)), np.sqrt(np.quantile(squares, 1 - OUTLIERS, axis=0))
-        found = self.found.relative(spread) if self.found.weight else None
-        items = np.sqrt(squares.mean(1))
+        whole, items = np.sqrt(squares.mean(0)), np.sqrt(squares.mean(1))
+        many = len(spread) > MANY
+        judged = items[:, None] if many else np.sqrt(squares)
+        errors = {
+            "channel_error": np.sqrt(np.square(judged).mean(0)),
+            "tail_error": np.quantile(judged, 1 - OUTLIERS, axis=0),
+            "found_error": self.found.relative(spread) if self.found.weight else None,
+        }
         worst = [int(i) for i in np.argsort(-items, kind="stable")[:WORST] if items[i] > 0]
-        still = (self.ends.low == self.ends.high) & ~self.outline.constant
-        cut = (self.ends.shares() > self.outline.ends.shares() + CUT) & ~still & (whole > 0)
-        every = {"channel_error": whole, "tail_error": tail, "found_error": found}
+        dead = (self.ends.low == self.ends.high) & ~self.outline.constant | (whole >= LOST) & many
+        cut = (self.ends.shares() > self.outline.ends.shares() + CUT) & ~dead & (whole > 0)
         return {
-            **{name: None if each is None else float(each.max()) for name, each in every.items()},  # type: ignore[typeddict-item]
+            **{name: None if each is None else float(each.max()) for name, each in errors.items()},  # type: ignore[typeddict-item]
             **self._believed(),
-            "channels": {name: int(each.argmax()) for name, each in every.items() if each is not None},
+            "channels": {k: int(each.argmax()) for k, each in errors.items() if each is not None and len(each) > 1},
             "worst": [{"item": i, "error": float(items[i])} for i in worst],
             "constant": int(self.outline.constant.sum()),
-            "dead": [int(c) for c in np.flatnonzero(still)],
+            "dead": [int(c) for c in np.flatnonzero(dead)],
             "cut": [int(c) for c in np.flatnonzero(cut)],
             "size": len(spread),
         }
@@ -272,9 +280,14 @@ class Comparison:
         """What the artifact's choices lose by the source's probabilities."""
         choices, findings = self.choices, self.findings
         if choices.rows:
-            loss = choices.loss(self.outline.background)
-            divergence, changed = choices.divergence / choices.rows, choices.changed / choices.rows
-            return {"choice_loss": loss, "divergence": max(divergence, 0.0), "changed": changed}
+            o, rows = self.outline, choices.rows
+            steps = o.places > 1 and not o.plane and o.background is None
+            divergence = max(choices.divergence / rows, 0.0) if steps else None
+            return {
+                "choice_loss": choices.loss(o.background),
+                "divergence": divergence,
+                "changed": choices.changed / rows,
+            }
         if findings.rows:
             loss = float(max(findings.loss().max(), findings.order_loss().max()))
             return {"choice_loss": max(loss, 0.0), "divergence": None, "changed": None}

@@ -25,9 +25,10 @@ def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
         yield Check("channel_error", None, None, limits.channel_error, says)
         return
     if facts["dead"]:
-        yield Check(
-            "dead", False, len(facts["dead"]), 0, f"output '{name}': {_channels(facts)} constant, in the source not"
+        says = (
+            f"output '{name}'{_channels(facts)} nothing of the source's any more: constant, or off by its whole spread"
         )
+        yield Check("dead", False, len(facts["dead"]), 0, says)
     for limit in LIMITS:
         value, most = facts[limit], getattr(limits, limit)  # type: ignore[literal-required]
         if value is not None and most is not None:
@@ -39,18 +40,15 @@ def excess(facts: ChannelFacts, limits: Limits) -> float:
     if facts["dead"]:
         return math.inf
     pairs = ((facts[name], getattr(limits, name)) for name in LIMITS)  # type: ignore[literal-required]
-    return max(
-        (v / most - 1 if most else math.copysign(math.inf, v) for v, most in pairs if None not in (v, most)),
-        default=-1.0,
-    )
+    return max((value / most - 1 for value, most in pairs if value is not None and most), default=-1.0)
 
 
 def _channels(facts: ChannelFacts) -> str:
     if facts["size"] == 1:
-        return "it is"
+        return " holds"
     dead = facts["dead"]
     named = ", ".join(map(str, dead[:MOST_NAMED])) + (", ..." if len(dead) > MOST_NAMED else "")
-    return f"channel {named} is" if len(dead) == 1 else f"channels {named} are"
+    return f": channel {named} holds" if len(dead) == 1 else f": channels {named} hold"
 
 
 def _says(limit: str, facts: ChannelFacts, value: float, most: float) -> str:
@@ -66,11 +64,11 @@ def _says(limit: str, facts: ChannelFacts, value: float, most: float) -> str:
 
 def _off(limit: str, facts: ChannelFacts, by: str) -> str:
     """The channel and the items that are farthest off."""
-    at = facts["channels"][limit]
-    channel = f", channel {at}" if facts["size"] > 1 else ""
+    at = facts["channels"].get(limit)
+    channel = f", channel {at}" if at is not None else ", all channels" if facts["size"] > 1 else ""
     worst = ", ".join(f"{w['item']} ({percent(w['error'])})" for w in facts["worst"])
     items = f"; worst items {worst}" if worst and limit != "found_error" else ""
-    cut = "; it is cut off at an end" if at in facts["cut"] else ""
+    cut = "; it is cut off at an end" if (0 if facts["size"] == 1 else at) in facts["cut"] else ""
     return f"{channel}: off by {by}{items}{cut}"
 
 

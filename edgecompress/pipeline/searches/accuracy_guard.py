@@ -388,8 +388,8 @@ class Budget:
         m, limits = facts.get("metric") or {}, self.limits
         if limits.items_lost is not None and m.get("items_lost") is not None:
             return self.sure - self._chance(m, limits.items_lost)
-        if limits.metric_ratio is not None and m.get("ratio") is not None:
-            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - limits.metric_ratio)
+        if m.get("ratio") is not None and (most := _ratio(limits)) is not None:
+            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - most)
         if (drop := _drop(m, limits)) is not None and None not in (m.get("before"), m.get("after")):
             change = m["after"] - m["before"]
             return float(_error(change, m.get("low")) - change - drop)
@@ -401,6 +401,13 @@ class Budget:
         expected = metric.get("expected") or counted
         lost = max(expected["lost"], counted["lost"])
         return flip_risk.chance(self.items * lost, self.items * expected["gained"], most)
+
+
+def _ratio(limits: Limits) -> float | None:
+    """How far an error may grow."""
+    if limits.metric_ratio is not None or limits.metric_drop is not None or limits.metric_loss is None:
+        return limits.metric_ratio
+    return 1 + limits.metric_loss
 
 
 def _drop(metric: Table, limits: Limits) -> float | None:
