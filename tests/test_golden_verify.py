@@ -244,6 +244,40 @@ def test_the_users_metric_has_a_drop(
     assert check(found, "metric_drop")["ok"] is False
 
 
+def test_without_labels_the_outputs_alone_refuse_what_answers_otherwise(tmp_path: Path, samples: Artifact) -> None:
+    data = made(tmp_path / "plain", {"input": tensors.load(samples, "test", "input")})
+    source = net(tmp_path / "source")
+    given = {"samples": data, "golden": ask_golden(tmp_path / "golden", source, data), "model": source}
+    same = ask_verdict(tmp_path / "same", given)
+    assert "lost" not in same.facts and check(same, "channel_error")["value"] == 0
+    wrong = ask_verdict(tmp_path / "wrong", {**given, "model": net(tmp_path / "net", scale=1.2)}, cosine=0.95)
+    assert check(wrong, "cosine")["ok"] is True
+    assert "of its own spread, limit 10 %; worst items" in wrong.facts["lost"]
+
+
+def test_a_metric_without_a_limit_of_its_own_may_lose_one_percent(
+    tmp_path: Path, parts: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("users_score")
+    module.__dict__["height"] = lambda outputs, labels: outputs["y"][:, 3]
+    monkeypatch.setitem(sys.modules, "users_score", module)
+    for scale, ok in ((0.995, True), (0.98, False)):
+        given = {**parts, "model": net(tmp_path / f"net{scale}", scale=scale)}
+        found = ask_verdict(tmp_path / str(scale), given, "users_score:height")
+        assert (check(found, "metric_loss")["ok"], check(found, "metric_loss")["limit"]) == (ok, 0.01)
+        assert "metric_loss" not in [c["name"] for c in ask_verdict(
+            tmp_path / f"own{scale}", given, "users_score:height", metric_drop=9.0
+        ).facts["checks"]]  # fmt: skip
+
+
+def test_outputs_that_the_metric_does_not_read_are_judged_by_themselves(tmp_path: Path, samples: Artifact) -> None:
+    source = net(tmp_path / "source", outputs=2)
+    given = {"samples": samples, "golden": ask_golden(tmp_path / "golden", source, samples), "model": source}
+    found = ask_verdict(tmp_path / "a", {**given, "model": net(tmp_path / "net", outputs=2, scale=1.2)}, items_lost=0)
+    assert check(found, "items_lost")["ok"] is True
+    assert {c["says"].split("'")[1] for c in found.facts["checks"] if c["name"] == "channel_error"} == {"y1"}
+
+
 def test_an_artifact_over_its_size_is_lost(tmp_path: Path, parts: dict[str, Artifact]) -> None:
     found = ask_verdict(tmp_path / "verdict", parts, size_bytes=100)
     assert found.facts["lost"] == f"{parts['model'].size_bytes:,} bytes, limit 100"

@@ -15,6 +15,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import ConfigError
 from edgecompress.core.model import Artifact, Choice, Outcome, Stage
 from edgecompress.core.settings import Limits
+from edgecompress.data import output_checks
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.searches.accuracy_guard import AccuracyGuard, Budget, Recipe, RungTrial
@@ -204,7 +205,8 @@ def test_it_always_ends_and_never_takes_a_worse_rung_than_it_saw(lost: dict[str,
 
 
 def verdict(**metric: Any) -> dict[str, Any]:
-    return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": ""}]}
+    channels = {**dict.fromkeys(output_checks.LIMITS), "channel_error": 0.05, "dead": []}
+    return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": "", **channels}]}
 
 
 def budget(items: int = 500, **limits: Any) -> Budget:
@@ -246,6 +248,13 @@ def test_of_a_number_with_an_interval_a_standard_error_is_added() -> None:
 def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
     assert budget(sqnr_db=28.0, cosine=0.95).excess(verdict()) == 0
     assert budget(sqnr_db=33.0).excess(verdict()) == pytest.approx(3)
+    assert budget(channel_error=0.02).excess(verdict()) == pytest.approx(1.5)
+
+
+def test_a_metric_without_a_limit_of_its_own_may_lose_one_percent_of_the_source() -> None:
+    assert budget().excess(verdict(n=9, before=0.8, after=0.79)) == pytest.approx(0.01 - 0.008)
+    assert budget(metric_drop=0.05).excess(verdict(n=9, before=0.8, after=0.79)) == pytest.approx(0.01 - 0.05)
+    assert budget().excess(verdict(n=9, before=0.5, after=0.6, ratio=1.2)) == pytest.approx(0.19)
 
 
 def trial(over: float | None, lost: float, sqnr_db: float | None = 30.0) -> RungTrial:

@@ -21,10 +21,17 @@ runtime = {runtime} # of the variants that name none; `edgecompress runtimes` li
 # also = ["tflite"] # other runtimes that devices carry: whether they run what ships is told
 # min_runtime = "tflite" # one that must run it
 
-[limits] # an artifact beyond one of these does not ship; a limit that is left out is not checked
+[limits] # an artifact beyond one of these does not ship; of those left out, the ones with a default still hold
 items_lost = 5 # of the test split: right before and wrong after, less the reverse (top1, top5)
-metric_ratio = 1.01 # after / before at most (perplexity, mse)
-# metric_drop = 0.01 # before - after at most (a metric of your own: higher is better)
+metric_ratio = 1.01 # after / before at most (perplexity, mse, mae, wer)
+# metric_drop = 0.01 # before - after at most (where higher is better: map, auc, psnr, a metric of your own)
+# metric_loss = 0.01 # the default of any metric that none of the three above judges: relative to the source's own value
+# Of outputs that no metric judges (inf turns one off):
+# channel_error = 0.1 # RMS error of a channel over its own spread, at most
+# tail_error = 0.3 # the same in the worst 1 % of the items
+# found_error = 0.06 # the same where a detector finds something
+# choice_loss = 0.005 # of right choices by the source's own probabilities, the part lost
+# divergence = 0.01 # nats between its probabilities and the source's
 cosine = 0.95 # of each output with the source's, at least
 # sqnr_db = 20.0 # of each output, at least
 # size_bytes = 1000000 # of the artifact, at most
@@ -57,7 +64,7 @@ SOURCE = """\
 # A source: a model as its author has it, and its data. `edgecompress deploy FILE` takes it from here.
 model = {model} # a factory pkg.mod:fn, or a .pt2 or .onnx file (relative to this file)
 data = {data} # pkg.mod:fn, an .npz, a folder of .npy or of images, or "random"
-metric = "top1" # top1, top5, perplexity, mse, none, or your own pkg.mod:fn
+metric = "top1" # top1, top5, perplexity, mse, mae, map, miou, auc, wer, psnr, ssim, none, or your own pkg.mod:fn
 description = {description}
 # name = {name} # what reports call it; left out: the model's own name
 # samples = 512 # at most this many items per split

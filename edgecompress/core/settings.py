@@ -87,7 +87,7 @@ class Source:
     model: str  # pkg.mod:fn, or a .pt2, .onnx, ... file (relative to the TOML's folder)
     data: str = ""  # pkg.mod:fn, an .npz, a folder of .npy, an image folder, or "random"
     name: str = ""  # what reports call it; empty: the model's own name
-    metric: str = "top1"  # top1, top5, perplexity, mse, none, or pkg.mod:fn
+    metric: str = "top1"  # top1, top5, perplexity, mse, mae, map, miou, iou, auc, wer, psnr, ssim, none, pkg.mod:fn
     description: str = ""
     samples: int | None = None  # at most this many per split
     preprocess: Preprocess | None = None
@@ -103,11 +103,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an artifact must keep, or it does not ship. A limit that is None is not checked."""
+    """What an artifact must keep, or it does not ship. A limit that is None is not checked.
+
+    channel_error to divergence judge the outputs that no metric judges; none of them needs labels.
+    """
 
     items_lost: int | None = None  # right before, wrong after, less the reverse; over the test split (top1, top5)
-    metric_ratio: float | None = None  # after / before at most (perplexity, mse)
-    metric_drop: float | None = None  # before - after at most (the user's own metric; higher is better)
+    metric_ratio: float | None = None  # after / before at most (where lower is better: perplexity, mse, mae, wer)
+    metric_drop: float | None = None  # before - after at most (where higher is better)
+    metric_loss: float | None = 0.01  # of a metric that no limit above judges: what it may lose of the source's value
+    channel_error: float | None = 0.1  # RMS error of a channel of an output over its own spread, at most
+    tail_error: float | None = 0.3  # the same in the worst 1 % of the items
+    found_error: float | None = 0.06  # the same at the places where a detector finds something
+    choice_loss: float | None = 0.005  # of right choices by the source's own probabilities, the part lost
+    divergence: float | None = 0.01  # nats between its probabilities and the source's, per choice
     sqnr_db: float | None = None  # per output, at least
     cosine: float | None = None  # per output, at least
     size_bytes: int | None = None  # at most

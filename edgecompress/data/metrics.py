@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from edgecompress.core import user_code
-from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
+from edgecompress.data import task_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 Z = 1.959964  # two-sided 95 %
 CHUNK = 64  # items
 LARGEST_EXPONENT = 709.0  # whose exp is a double
+TOP = re.compile(r"top([1-9][0-9]{0,5})")  # top1, top5, ...
+NAMES = ("top1", "top5", "perplexity", "mse", *task_metrics.METRICS, "none")
 STEPS = 60  # of a bisection: 2 / 2^60 is below a double's resolution
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray]"
@@ -58,13 +63,15 @@ class Metric:
     """How items are scored, and what a list of scores means.
 
     share: a score is 1 (right) or 0, the summary their mean. perplexity: a score is the mean of -ln p of an item's
-    labels, the summary exp of their mean (lower is better). mse: a score is an item's mean squared error, the summary
-    their mean (lower). mean: the user's own number, the summary their mean (higher).
+    labels, the summary exp of their mean (lower is better). mse: a score is an item's error, the summary their mean
+    (lower). mean: any other number, the user's own too, the summary their mean (higher). `whole`: an item's score
+    depends on the others.
     """
 
     name: str
     kind: Literal["share", "perplexity", "mse", "mean"]
     score: Scores
+    whole: bool = False
 
     @property
     def unit(self) -> str:
@@ -74,18 +81,23 @@ class Metric:
 
 def find(name: str, output: str = "") -> Metric | None:
     """The metric of this name on `output` (empty: the first); None for "none". Raises InputError for any other name."""
-    own: dict[str, Metric] = {
-        "top1": Metric("top1", "share", lambda outputs, labels: _top(1, _of(outputs, output), labels)),
-        "top5": Metric("top5", "share", lambda outputs, labels: _top(5, _of(outputs, output), labels)),
-        "perplexity": Metric("perplexity", "perplexity", lambda outputs, labels: _nats(_of(outputs, output), labels)),
-        "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
-    }
     if name == "none":
         return None
     if ":" in name:
         return Metric(name, "mean", _users(name))
+    if best := TOP.fullmatch(name):
+        k = int(best[1])
+        return Metric(name, "share", lambda outputs, labels: _top(k, _of(outputs, output), labels))
+    if task := task_metrics.METRICS.get(name):
+        kind: Literal["mse", "mean"] = "mse" if task.better == "lower" else "mean"
+        return Metric(name, kind, lambda o, labels: task.score(o if task.every else _of(o, output), labels), whole=True)
+    own: dict[str, Metric] = {
+        "perplexity": Metric("perplexity", "perplexity", lambda outputs, labels: _nats(_of(outputs, output), labels)),
+        "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
+    }
     if name not in own:
-        raise InputError(f"no metric '{name}' (give your own as pkg.mod:function){did_you_mean(name, [*own, 'none'])}")
+        near = did_you_mean(name, NAMES)
+        raise InputError(f"no metric '{name}' (give your own as pkg.mod:function){near}")
     return own[name]
 
 
@@ -94,15 +106,42 @@ def scores(metric: Metric, outputs: Mapping[str, np.ndarray], labels: np.ndarray
     import numpy as np
 
     values = np.empty(len(labels))
-    for begin in range(0, len(labels), CHUNK):
-        part = slice(begin, begin + CHUNK)
+    step = len(labels) if metric.whole else CHUNK
+    for begin in range(0, len(labels), step):
+        part = slice(begin, begin + step)
         try:
             values[part] = metric.score({name: np.asarray(a[part]) for name, a in outputs.items()}, labels[part])
         except _BadItem as error:
             raise InputError(f"metric {metric.name}: item {begin + error.index}: {error}") from error
         except InputError as error:
-            raise InputError(f"metric {metric.name}: {error}") from error
+            known = MissingDependency if isinstance(error, MissingDependency) else InputError
+            raise known(f"metric {metric.name}: {error}") from error
     return values
+
+
+class _Noted(Mapping[str, Any]):
+    """Outputs that note which of them are read."""
+
+    def __init__(self, outputs: Arrays) -> None:
+        self.outputs, self.read = outputs, set[str]()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.read.add(name)
+        return self.outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+
+def reads(metric: Metric, outputs: Arrays, labels: np.ndarray) -> frozenset[str]:
+    """The outputs that a metric reads, tried on the first items; all where it takes nothing but a dictionary."""
+    noted = _Noted({name: array[:CHUNK] for name, array in outputs.items()})
+    with contextlib.suppress(InputError):  # so few items may be too few for it
+        metric.score(noted, labels[:CHUNK])
+    return frozenset(noted.read & set(outputs)) or frozenset(outputs)
 
 
 def summary(metric: Metric, scores: np.ndarray) -> float | None:
@@ -249,6 +288,15 @@ def lost(comparison: MetricComparison | None, gross: bool = False) -> float | No
         return float(ratio - 1)
     before, after = comparison.get("before"), comparison.get("after")
     return None if before is None or after is None else float(before - after)
+
+
+def relative_loss(comparison: MetricComparison) -> float | None:
+    """What a metric loses relative to the source's own value; None where that is zero, or there is no comparison."""
+    before, after, ratio = comparison["before"], comparison["after"], comparison.get("ratio")
+    if ratio is not None:
+        return ratio - 1
+    lower = comparison.get("reason") is not None  # an error of zero has no ratio
+    return None if lower or not before or after is None else (before - after) / abs(before)
 
 
 def _shares(before: np.ndarray, after: np.ndarray) -> Interval:

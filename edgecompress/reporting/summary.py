@@ -23,7 +23,7 @@ from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 
 Report = Mapping[str, Any]
-METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has one of them
+METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop", "metric_loss")  # settings.Limits: each metric has one
 
 
 def summary(report: Report) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.model import Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
-from edgecompress.data import flip_risk, metrics, output_error, tensors
+from edgecompress.data import flip_risk, metrics, output_channels, output_checks, output_error, tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent.operators import OperatorsAnswer
 from edgecompress.device.agent.outputs import Outputs
@@ -42,8 +42,8 @@ class FallbackOperator(TimedOperator):
     share: float | None
 
 
-class OutputFacts(output_error.ErrorFacts):
-    """The error of one output."""
+class OutputFacts(output_error.ErrorFacts, output_channels.ChannelFacts):
+    """The error of one output, as a whole and by channel."""
 
     name: str
 
@@ -52,7 +52,8 @@ class OutputFacts(output_error.ErrorFacts):
 class Results:
     """What the limits are compared with. `fallback` is None where the runtime does not report it.
 
-    `moved` is how far each output moved since it shipped; empty where nothing of that is known.
+    `moved` is how far each output moved since it shipped; empty where nothing of that is known. `scored` are the
+    outputs that the metric reads.
     """
 
     outputs: Sequence[OutputFacts]
@@ -62,6 +63,7 @@ class Results:
     fallback: Sequence[FallbackOperator] | None
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
     moved: Sequence[reference_answers.Moved] = ()
+    scored: frozenset[str] = frozenset()
 
 
 def run(request: Request) -> Artifact:
@@ -178,14 +180,16 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
     differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
+    channels = output_channels.compare(ours, theirs, {spec.name: spec.layout for spec in golden.outputs})
     metric, why_not = _metric(request, ours, theirs)
     return Results(
-        outputs=[{"name": name, **d.facts()} for name, d in differences.items()],
+        outputs=[{"name": name, **d.facts(), **channels[name]} for name, d in differences.items()],
         not_finite={name: d.bad for name, d in differences.items() if d.bad},
         metric=metric,
         size_bytes=request.model.size_bytes,
         fallback=fallback[0],
         reasons={name: why for name, why in (("metric", why_not), ("fallback", fallback[1])) if why},
+        scored=_scored(request, ours) if metric else frozenset(),
     )
 
 
@@ -220,6 +224,13 @@ def _metric(
     return comparison, ""
 
 
+def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:
+    """The outputs that the metric reads."""
+    metric = metrics.find(request.options["metric"], request.options.get("output", ""))
+    labels = tensors.labels(request.inputs["samples"], _split(request))
+    return frozenset() if metric is None or labels is None else metrics.reads(metric, ours, labels)
+
+
 # --------------------------------------------------------------------------- the limits
 
 
@@ -228,7 +239,10 @@ def _checks(results: Results, limits: Limits) -> Iterator[Check]:
     if limits.as_shipped is not None:
         yield from (_as_shipped(m, limits.as_shipped) for m in results.moved)
     yield _finite(results)
-    yield from _metric_checks(results, limits)
+    yield from (judged := list(_metric_checks(results, limits)))
+    scored = results.scored if any(check.ok is not None for check in judged) else ()
+    for output in (each for each in results.outputs if each["name"] not in scored):
+        yield from output_checks.checks(output["name"], output, limits)
     if limits.sqnr_db is not None:
         yield from (_at_least("sqnr_db", " dB", limits.sqnr_db, output) for output in results.outputs)
     if limits.cosine is not None:
@@ -276,6 +290,8 @@ def _metric_checks(results: Results, limits: Limits) -> Iterator[Check]:
     values = _metric_values(m) if m else dict.fromkeys(("items_lost", "metric_ratio", "metric_drop"))
     limited = {name: limit for name in values if (limit := getattr(limits, name)) is not None}
     verified = {name: value for name in limited if (value := values[name]) is not None}
+    if m and not verified and limits.metric_loss is not None and (loss := metrics.relative_loss(m)) is not None:
+        limited, verified = {"metric_loss": limits.metric_loss}, {"metric_loss": loss}
     if m:
         for name, value in verified.items():
             yield Check(name, value <= limited[name], value, limited[name], _says(name, m, value, limited[name]))
@@ -295,7 +311,7 @@ def _says(name: str, m: metrics.MetricComparison, value: float, limit: float) ->
         both = f"{m['items_lost']} lost, {m['items_gained']} gained"
         return f"net {value} of {m['n']} items lost ({both}), limit {limit:g}"
     change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
-    word = "ratio" if name == "metric_ratio" else "drop"
+    word = {"metric_ratio": "ratio", "metric_drop": "drop", "metric_loss": "loss relative to the source"}[name]
     return f"{change}: {word} {value:.4g}, limit {limit:g}"
 
 

@@ -30,7 +30,7 @@ STORE = argument(
     type=Path,
     help="the folder of stored results (default: .edgecompress, where you made it)",
 )
-METRIC = argument("--metric", help="accuracy metric: top1, top5, perplexity, mse, none, or pkg.mod:fn")
+METRIC = argument("--metric", help="accuracy metric: top1, perplexity, map, miou, ..., none, or pkg.mod:fn")
 SAMPLES = argument("--samples", type=int, metavar="N", help="use at most N items per split")
 THREADS = argument("--threads", type=int, metavar="N", help="threads per inference (default: 1)")
 BATCH = argument("--batch", type=int, metavar="N", help="batch size (default: 1)")

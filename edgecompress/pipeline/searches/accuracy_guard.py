@@ -19,7 +19,7 @@ from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.core.stats import CHANGE
-from edgecompress.data import flip_risk, metrics
+from edgecompress.data import flip_risk, metrics, output_checks
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches.strength import shares, turns
@@ -29,7 +29,8 @@ GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
 PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
-QUALITIES = ("items_lost", "metric_ratio", "metric_drop", "sqnr_db", "cosine")  # limits on what it answers
+METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop", "metric_loss")
+QUALITIES = (*METRIC_LIMITS, *output_checks.LIMITS, "sqnr_db", "cosine")  # limits on what it answers
 BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
 FREE = 0.002  # of the latency: what costs less than this costs nothing
 UNQUANTIZED = "unquantized"  # what a rung is measured beside: keeping layers has to leave it faster than that
@@ -387,11 +388,11 @@ class Budget:
         m, limits = facts.get("metric") or {}, self.limits
         if limits.items_lost is not None and m.get("items_lost") is not None:
             return self.sure - self._chance(m, limits.items_lost)
-        if limits.metric_ratio is not None and m.get("ratio") is not None:
-            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - limits.metric_ratio)
-        if limits.metric_drop is not None and None not in (m.get("before"), m.get("after")):
+        if m.get("ratio") is not None and (most := _ratio(limits)) is not None:
+            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - most)
+        if (drop := _drop(m, limits)) is not None and None not in (m.get("before"), m.get("after")):
             change = m["after"] - m["before"]
-            return float(_error(change, m.get("low")) - change - limits.metric_drop)
+            return float(_error(change, m.get("low")) - change - drop)
         return max([0.0, *_lacking(facts["outputs"], limits)])
 
     def _chance(self, metric: Table, most: int) -> float:
@@ -400,6 +401,20 @@ class Budget:
         expected = metric.get("expected") or counted
         lost = max(expected["lost"], counted["lost"])
         return flip_risk.chance(self.items * lost, self.items * expected["gained"], most)
+
+
+def _ratio(limits: Limits) -> float | None:
+    """How far an error may grow."""
+    if limits.metric_ratio is not None or limits.metric_drop is not None or limits.metric_loss is None:
+        return limits.metric_ratio
+    return 1 + limits.metric_loss
+
+
+def _drop(metric: Table, limits: Limits) -> float | None:
+    """How far the metric may fall."""
+    if limits.metric_drop is not None or limits.metric_loss is None or not metric.get("before"):
+        return limits.metric_drop
+    return limits.metric_loss * abs(float(metric["before"]))
 
 
 def _error(value: float, end: float | None) -> float:
@@ -418,6 +433,7 @@ def foretold(facts: Table) -> float:
 def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
     """How far each output is below the limits on outputs."""
     for output in outputs:
+        yield output_checks.excess(output, limits)  # type: ignore[arg-type]
         for name in ("sqnr_db", "cosine"):
             limit = getattr(limits, name)
             if limit is not None and output["reason"] != "identical":

@@ -1,0 +1,56 @@
+"""Which axis of an output holds its channels: the numbers that mean different things, each with a spread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+NAMED = "C"  # in a layout such as "NCHW"
+
+
+def channel_axis(array: np.ndarray, layout: str = "") -> int:
+    """The axis of an output [items, ...] that holds its channels; 0 where the items are single numbers.
+
+    The one that the layout names; else an axis of size 1 beside others, if it is the first or the last of an item; of
+    two axes the last, unless it is the longer one ([anchors, 4], but also [84, anchors] and [steps, words]): then the
+    one whose places differ more from each other on average over the items. Of three the odd one beside a plane of equal
+    sides, else the shorter end; of more the last, unless the two last are equal.
+    """
+    sizes = array.shape[1:]
+    if len(layout) == array.ndim and NAMED in layout:
+        return layout.index(NAMED)
+    if len(sizes) < 2:
+        return len(sizes)
+    if 1 in (sizes[0], sizes[-1]):
+        return 1 if sizes[0] == 1 else array.ndim - 1
+    if len(sizes) == 2:
+        return 2 if sizes[1] <= sizes[0] else 1 + _distinct(array)
+    return 1 if _first(sizes) else array.ndim - 1
+
+
+def _first(sizes: Sequence[int]) -> bool:
+    """Whether the first of three axes or more holds the channels."""
+    if sizes[-1] == sizes[-2] or len(sizes) > 3:
+        return sizes[-1] == sizes[-2]
+    return sizes[0] != sizes[1] and sizes[0] <= sizes[-1]
+
+
+def _distinct(array: np.ndarray) -> bool:
+    """Whether the places of the last axis differ more than those of the first, on average over the items."""
+    import numpy as np
+
+    mean = np.mean(array, axis=0, dtype=np.float64)
+    return bool(mean.mean(axis=0).var() >= mean.mean(axis=1).var())
+
+
+def channels_last(array: np.ndarray, axis: int) -> np.ndarray:
+    """[items, places, channels] as float64."""
+    import numpy as np
+
+    if not axis:
+        return array.reshape(len(array), 1, 1).astype(np.float64)
+    moved = np.moveaxis(array, axis, -1)
+    return moved.reshape(len(array), -1, moved.shape[-1]).astype(np.float64)

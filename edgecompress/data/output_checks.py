@@ -1,0 +1,77 @@
+"""The limits on an output that need neither a metric nor labels, and what each says in words when it is broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from edgecompress.core.model import Check
+from edgecompress.core.settings import Limits
+from edgecompress.data.output_channels import ChannelFacts
+
+LIMITS = ("channel_error", "tail_error", "found_error", "choice_loss", "divergence")  # of settings.Limits
+WHERE = {
+    "channel_error": "",
+    "tail_error": " in the worst 1 % of the items",
+    "found_error": " where something is found",
+}
+MOST_NAMED = 5  # channels
+
+
+def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
+    """What an output keeps and breaks; one that says nothing, as it is constant in the source, is not judged."""
+    if facts["constant"] == facts["size"]:
+        says = f"output '{name}' is not judged: in the source it is constant on these items"
+        yield Check("channel_error", None, None, limits.channel_error, says)
+        return
+    if facts["dead"]:
+        says = (
+            f"output '{name}'{_channels(facts)} nothing of the source's any more: constant, or off by its whole spread"
+        )
+        yield Check("dead", False, len(facts["dead"]), 0, says)
+    for limit in LIMITS:
+        value, most = facts[limit], getattr(limits, limit)  # type: ignore[literal-required]
+        if value is not None and most is not None:
+            yield Check(limit, value <= most, value, most, f"output '{name}'{_says(limit, facts, value, most)}")
+
+
+def excess(facts: ChannelFacts, limits: Limits) -> float:
+    """How far an output is beyond the limit that it breaks most, as a share of it; below 0 where it keeps all."""
+    if facts["dead"]:
+        return math.inf
+    pairs = ((facts[name], getattr(limits, name)) for name in LIMITS)  # type: ignore[literal-required]
+    return max((value / most - 1 for value, most in pairs if value is not None and most), default=-1.0)
+
+
+def _channels(facts: ChannelFacts) -> str:
+    if facts["size"] == 1:
+        return " holds"
+    dead = facts["dead"]
+    named = ", ".join(map(str, dead[:MOST_NAMED])) + (", ..." if len(dead) > MOST_NAMED else "")
+    return f": channel {named} holds" if len(dead) == 1 else f": channels {named} hold"
+
+
+def _says(limit: str, facts: ChannelFacts, value: float, most: float) -> str:
+    if limit == "choice_loss":
+        changed = f" ({percent(facts['changed'])} of its choices changed)" if facts["changed"] is not None else ""
+        loses = f"it loses {percent(value)} of what it gets right{changed}"
+        return f": by the source's own probabilities {loses}, limit {percent(most)}"
+    if limit == "divergence":
+        nats = f"{value:.3g} nats from the source's (perplexity × {math.exp(min(value, 99.0)):.4g})"
+        return f": its probabilities are {nats}, limit {most:g}"
+    return _off(limit, facts, f"{percent(value)} of its own spread{WHERE[limit]}, limit {percent(most)}")
+
+
+def _off(limit: str, facts: ChannelFacts, by: str) -> str:
+    """The channel and the items that are farthest off."""
+    at = facts["channels"].get(limit)
+    channel = f", channel {at}" if at is not None else ", all channels" if facts["size"] > 1 else ""
+    worst = ", ".join(f"{w['item']} ({percent(w['error'])})" for w in facts["worst"])
+    items = f"; worst items {worst}" if worst and limit != "found_error" else ""
+    cut = "; it is cut off at an end" if (0 if facts["size"] == 1 else at) in facts["cut"] else ""
+    return f"{channel}: off by {by}{items}{cut}"
+
+
+def percent(share: float | None) -> str:
+    """A share as text, of three digits."""
+    return f"{100 * (share or 0.0):.3g} %"
