@@ -134,6 +134,37 @@ def test_a_variant_over_its_latency_budget_is_lost_and_nothing_ships_when_all_ar
     assert "limit 0.5 ms" in choice.table["a"]["reason"]
 
 
+def test_a_latency_whose_sessions_lie_on_both_sides_of_its_limit_ships_and_says_so_and_never_where_strict() -> None:
+    speeds = {"a": 2.0}  # its sessions take 2.002 to 2.012 ms, their median is 2.007
+    for limit, word in ((2.02, []), (2.01, ["undecided"]), (2.003, None)):
+        choice, _ = play(it := race(speeds, limits=Limits(latency_ms=limit)), speeds, passed(it))
+        says = [each.partition(": ")[2].split(",")[0] for each in choice.table["a"]["undecided"]]
+        assert (choice.stage, says) == (("a", word) if word is not None else ("", ["undecided"]))
+        strict, _ = play(it := race(speeds, limits=Limits(latency_ms=limit, strict=True)), speeds, passed(it))
+        assert strict.stage == ("a" if word == [] else "")
+
+
+def test_one_session_decides_no_limit() -> None:
+    speeds = {"a": 2.0}
+    choice, _ = play(it := race(speeds, 1, limits=Limits(latency_ms=9.0)), speeds, passed(it))
+    (said,) = choice.table["a"]["undecided"]
+    assert (choice.stage, said) == (
+        "a",
+        "2 ms, limit 9 ms; few sessions have no interval: undecided, more sessions may tell",
+    )
+
+
+def test_no_variant_is_called_slower_that_is_as_fast() -> None:
+    speeds = {"first": 1.01, "second": 1.0, "third": 1.3}
+    for sessions in (1, 6):
+        choice, _ = play(it := race(speeds, sessions), speeds, passed(it))
+        words = {
+            name: (row["verdict"], row["reason"].split(",")[0].split(" (")[0]) for name, row in choice.table.items()
+        }
+        assert words["second"] == ("even", "as fast as first")
+        assert words["third"] == ("slower", "1.29x the time of first")
+
+
 def test_energy_and_operators_are_measured_for_the_winner_and_the_fastest_reference_only() -> None:
     speeds = {"a": 1.0, "b": 1.2, "ref": 3.0, "slowref": 4.0}
     _, stages = play(it := race(speeds, references=("ref", "slowref")), speeds, passed(it))

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TypedDict
 
-from edgecompress.core import registry, stats
+from edgecompress.core import decision, registry, stats
+from edgecompress.core.decision import Decision, decide
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcomes, Stage
 from edgecompress.core.settings import Profile
@@ -21,7 +22,7 @@ HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
 CROWD = 6  # of more variants than this the slower half goes after the first round already
 TIE = 1.02  # within 2 % the target's own order decides
 FIRST = "the first in the target's order that is within its limits"
-ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
+ENOUGH_SESSIONS = decision.SESSIONS  # from here an interval of 95 % exists
 LOSERS = 6  # slow variants whose operators are timed, so that the report can say why they are slow
 
 
@@ -248,13 +249,35 @@ class Race:
         """Which measured limit the variant breaks, in words."""
         limits = next(e.limits for e in self.entrants if e.name == variant)
         rounds = [r[variant] for r in self._rounds(outcomes) if variant in r]
-        latency = median(r["median_ms"] for r in rounds)
         peaks = [r["memory"]["peak_rss_bytes"] for r in rounds if r["memory"]["peak_rss_bytes"] is not None]
-        if limits.latency_ms is not None and latency > limits.latency_ms:
-            return f"{latency:.3g} ms, limit {limits.latency_ms:g} ms"
+        if (latency := self._latency(outcomes, variant)) and not latency[0].passes(limits.strict):
+            return latency[1]
         if limits.peak_rss_bytes is not None and peaks and max(peaks) > limits.peak_rss_bytes:
             return f"peak memory {max(peaks) >> 10} KiB, limit {limits.peak_rss_bytes >> 10} KiB"
         return ""
+
+    def _latency(self, outcomes: Outcomes, variant: str) -> tuple[Decision, str] | None:
+        """How the variant's latency lies to its limit, by the interval of its sessions; None without a limit."""
+        limit = next(e.limits.latency_ms for e in self.entrants if e.name == variant)
+        each = self._medians(outcomes).get(variant)
+        if limit is None or not each:
+            return None
+        ends = stats.interval(each) if len(each) >= ENOUGH_SESSIONS else None
+        decided = decide(median(each), ends[:2] if ends else (None, None), limit)
+        says = f"{median(each):.3g} ms, limit {limit:g} ms"
+        if decided.word != "undecided":
+            return decided, says
+        between = (
+            f"{ends[0]:.3g} to {ends[1]:.3g} ms with {decision.CONFIDENCE} confidence"
+            if ends
+            else "few sessions have no interval"
+        )
+        return decided, f"{says}; {between}: undecided, more sessions may tell"
+
+    def _undecided(self, outcomes: Outcomes, variant: str) -> list[str]:
+        """What limits on measured numbers leave undecided."""
+        latency = self._latency(outcomes, variant)
+        return [latency[1]] if latency and latency[0].word == "undecided" else []
 
     def _why(self, outcomes: Outcomes, chosen: str) -> str:
         if self.unmeasured:
@@ -277,6 +300,7 @@ class Race:
         times = self._medians(outcomes)
         verdict = candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen, times)
         row = candidate.row(outcomes, verdict, times.get(candidate.name, []))
+        row["undecided"] = self._undecided(outcomes, candidate.name)
         if chosen in times and row["medians_ms"]:
             row["ratio"] = dataclasses.asdict(_ratio(times[candidate.name], times[chosen]))
         return row
@@ -295,7 +319,7 @@ class Race:
             return "lost", over
         if name == chosen:
             return candidate.winner(self._why(outcomes, chosen))
-        return "slower", self._slower(times, name, chosen)
+        return self._behind(times, name, chosen)
 
     def _unranked(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> Verdict:
         """The verdict on a variant within its limits and was not measured."""
@@ -307,16 +331,18 @@ class Race:
         reason = compiler_estimates.behind(estimates, candidate.name)
         return "passed", reason or f"after {chosen} in the target's order"
 
-    def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:
+    def _behind(self, times: dict[str, list[float]], name: str, chosen: str) -> Verdict:
+        """ "slower" only where a change is called; else "even", with the reason why the other one ships."""
         if chosen not in times:
-            return "nothing ships"
-        factor = median(times[name]) / median(times[chosen])
-        ran = len(times[name])
+            return "passed", "nothing ships"
+        factor, ran = _ratio(times[name], times[chosen]).median, len(times[name])
         dropped = f" (dropped after {ran} round{'s' if ran > 1 else ''})" if ran < len(times[chosen]) else ""
-        reason = (
-            f"{factor:.2f}x the time of {chosen}" if factor >= TIE else f"as fast as {chosen}, after it in the order"
+        if not _same(times[name], times[chosen]):
+            return "slower", f"{factor:.2f}x the time of {chosen}{dropped}"
+        near = (
+            f"as fast as {chosen}" if abs(factor - 1) < TIE - 1 else f"{factor:.2f}x the time of {chosen}, not called"
         )
-        return reason + dropped
+        return "even", f"{near}, after it in the order{dropped}"
 
 
 def _half(n: int) -> int:
