@@ -25,7 +25,7 @@ Report = Mapping[str, Any]
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, the verdict in a sentence and its parts."""
+    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, the verdict and its parts."""
     outcome = _outcome(report)
     sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
     named = {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
