@@ -212,7 +212,8 @@ def test_a_round_that_broke_ends_the_race_with_what_was_measured_before() -> Non
     it = race(speeds)
     outcomes = {**passed(it), "race/round-1": Outcome("race/round-1", "failed", None, "ended by SIGKILL")}
     choice, stages = play(it, steady(speeds), outcomes)
-    assert (choice.stage, choice.reason, stages) == ("", "no variant was measured", [])
+    assert (choice.stage, choice.reason, stages) == ("", "no variant was measured: ended by SIGKILL", [])
+    assert choice.table["b"]["reason"] == "was not measured: ended by SIGKILL"
 
 
 def test_a_variant_over_its_latency_budget_is_lost_and_nothing_ships_when_all_are() -> None:
@@ -222,6 +223,26 @@ def test_a_variant_over_its_latency_budget_is_lost_and_nothing_ships_when_all_ar
     choice, _ = play(it := race(speeds, limits=Limits(latency_ms=0.5)), steady(speeds), passed(it))
     assert choice.stage == ""
     assert "limit 0.5 ms" in choice.table["a"]["reason"]
+
+
+def test_a_latency_whose_sessions_lie_on_both_sides_of_its_limit_ships_and_says_so_and_never_where_strict() -> None:
+    speeds = {"a": 2.0}  # its sessions take 2.002 to 2.012 ms, their median is 2.007
+    for limit, word in ((2.02, []), (2.01, ["undecided"]), (2.003, None)):
+        choice, _ = play(it := race(speeds, limits=Limits(latency_ms=limit)), steady(speeds), passed(it))
+        says = [each.partition(": ")[2].split(",")[0] for each in choice.table["a"]["undecided"]]
+        assert (choice.stage, says) == (("a", word) if word is not None else ("", ["undecided"]))
+        strict, _ = play(it := race(speeds, limits=Limits(latency_ms=limit, strict=True)), steady(speeds), passed(it))
+        assert strict.stage == ("a" if word == [] else "")
+
+
+def test_one_session_decides_no_limit() -> None:
+    speeds = {"a": 2.0}
+    choice, _ = play(it := race(speeds, 1, limits=Limits(latency_ms=9.0)), steady(speeds), passed(it))
+    (said,) = choice.table["a"]["undecided"]
+    assert (choice.stage, said) == (
+        "a",
+        "2 ms, limit 9 ms; few sessions have no interval: undecided, more sessions may tell",
+    )
 
 
 def test_energy_and_operators_are_measured_for_the_winner_and_the_fastest_reference_only() -> None:

@@ -373,10 +373,17 @@ def measured_table(measured: Measured) -> MeasuredTable:
 
 @dataclass(frozen=True)
 class Check:
-    """A limit checked against a number: `ok` is None when it could not be checked, with the reason."""
+    """A limit checked against a number: `ok` is None when it could not be checked, with the reason.
+
+    A number that was sampled has an interval, by which it is decided (see core/decision.py).
+    """
 
     name: str
     ok: bool | None
     value: float | None
     limit: float | None
     says: str
+    decision: str = ""  # "inside", "outside", "undecided"; empty: the number is exact
+    low: float | None = None  # of the interval, as `value`
+    high: float | None = None
+    needed: int | None = None  # items that would decide, if they are like these

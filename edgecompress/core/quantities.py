@@ -47,7 +47,7 @@ _ALL = (
     Quantity("sram", "bytes", "SRAM, estimated", LESS, gate="sram_bytes", per_run=True, of_device=False),
     Quantity("flash", "bytes", "Flash, estimated", LESS, gate="flash_bytes", of_device=False),
     Quantity("throughput", "/s", "Throughput", ("more", "less"), "higher"),
-    Quantity("accuracy", "", "Accuracy", ("better", "worse"), "higher", gate="accuracy", of_device=False, exact=True),
+    Quantity("accuracy", "", "Accuracy", ("better", "worse"), "higher", gate="accuracy", of_device=False),
     Quantity("size", "bytes", "Size", SMALLER, gate="size_bytes", of_device=False, exact=True),
     Quantity(
         "peak_rss", "bytes", "Peak memory", LESS, session="memory.peak_rss_bytes", gate="peak_rss_bytes", per_run=True

@@ -125,6 +125,7 @@ class Limits:
     fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
     fallback_share: float | None = None  # of the operators' time, spent off the accelerator, at most
     as_shipped: float | None = 0.005  # how far an output may have moved since it shipped, relative RMS (`verify`)
+    strict: bool = False  # refuse what the interval of a sampled number leaves undecided, too
     on_device: float | None = 0.05  # how far an output on the device may be from the same artifact's here, relative RMS
 
 

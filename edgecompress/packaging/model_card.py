@@ -338,7 +338,12 @@ def _quality(shipped: Shipped) -> dict[str, Any] | None:
     if not metric:
         return None
     counted = {key: metric.get(key) for key in METRIC}
-    return {"metric": metric["name"], "unit": metric.get("unit") or "", **counted, "split": golden.SPLIT}
+    named = {"metric": metric["name"], "unit": metric.get("unit") or "", **counted}
+    decided = [c for c in _table(_variant(shipped), "verify").get("checks") or () if c.get("decision")]
+    check: Mapping[str, Any] = next((c for c in decided if c["decision"] == "undecided"), next(iter(decided), {}))
+    says = shortened(str(check.get("says") or ""), TEXT_CHARS)
+    decision = {"decision": check.get("decision") or "", "needed": check.get("needed"), "says": says}
+    return {**named, **decision, "split": golden.SPLIT}
 
 
 def _profile(shipped: Shipped) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ class ChoiceRow(TypedDict, total=False):
     reference: bool
     also: dict[str, str]  # another runtime -> "ok", or why it does not run the artifact
     median_ms: float | None
+    undecided: list[str]  # limits on what was measured that its interval does not decide, in words
     ratio: dict[str, float | bool | None]  # of its time to that of the chosen one
     instructions: int | None
     classes: dict[str, int] | None

@@ -190,10 +190,15 @@ def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
 def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")
-    words = {True: "kept", False: "broken", None: "not judged"}
     judged = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
-    rows = tuple((name, c["name"], words[c["ok"]], c["says"]) for name, c in judged)
+    rows = tuple((name, c["name"], _kept(c), c["says"]) for name, c in judged)
     return TextTable("Checks", head, rows, empty="No check was made.")
+
+
+def _kept(check: Mapping[str, Any]) -> str:
+    if check["ok"] and check.get("decision") == "undecided":
+        return "undecided"
+    return {True: "kept", False: "broken", None: "not judged"}[check["ok"]]
 
 
 def stages(report: Report) -> TextTable:

@@ -49,6 +49,7 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
         "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
         "verdict": ended,
         "reason": reason,
+        "undecided": [*_undecided(verdict), *result.get("undecided", ())],
         "artifact": _files(artifact) if artifact else None,
         "verify": dict(verdict.facts) if verdict else None,
         "numbers": _numbers(request, name, sessions, why, counted),
@@ -62,6 +63,11 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
         "compressed": compression.of_variant(job, name),
         "training": training.of_variant(job, name),
     }
+
+
+def _undecided(verdict: Artifact | None) -> list[str]:
+    checks = verdict.facts.get("checks", ()) if verdict else ()
+    return [check["says"] for check in checks if check.get("decision") == "undecided"]
 
 
 def _broken(job: ReportRequest, name: str) -> str:

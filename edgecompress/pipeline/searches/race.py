@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from edgecompress.core import registry
+from edgecompress.core import decision, registry, stats
+from edgecompress.core.decision import Decision, decide
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcomes, Stage
 from edgecompress.core.sequential import Bound
@@ -22,6 +23,7 @@ from edgecompress.pipeline.searches.standings import Standings
 START_S = 2.0  # of a fresh process: imports and load
 LEADERS = 3  # that are left after two rounds, as a rule: what the estimate of the time goes by
 FIRST = "the first in the target's order that is within its limits"
+NO_INTERVAL = "few sessions have no interval"
 LOSERS = 6  # slow variants whose operators are timed, so that the report can say why they are slow
 
 
@@ -103,7 +105,8 @@ class Race:
             return [self._round(done + 1, field)]
         chosen = self._chosen(outcomes)
         if not chosen:
-            why = "no variant kept the budget when measured" if done else "no variant was measured"
+            broke = f"no variant was measured{_why_broke(outcomes)}"
+            why = "no variant kept the budget when measured" if done else broke
             return Choice("", why, self._table(outcomes, ""))
         if "ops" not in outcomes:
             return self._finals(outcomes, chosen)
@@ -252,11 +255,9 @@ class Race:
     def _over_budget(self, standings: Standings, candidate: Candidate) -> str:
         """Which measured limit the variant breaks, in words."""
         limits, rounds = candidate.limits, standings.of(candidate.name)
-        times = standings.times(candidate.name)
-        latency = median(times) if times else standings.rough(candidate.name)
         peaks = [r["memory"]["peak_rss_bytes"] for r in rounds if r["memory"]["peak_rss_bytes"] is not None]
-        if limits.latency_ms is not None and limits.latency_ms < latency < math.inf:
-            return f"{latency:.3g} ms, limit {limits.latency_ms:g} ms"
+        if (latency := _latency(standings, candidate)) and not latency[0].passes(limits.strict):
+            return latency[1]
         if limits.peak_rss_bytes is not None and peaks and max(peaks) > limits.peak_rss_bytes:
             return f"peak memory {max(peaks) >> 10} KiB, limit {limits.peak_rss_bytes >> 10} KiB"
         return ""
@@ -291,6 +292,7 @@ class Race:
         verdict = candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen)
         crashed = standings.crashed(candidate.name)
         row = candidate.row(outcomes, verdict, [] if crashed else standings.times(candidate.name))
+        row["undecided"] = _unsettled(standings, candidate)
         if chosen and not crashed and (ratio := standings.ratio(candidate.name, chosen)):
             row["ratio"] = dataclasses.asdict(ratio)
         return row
@@ -303,7 +305,7 @@ class Race:
         if crashed := standings.crashed(name):
             return "failed", without_log(crashed)
         if not standings.of(name):
-            return "failed", "was not measured"
+            return "failed", f"was not measured{_why_broke(outcomes)}"
         if over := self._over_budget(standings, candidate):
             return "lost", over
         if name == chosen:
@@ -340,6 +342,27 @@ class Race:
         return "slower", f"{_times(bound)} the time of {chosen}{early}"
 
 
+def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str] | None:
+    """How the latency of a variant lies to its limit, by the interval of its sessions; None without a limit."""
+    limit, each = candidate.limits.latency_ms, standings.times(candidate.name)
+    latency = median(each) if each else standings.rough(candidate.name)
+    if limit is None or latency == math.inf:
+        return None
+    ends = stats.interval(each) if len(each) >= decision.SESSIONS else None
+    decided = decide(latency, ends[:2] if ends else (None, None), limit)
+    says = f"{latency:.3g} ms, limit {limit:g} ms"
+    if decided.word != "undecided":
+        return decided, says
+    between = f"{ends[0]:.3g} to {ends[1]:.3g} ms with {decision.CONFIDENCE} confidence" if ends else NO_INTERVAL
+    return decided, f"{says}; {between}: undecided, more sessions may tell"
+
+
+def _unsettled(standings: Standings, candidate: Candidate) -> list[str]:
+    """What limits on measured numbers leave undecided."""
+    latency = _latency(standings, candidate)
+    return [latency[1]] if latency and latency[0].word == "undecided" else []
+
+
 def _apart(standings: Standings, name: str, chosen: str) -> str:
     """`fp32, 1.92x (1.88–1.95) its time`."""
     bound = standings.bound(name, chosen)
@@ -348,6 +371,12 @@ def _apart(standings: Standings, name: str, chosen: str) -> str:
 
 def _times(bound: Bound) -> str:
     return f"{bound.ratio:.2f}x ({bound.low:.2f}–{bound.high:.2f})"
+
+
+def _why_broke(outcomes: Outcomes) -> str:
+    """`: ` and why the first round broke, or ""."""
+    reason = outcomes["race/round-1"].reason if "race/round-1" in outcomes else ""
+    return f": {without_log(reason)}" if reason else ""
 
 
 def _broke(outcomes: Outcomes, stage: str) -> bool:
