@@ -257,7 +257,7 @@ class Profile:
     energy_window_s: float
     idle_s: float = 5.0  # before and after an energy window
     windows: int = 10  # that a session's time is cut into: the variants take turns, window by window
-    more_sessions: int = 0  # at most, while it is not decided which of the leaders is the fastest
+    more_sessions: int = 0  # at most, while the fastest of the leaders is not decided, or a session was too noisy
     warmup_tolerance: float = 0.02
     warmup_cap_s: float = 30.0  # then it goes on, and is flagged
     ops_runs: int = 50  # inferences of the per-operator pass

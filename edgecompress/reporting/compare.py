@@ -14,7 +14,7 @@ from edgecompress.core.decision import Interval
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
 from edgecompress.reporting import accuracy_change, before_after, read
-from edgecompress.reporting.formatting import Number, guessed, known, significant, text, times
+from edgecompress.reporting.formatting import Number, guessed, known, plural, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
 from edgecompress.reporting.sessions import ratios, values
 
@@ -401,8 +401,9 @@ def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval)
         enough = decision.needed(held.n, held.ratio or 0.0, interval, gate.limit)
         return decision.enough(enough, held.n)
     if interval[0] is None:
-        sessions = f"{decision.SESSIONS} sessions have one of {decision.CONFIDENCE}"
-        return f"it has no interval; {sessions}" if not guessed(number) else "an estimate has no interval"
+        had = plural(held.n, "compared session")
+        few = f"{had}, {decision.SESSIONS} have an interval of {decision.CONFIDENCE}"
+        return few if not guessed(number) else "an estimate has no interval"
     return "the limit is within its interval; more sessions may tell"
 
 

@@ -53,8 +53,8 @@ class Race:
 
     @property
     def looks(self) -> int:
-        """Rounds at most: artifacts that are only measured need no decision."""
-        return self.profile.sessions + (self.profile.more_sessions if self.judged else 0)
+        """Rounds at most."""
+        return self.profile.sessions + self.profile.more_sessions
 
     def bound(self) -> str:
         """Its maximum cost in words."""
@@ -113,11 +113,18 @@ class Race:
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
 
     def _goes_on(self, outcomes: Outcomes, standings: Standings) -> bool:
-        """Whether another round is due: until the sessions are full, then while the leaders are undecided."""
-        done, names = len(standings.rounds), [e.name for e in self._contenders(outcomes)]
-        if standings.hopeless([e.name for e in self._field(outcomes)]):
+        """Whether another round is due: until the sessions are full, then while the leaders are undecided.
+
+        Where artifacts are only measured: while one of them was too noisy in a session.
+        """
+        done, field = len(standings.rounds), [e.name for e in self._field(outcomes)]
+        if standings.hopeless(field) or done >= self.looks:
             return False
-        return done < self.profile.sessions or (done < self.looks and bool(self._undecided(standings, names)))
+        if done < self.profile.sessions:
+            return True
+        if not self.judged:
+            return any(len(standings.times(name)) < self.profile.sessions for name in field)
+        return bool(self._undecided(standings, [e.name for e in self._contenders(outcomes)]))
 
     def _in_order(self, outcomes: Outcomes) -> Choice:
         """Without a device of the target: of those within their limits the best that its compiler estimates.
