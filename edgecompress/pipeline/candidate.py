@@ -11,7 +11,9 @@ from typing import Required, TypedDict
 from edgecompress.core.model import Outcome, Outcomes
 from edgecompress.core.settings import Limits, Variant
 
-Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "failed", ...), and why
+Verdict = tuple[
+    str, str
+]  # how a variant ended ("shipped", "slower", "equal", "undecided", "noisy", "lost", ...), and why
 
 
 class ChoiceRow(TypedDict, total=False):
