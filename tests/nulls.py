@@ -18,7 +18,14 @@ items_lost = 0
 name = "plain"
 """
 
-FAST = {"profile.warmup_s": 0.0, "profile.warmup_runs": 1, "profile.window_s": 0.02, "profile.window_runs": 3}
+FAST = {
+    "profile.sessions": 3,
+    "profile.more_sessions": 0,
+    "profile.warmup_s": 0.0,
+    "profile.warmup_runs": 1,
+    "profile.window_s": 0.02,
+    "profile.window_runs": 3,
+}
 
 
 def make(folder: Path, scale: float = 1.0, **behaviour: float) -> dict[str, str]:

@@ -115,9 +115,9 @@ def test_of_shown_equals_the_order_of_the_target_decides() -> None:
     speeds = {"first": 1.004, "second": 1.0}
     choice, _ = play(it := race(speeds), steady(speeds), passed(it))
     assert choice.stage == "first"
-    assert choice.reason == "equal to second within 2%, and before it in the target's order"
+    assert choice.reason == "equal to second within 2 %, and before it in the target's order"
     assert choice.table["second"]["verdict"] == "equal"
-    assert choice.table["second"]["reason"] == "equal to first within 2%, and after first in the target's order"
+    assert choice.table["second"]["reason"] == "equal to first within 2 %, and after first in the target's order"
 
 
 def test_what_is_not_shown_to_be_equal_ships_by_its_speed_and_says_that_it_is_not_decided() -> None:

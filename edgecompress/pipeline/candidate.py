@@ -11,7 +11,7 @@ from typing import Required, TypedDict
 from edgecompress.core.model import Outcome, Outcomes
 from edgecompress.core.settings import Limits, Variant
 
-Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "failed", "unreached", ...), and why
+Verdict = tuple[str, str]  # how it ended ("shipped", "slower", "equal", "noisy", "lost", "unreached", ...), and why
 
 
 class ChoiceRow(TypedDict, total=False):

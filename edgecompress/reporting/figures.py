@@ -36,7 +36,7 @@ from edgecompress.reporting.figure_style import (
     quantity,
     ticks,
 )
-from edgecompress.reporting.formatting import guessed, known, plain, plural, significant, text
+from edgecompress.reporting.formatting import ended, guessed, known, plain, plural, significant, text
 from edgecompress.reporting.latency_figures import ecdf, histogram, strip
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
@@ -171,7 +171,7 @@ def _point(report: Report, variant: Mapping[str, Any], lane: float, by: str) -> 
         variant["verdict"], 0.3
     )
     words = f"{variant['name']}: {rank}, {text(n['accuracy'])}, {text(n['size'])}"
-    why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
+    why = ended(variant)
     return {
         "name": variant["name"],
         "x": n[by]["value"] if raced else lane,

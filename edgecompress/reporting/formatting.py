@@ -15,6 +15,7 @@ from edgecompress.core.text import escaped
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
 DASH = "–"
+TOLD = ("equal", "undecided", "noisy")  # verdicts that their reasons begin with
 
 
 def number(quantity: str, value: float | None, *, unit: str = "", **rest: Any) -> Number:
@@ -128,6 +129,12 @@ def provenance(n: Mapping[str, Any], brief: bool = False) -> str:
         return str(n["reason"])
     source = n["source"].split(":")[0] if brief else n["source"]
     return ", ".join(p for p in (n["status"], n["scope"], source, "" if brief else n["reason"]) if p)
+
+
+def ended(variant: Mapping[str, Any]) -> str:
+    """How a variant ended, and why: `slower: 1.92x (1.88–1.95) the time of int8`."""
+    verdict = "" if variant["verdict"] in TOLD else variant["verdict"]
+    return ": ".join(filter(None, (verdict, variant["reason"])))
 
 
 def times(value: float) -> str:

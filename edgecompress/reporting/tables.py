@@ -9,7 +9,7 @@ from typing import Any
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
-from edgecompress.reporting.formatting import DASH, known, plain, provenance, significant, text
+from edgecompress.reporting.formatting import DASH, ended, known, plain, provenance, significant, text
 from edgecompress.reporting.schema_types import ReportedSession
 
 Report = Mapping[str, Any]
@@ -60,8 +60,7 @@ def precisions(report: Report) -> TextTable:
 
 def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
     n = variant["numbers"]
-    why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
-    return variant["name"], variant["runtime"], text(n.get(by)), text(n["accuracy"]), text(n["size"]), why
+    return variant["name"], variant["runtime"], text(n.get(by)), text(n["accuracy"]), text(n["size"]), ended(variant)
 
 
 def sessions(report: Report) -> TextTable:

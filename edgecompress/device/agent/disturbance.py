@@ -120,9 +120,10 @@ def _neighbours(before: Sequence[int], after: Sequence[int], cpu_s: float) -> Ne
 def _waited_s() -> float | None:
     """Seconds that the threads of this process stood in the run queues; None where the kernel does not tell."""
     try:
-        return sum(_waited_ns(Path("/proc/self/task", name)) for name in os.listdir("/proc/self/task")) / 1e9
+        waited_ns = sum(_waited_ns(Path("/proc/self/task", name)) for name in os.listdir("/proc/self/task"))
     except (OSError, ValueError, IndexError):
         return None
+    return waited_ns / 1e9 if waited_ns else None  # nobody waits for nothing from the start: it does not count
 
 
 def _waited_ns(thread: Path) -> int:

@@ -22,6 +22,7 @@ from edgecompress.pipeline.searches.standings import Standings
 
 START_S = 2.0  # of a fresh process: imports and load
 LEADERS = 3  # that are left after two rounds, as a rule: what the estimate of the time goes by
+ALIKE = f"{100 * CHANGE:g} %"  # what equals are shown to be within
 FIRST = "the first in the target's order that is within its limits"
 NO_INTERVAL = "few sessions have no interval"
 LOSERS = 6  # slow variants whose operators are timed, so that the report can say why they are slow
@@ -282,7 +283,7 @@ class Race:
             return f"{TOO_NOISY}: {noise}; by rough times it is the fastest"
         undecided = [v for v in self._undecided(standings, names) if v != chosen]
         equals = [v for v in names if v not in (chosen, *undecided)]
-        before = f"equal to {' and '.join(equals)} within {CHANGE:.0%}, and before it in the target's order"
+        before = f"equal to {' and '.join(equals)} within {ALIKE}, and before it in the target's order"
         near = ", ".join(_apart(standings, v, chosen) for v in undecided or standings.ranked(others)[:1])
         if undecided:
             return "; ".join([*([before] if equals else []), f"the fastest measured, not decided against {near}"])
@@ -343,7 +344,7 @@ class Race:
             return "undecided", f"not decided: {_times(bound)} the time of {chosen}"
         if name in contenders:
             fastest = chosen if name == leader else leader
-            return "equal", f"equal to {fastest} within {CHANGE:.0%}, and after {chosen} in the target's order"
+            return "equal", f"equal to {fastest} within {ALIKE}, and after {chosen} in the target's order"
         ran = len(standings.of(name))
         early = f", left after {ran} round{'s' if ran > 1 else ''}" if ran < len(standings.of(chosen)) else ""
         return "slower", f"{_times(bound)} the time of {chosen}{early}"
