@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import nulls
 import pytest
@@ -12,7 +13,7 @@ from edgecompress.cli import main
 from edgecompress.commands import deploy
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency
 from edgecompress.core.model import Artifact, Choice, Outcome
-from edgecompress.core.settings import Variant
+from edgecompress.core.settings import Target, Variant
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import job
@@ -114,24 +115,67 @@ def test_limits_of_a_variant_lie_over_the_targets(asked: dict[str, str]) -> None
         plan.deploy(job(**{**asked, "target": "wrong.toml"}))
 
 
-def candidate(min_runtime: str) -> Candidate:
-    return Candidate(Variant("v"), "null", "made", "v/verify", also={"old": "v/verify-old"}, min_runtime=min_runtime)
+UNKNOWN, WRONG = "operator version 5 is not known", "net 435 of 500 items lost, limit 5"
 
 
-@pytest.mark.parametrize(("min_runtime", "passes"), [("", True), ("old", False)])
-def test_another_runtime_is_told_of_and_only_the_required_one_decides(min_runtime: str, passes: bool) -> None:
-    lone = candidate(min_runtime)
+def candidate(**asked: Any) -> Candidate:
+    return Candidate(Variant("v"), "null", "made", "v/verify", also={"old": "v/verify-old"}, **asked)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "passes"),
+    [
+        ("failed", {}, True),
+        ("failed", {"min_runtime": "old"}, False),
+        ("lost", {}, False),
+        ("lost", {"also_told": ("old",)}, True),
+        ("lost", {"also_told": ("old",), "min_runtime": "old"}, False),
+        ("ok", {"min_runtime": "old"}, True),
+    ],
+)
+def test_a_wrong_answer_in_another_runtime_loses_and_one_that_does_not_run_it_only_where_it_must(
+    status: Any, asked: dict[str, Any], passes: bool
+) -> None:
+    lone = candidate(**asked)
+    why = {"failed": UNKNOWN, "lost": WRONG, "ok": ""}[status]
     outcomes = {
         "made": Outcome("made", "ok"),
         "v/verify": Outcome("v/verify", "ok"),
-        "v/verify-old": Outcome("v/verify-old", "lost", reason="operator version 5 is not known"),
+        "v/verify-old": Outcome("v/verify-old", status, reason=why),
     }
     assert lone.passed(outcomes) is passes
     race = Race((lone,), job().profile.value, unmeasured="nothing is at hand")
     choice = race.step(outcomes)
     assert isinstance(choice, Choice)
-    assert choice.table["v"]["also"] == {"old": "operator version 5 is not known"}
+    assert choice.table["v"]["also"] == {"old": why or "ok"}
     assert (choice.stage == "v") is passes
+    assert passes or (choice.table["v"]["verdict"], choice.table["v"]["reason"]) == (status, f"in old: {why}")
+
+
+@pytest.mark.slow
+@pytest.mark.prove
+def test_a_variant_that_tflite_runs_and_answers_wrong_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgecompress.core import environments, registry
+
+    if not environments.made(registry.load("runtimes", "tflite")):
+        pytest.skip("tflite-runtime's own environment is not made")
+    monkeypatch.chdir(tmp_path)
+    Path("old.toml").write_text(
+        'description = "devices with an old runtime"\nruntime = "litert"\nalso = ["tflite"]\n'
+        "[limits]\nitems_lost = 5\n"
+        '[[variant]]\nname = "int8-dynamic"\ncompress = [{ use = "int8-dynamic" }]\n'
+        '[[variant]]\nname = "fp32"\nreference = true\n'
+    )
+    assert main.main(["deploy", "--profile", "quick", "--target", "old.toml", *FAST]) == 0
+    rows = {v["name"]: v for v in json.loads(Path("dist/old/report.json").read_text())["variants"]}
+    assert (rows["fp32"]["verdict"], rows["fp32"]["also"]) == ("shipped", {"tflite": "ok"})
+    assert rows["int8-dynamic"]["verdict"] == "lost" and rows["int8-dynamic"]["reason"].startswith("in tflite: net ")
+    assert rows["int8-dynamic"]["verify"]["metric"]["net_lost"] <= 5  # in the runtime that it is for it is right
+
+
+def test_what_is_told_only_must_be_another_runtime() -> None:
+    with pytest.raises(ValueError, match="also_told: 'old' is not in also"):
+        Target("", "null", (Variant("v"),), also=("older",), also_told=("old",))
 
 
 def test_another_runtime_that_is_not_installed_is_told_of_and_a_required_one_is_the_users_to_install(

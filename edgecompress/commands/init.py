@@ -18,7 +18,8 @@ runtime = {runtime} # of the variants that name none; `edgecompress runtimes` li
 # device = "host" # where it is measured when no --device is given; `edgecompress devices` lists them
 # package = "tar" # what `edgecompress package` makes of it
 # platforms = ["linux-aarch64"] # of the devices it is for: elsewhere nothing is measured, the order below decides
-# also = ["tflite"] # other runtimes that devices carry: whether they run what ships is told
+# also = ["tflite"] # other runtimes that devices carry: a variant that they run and that answers wrong there is lost
+# also_told = ["tflite"] # those of `also` in which a wrong answer is told, and drops no variant
 # min_runtime = "tflite" # one that must run it
 
 [limits] # an artifact beyond one of these does not ship; of those left out, the ones with a default still hold

@@ -169,7 +169,8 @@ class Target:
     device: str = "host"  # where it is measured when no device is named
     package: str = "tar"
     platforms: tuple[str, ...] = ()  # of the devices it is for, as shell patterns ("linux-x86_64"); empty: any
-    also: tuple[str, ...] = ()  # other runtimes that devices carry: whether they run what ships is told
+    also: tuple[str, ...] = ()  # other runtimes that devices carry: what they run must answer right there too
+    also_told: tuple[str, ...] = ()  # those of `also` in which a wrong answer is told, and drops no variant
     min_runtime: str = ""  # one that must run it
 
     def __post_init__(self) -> None:
@@ -178,6 +179,8 @@ class Target:
             raise ValueError("a target needs at least one [[variant]]")
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two variants are named '{min(twice)}'")
+        if stray := [name for name in self.also_told if name not in self.also]:
+            raise ValueError(f"also_told: '{stray[0]}' is not in also")
         if "artifact" in names:
             raise ValueError("variant name 'artifact' is reserved; choose another")
         if len(names) > MOST_VARIANTS:

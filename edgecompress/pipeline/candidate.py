@@ -45,6 +45,7 @@ class Candidate:
     also: Mapping[str, str] = field(default_factory=dict)  # another runtime -> the stage that verifies it there
     untried: Mapping[str, str] = field(default_factory=dict)  # another runtime -> why it is not tried here
     min_runtime: str = ""  # the one of them that must run it
+    also_told: tuple[str, ...] = ()  # those of them in which a wrong answer is told, and drops nothing
     simulated: str = ""  # what stands in here for its runtime: then it is verified, and not measured
     estimated: str = ""  # who estimates its cycles where nothing is measured
     agrees: str = ""  # the stage that compares its outputs on the device with those here
@@ -62,10 +63,14 @@ class Candidate:
 
     def verified(self, outcomes: Outcomes) -> Outcome | None:
         """The outcome that decides whether it may ship: the first that is not "ok"."""
-        required = [s for r, s in self.also.items() if r == self.min_runtime]
-        stages = [self.verdict or self.artifact, *required, *([self.agrees] if self.agrees else [])]
+        elsewhere = [s for r, s in self.also.items() if r == self.min_runtime or self._wrong(r, outcomes.get(s))]
+        stages = [self.verdict or self.artifact, *elsewhere, *([self.agrees] if self.agrees else [])]
         ended = [outcomes.get(stage) for stage in stages]
         return next((o for o in ended if o is None or o.status != "ok"), ended[0])
+
+    def _wrong(self, runtime: str, outcome: Outcome | None) -> bool:
+        """Whether another runtime ran it and a check of its answers failed. (What it cannot run is "failed".)"""
+        return runtime not in self.also_told and outcome is not None and outcome.status == "lost"
 
     def passed(self, outcomes: Outcomes) -> bool:
         """Whether it was built and is within its limits so far."""
@@ -77,7 +82,10 @@ class Candidate:
         outcome = self.verified(outcomes)
         if outcome is None:
             return "failed", "was not built"
-        return None if outcome.status == "ok" else (outcome.status, without_log(outcome.reason))
+        if outcome.status == "ok":
+            return None
+        where = next((f"in {runtime}: " for runtime, stage in self.also.items() if stage == outcome.stage), "")
+        return outcome.status, f"{where}{without_log(outcome.reason)}"
 
     def winner(self, why: str) -> Verdict:
         """The verdict on the chosen one."""

@@ -212,6 +212,7 @@ def _candidate(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps)
         also={other: f"{variant.name}/verify-{other}" for other, why in untried.items() if not why},
         untried={other: why for other, why in untried.items() if why},
         min_runtime=job.target.value.min_runtime,
+        also_told=job.target.value.also_told,
         simulated=plugin.simulated,
         estimated=plugin.estimates,
         agrees="" if job.context.device["here"] else f"{variant.name}/agree",
