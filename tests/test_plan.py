@@ -246,8 +246,8 @@ def test_the_answers_of_a_file_are_of_the_runtime_whose_code_is_in_their_key(ask
 
 
 def test_a_metric_that_does_not_exist_is_refused_before_anything_runs() -> None:
-    with pytest.raises(InputError, match=r"no metric 'top7'.*did you mean 'top"):
-        plan.deploy(job(None, metric="top7"))
+    with pytest.raises(InputError, match=r"no metric 'tpo1'.*did you mean 'top"):
+        plan.deploy(job(None, metric="tpo1"))
 
 
 def test_diagnose_names_its_own_option(tmp_path: Path) -> None:
