@@ -205,7 +205,7 @@ def test_it_always_ends_and_never_takes_a_worse_rung_than_it_saw(lost: dict[str,
 
 
 def verdict(**metric: Any) -> dict[str, Any]:
-    channels = {**dict.fromkeys(output_checks.LIMITS), "channel_error": 0.05, "dead": []}
+    channels = {**dict.fromkeys(output_checks.LIMITS), "channel_error": 0.05, "dead": [], "classifier": False}
     return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": "", **channels}]}
 
 

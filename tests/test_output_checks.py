@@ -154,8 +154,18 @@ def test_of_many_classes_one_noisy_one_is_no_fault_and_two_swapped_are() -> None
     swapped = logits.copy()
     swapped[:, [3, 8]] = logits[:, [8, 3]]
     assert broken({"y": logits}, {"y": swapped})[0].startswith("output 'y': channels 3, 8 hold nothing of the source's")
-    says = broken({"y": logits}, {"y": noisy(logits, 0.12)})
-    assert says[0].startswith("output 'y', all channels: off by 1")
+    assert broken({"y": logits}, {"y": noisy(logits, 0.12)}) == []
+    says = broken({"y": logits}, {"y": noisy(logits, 0.35)})
+    assert says[0].startswith("output 'y', all channels: off by 3") and "limit 30 %" in says[0]
+
+
+def test_the_components_of_an_embedding_are_judged_together() -> None:
+    parts = RANDOM.normal(size=(N, 64)) * np.linspace(0.1, 1, 64)
+    loud = parts.copy()
+    loud[:, 3] += 0.2 * parts[:, 3].std() * RANDOM.normal(size=N)
+    assert broken({"y": parts}, {"y": loud}) == []
+    says = broken({"y": parts}, {"y": parts + 0.12 * parts.std(0) * RANDOM.normal(size=parts.shape)})
+    assert says[0].startswith("output 'y', all channels: off by 1") and "limit 10 %" in says[0]
 
 
 def test_probabilities_alone_do_not_fail_a_classifier() -> None:

@@ -119,6 +119,12 @@ class Choices:
         logs = np.log(np.maximum(p, LEAST)) - np.log(np.maximum(q, LEAST))
         self.divergence += float((p * logs).sum())
 
+    def confidence(self) -> float:
+        """The mean probability of what the source chooses."""
+        import numpy as np
+
+        return float(np.sum(self.ours.both)) / self.rows
+
     def loss(self, background: int | None) -> float:
         """Of right choices, or of the mean overlap of the classes of a plane or beside a background, the part lost."""
         import numpy as np

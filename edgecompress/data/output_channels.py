@@ -51,6 +51,7 @@ class ChannelFacts(TypedDict):
     dead: list[int]  # those that are constant in the artifact only; of many, those that are off by LOST too
     cut: list[int]  # those that are cut off at an end in the artifact only
     size: int  # channels
+    classifier: bool  # many classes, of which one is chosen with more confidence than all others together, on average
 
 
 @dataclass
@@ -274,6 +275,7 @@ class Comparison:
             "dead": [int(c) for c in np.flatnonzero(dead)],
             "cut": [int(c) for c in np.flatnonzero(cut)],
             "size": len(spread),
+            "classifier": many and self.choices.rows > 0 and self.choices.confidence() > beliefs.DECIDED,
         }
 
     def _believed(self) -> dict[str, float | None]:

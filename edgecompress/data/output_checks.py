@@ -15,6 +15,7 @@ WHERE = {
     "tail_error": " in the worst 1 % of the items",
     "found_error": " where something is found",
 }
+SCORES = 3.0  # times as far off may the scores of a classifier be: what it chooses is judged
 MOST_NAMED = 5  # channels
 
 
@@ -30,7 +31,7 @@ def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
         )
         yield Check("dead", False, len(facts["dead"]), 0, says)
     for limit in LIMITS:
-        value, most = facts[limit], getattr(limits, limit)  # type: ignore[literal-required]
+        value, most = facts[limit], _limit(limit, facts, limits)  # type: ignore[literal-required]
         if value is not None and most is not None:
             yield Check(limit, value <= most, value, most, f"output '{name}'{_says(limit, facts, value, most)}")
 
@@ -39,8 +40,14 @@ def excess(facts: ChannelFacts, limits: Limits) -> float:
     """How far an output is beyond the limit that it breaks most, as a share of it; below 0 where it keeps all."""
     if facts["dead"]:
         return math.inf
-    pairs = ((facts[name], getattr(limits, name)) for name in LIMITS)  # type: ignore[literal-required]
+    pairs = ((facts[name], _limit(name, facts, limits)) for name in LIMITS)  # type: ignore[literal-required]
     return max((value / most - 1 for value, most in pairs if value is not None and most), default=-1.0)
+
+
+def _limit(name: str, facts: ChannelFacts, limits: Limits) -> float | None:
+    most: float | None = getattr(limits, name)
+    scores = facts["classifier"] and name in ("channel_error", "tail_error")
+    return most * SCORES if scores and most is not None else most
 
 
 def _channels(facts: ChannelFacts) -> str:
