@@ -19,6 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from edgecompress.cli import main
+from edgecompress.core import errors
 from edgecompress.pipeline import store_place
 from edgecompress.reporting import gates
 from edgecompress.reporting.compare import BY_NAME, DROP
@@ -90,8 +91,9 @@ def test_a_second_run_of_the_same_model_keeps_the_gates_and_leaves_the_baseline(
     nulls.make(kept.root, **GOOD)
     before = (kept.root / "baseline" / "report.json").stat().st_ino
     second = kept.gate()
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert second.stdout.count(": kept: dist/model ") + second.stdout.count(": not shown: dist/model ") == 3
+    assert second.returncode in (0, 4), second.stdout + second.stderr  # 4: the machine was busy meanwhile
+    assert second.stdout.count(": kept: dist/model ") + second.stdout.count(": undecided: dist/model ") == 3
+    assert "accuracy_drop > 0.01: kept: dist/model 0 " in second.stdout  # the same bytes
     assert kept.holds("dist/model/report.html", "dist/comparison.html", "dist/comparison.txt")
     assert (kept.root / "dist" / "comparison.txt").read_text() in (kept.root / "summary.md").read_text()
     assert (kept.root / "baseline" / "report.json").stat().st_ino == before
@@ -102,19 +104,35 @@ def test_a_second_run_of_the_same_model_keeps_the_gates_and_leaves_the_baseline(
     ("gate", "net"),
     [
         pytest.param("latency_ms > 1.10x", SLOWER, marks=pytest.mark.prove),
-        ("accuracy_drop > 0.01", LESS_ACCURATE),
+        ("accuracy < 0.42", LESS_ACCURATE),  # 25 % of 40 items: at most 41.2 % of all
     ],
 )
 def test_a_worse_model_breaks_its_gate_and_both_reports_are_still_there(
     kept: Checkout, gate: str, net: dict[str, float]
 ) -> None:
     nulls.make(kept.root, **net)
-    worse = kept.gate(UPDATE="1")
+    worse = kept.gate(UPDATE="1", GATES=gate)
     assert worse.returncode == 1, worse.stdout + worse.stderr
     assert f"{gate}: broken: dist/model" in worse.stdout
-    assert ("0.2 (45.0 % → 25.0 %)" in worse.stdout) == (net == LESS_ACCURATE)
     assert "is now this result" not in worse.stdout
     assert kept.holds("dist/model/report.html", "dist/comparison.html")
+
+
+@slow
+def test_a_gate_that_few_items_leave_undecided_is_a_warning_of_the_workflow_and_fails_where_strict(
+    kept: Checkout,
+) -> None:
+    nulls.make(kept.root, **LESS_ACCURATE)
+    asked = {"GATES": "accuracy_drop > 0.01", "UPDATE": "1", "GITHUB_ACTIONS": "true"}
+    before = (kept.root / "baseline" / "report.json").stat().st_ino
+    done = kept.sh(step("Deploy and compare")["run"], {**kept.env, **asked})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "accuracy_drop > 0.01: undecided: dist/model 0.2 [" in done.stdout
+    assert "\n::warning::gate.sh: undecided" in done.stdout and "items would tell (there are 40)" in done.stdout
+    assert (kept.root / "baseline" / "report.json").stat().st_ino == before
+    inside = f"{MEASURE} --set limits.items_lost=4"
+    strict = kept.gate(**asked, STRICT="1", MEASURE=inside)
+    assert strict.returncode == 1 and "broken" in strict.stdout, strict.stdout + strict.stderr
 
 
 @pytest.mark.prove
@@ -124,7 +142,7 @@ def test_a_worse_model_that_is_accepted_becomes_the_baseline(kept: Checkout) -> 
     baseline = shutil.copytree(kept.root / "baseline", kept.root / "accepted")
     accepted = kept.gate(ACCEPT="1", BASELINE="accepted", GATES="accuracy_drop > 0.01")
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
-    assert "accuracy_drop > 0.01: broken" in accepted.stdout
+    assert "accuracy_drop > 0.01: undecided" in accepted.stdout
     shipped = kept.root / "dist" / "model" / "report.json"
     assert (baseline / "report.json").read_bytes() == shipped.read_bytes()
 
@@ -347,6 +365,7 @@ def test_the_commands_of_the_workflow_and_the_files_they_run_exist() -> None:
             main.parser().parse_args(words)
         else:
             assert program == "sh" and (EXAMPLE.parent / words[0]).is_file()
+            assert words[1:] == ["||", "[", "$?", "-eq", str(errors.UNDECIDED), "]"]
 
 
 def test_the_folders_of_the_workflow_are_those_of_the_script_and_of_the_commands() -> None:

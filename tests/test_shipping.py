@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nulls
 import pytest
@@ -164,6 +165,7 @@ def test_there_is_no_moment_without_what_shipped(asked, results, out, monkeypatc
 KILLED = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from edgecompress.core import durable
 from edgecompress.pipeline import shipping
 
@@ -243,3 +245,57 @@ def test_what_a_killed_run_left_beside_another_place_is_not_touched(tmp_path):
     assert (left / "old").is_dir()
     work_folder.sweep(tmp_path / "x86.v2")
     assert not left.exists()
+
+
+# --------------------------------------------------------------------------- where nothing ships
+
+
+def told(result: edgecompress.Result) -> dict[str, Any]:
+    """What the three faces of a report say where nothing ships."""
+    assert result.out is None and result.report
+    assert {f.name for f in result.report.iterdir()} >= {"report.json", "report.md", "report.html"}
+    report = result.read_report()
+    assert report["exit_code"] == result.exit_code
+    return dict(report["summary"])
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_where_every_variant_is_lost_a_report_says_why(
+    asked: dict[str, Any], results: Path, tmp_path: Path, untrusted: bool, elsewhere: bool
+) -> None:
+    """On the target's device and on none, with models that run their author's code and without."""
+    target = tmp_path / "target.toml"
+    target.write_text('platforms = ["plan9-*"]\n' * elsewhere + Path(asked["target"]).read_text())
+    lost = {**asked, "target": str(target), "settings": {**nulls.FAST, "limits.size_bytes": 1}}
+    result = deploy(lost, results, tmp_path / "out", untrusted=untrusted)
+    said = told(result)
+    assert (result.exit_code, said["outcome"]) == (1, "nothing")
+    assert "plain is lost: 366 bytes, limit 1" in said["sentence"]
+    assert ("not measured on the target" in said["sentence"]) is elsewhere
+
+
+def test_where_every_variant_broke_a_report_says_why(
+    asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "breaks.py").write_text("def metric(outputs, labels):\n    raise ValueError('no such thing')\n")
+    result = deploy({**asked, "metric": "breaks:metric"}, tmp_path / "store", tmp_path / "out")
+    said = told(result)
+    assert (result.exit_code, said["outcome"]) == (2, "failed")
+    assert "it raised ValueError: no such thing" in said["sentence"] and "(log: " not in said["sentence"]
+    assert "it raised ValueError: no such thing" in result.message
+
+
+def test_strict_limits_refuse_what_few_items_leave_undecided(
+    asked: dict[str, Any], results: Path, tmp_path: Path
+) -> None:
+    ships = deploy(asked, results, tmp_path / "out")
+    report = ships.read_report()
+    (says,) = report["summary"]["undecided"]
+    assert ships.exit_code == 0 and says in report["summary"]["sentence"]
+    assert says.startswith("net 0 of 40 items lost (0 lost, 0 gained), limit 0; ")
+    refused = deploy({**asked, "settings": {**nulls.FAST, "limits.strict": True}}, results, tmp_path / "refused")
+    assert refused.exit_code == 1 and "strict limits refuse that" in told(refused)["sentence"]
+    decided = {**nulls.FAST, "limits.strict": True, "limits.items_lost": 4}
+    assert deploy({**asked, "settings": decided}, results, tmp_path / "decided").exit_code == 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.result import Result
+from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import Outcome, Stage, Substitute
 from edgecompress.core.text import aligned, escaped, one_line
 from edgecompress.pipeline.candidate import Candidate
@@ -235,6 +236,8 @@ def compared(screen: Console, args: argparse.Namespace, comparison: ReportCompar
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     """How a deploy or a profile ended; returns its exit code."""
     facts = result.read_report()
+    if result.exit_code > CheckFailed.exit_code:
+        print(f"edgecompress: error: {one_line(result.message)}", file=sys.stderr)
     if args.json:
         print_json({**_result_data(result), "summary": facts.get("summary")})
         return result.exit_code

@@ -13,12 +13,12 @@ from edgecompress.commands import report_request
 from edgecompress.commands.result import (
     Options,
     Result,
+    all_broke,
     artifact_of,
     begin,
     check_sensors,
     not_measured,
     out_folder,
-    raise_if_all_broke,
     remember,
 )
 from edgecompress.core import catalog
@@ -40,7 +40,8 @@ def deploy(model: str | None = None, target: str = "x86", *, options: Options | 
     """Compresses, exports, verifies, measures and ships `model` (None: the embedded demo) for `target`.
 
     `settings` is what `pipeline.job.job` takes: data, metric, device, profile, only, threads, batch, seed, settings.
-    Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1.
+    Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1, and
+    one with the code of the first error tells that every variant broke; both have a report.
     """
     options = options or Options()
     resolved = job(model, target, untrusted=options.untrusted, **settings)
@@ -65,11 +66,12 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast:
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
     walk.ahead_s = later_s
     choice = walk.search(steps.race)
-    raise_if_all_broke(walk, choice)
     report = walk.stage(report_request.stage(job, walk, steps.race, choice, options))
     if report.artifact is None:
         raise StageFailed(report.reason)
     remember(walk, report.artifact.path)
+    if error := all_broke(walk, choice):
+        return Result(error.exit_code, str(error), None, report.artifact.path, walk.outcomes)
     if why := _held_back(walk, steps.candidates, choice, options):
         return Result(CheckFailed.exit_code, why, None, report.artifact.path, walk.outcomes)
     _ship(job, walk, steps, choice, out)

@@ -11,10 +11,10 @@ from edgecompress.commands import report_request
 from edgecompress.commands.result import (
     Options,
     Result,
+    all_broke,
     begin,
     check_sensors,
     not_measured,
-    raise_if_all_broke,
     remember,
 )
 from edgecompress.commands.shipped import runtime_of, shipped, shipped_source
@@ -62,7 +62,8 @@ def _profile(named: Mapping[str, Path], options: Options, settings: Mapping[str,
     samples = f"{next(iter(named))}/excerpt".lstrip("/")
     race = dataclasses.replace(alone, entrants=tuple(candidates), samples=samples)
     choice = walk.search(race)
-    raise_if_all_broke(walk, choice)
+    if error := all_broke(walk, choice):
+        raise error
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already
     report = walk.stage(report_request.stage(resolved, walk, race, measured, options))
     folder = report.artifact.path if report.artifact else None

@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands.result import Options, artifact_of, not_measured, out_folder
+from edgecompress.commands.result import Options, all_broke, artifact_of, not_measured, out_folder
 from edgecompress.core import environments
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
 from edgecompress.pipeline import conversion
+from edgecompress.pipeline.candidate import without_log
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
@@ -47,7 +48,7 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
         title=f"{job.source.value.name or Path(job.source.value.model).name} on {job.target.name}",
         command=options.command,
         date=_date(walk, choice),
-        exit_code=0 if choice.stage or not race.judged else CheckFailed.exit_code,
+        exit_code=_exit_code(walk, race, choice),
         not_measured=not_measured(walk, choice, options) if choice.stage else "",
         versions=_versions(job),
         **_configuration(job, race),
@@ -56,6 +57,12 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
         elsewhere=_external_rows(walk, race, choice, out_folder(job, options)),
         outcomes=[_line(o) for o in walk.outcomes.values()],
     )
+
+
+def _exit_code(walk: PlanRun, race: Race | Count, choice: Choice) -> int:
+    if choice.stage or not race.judged:
+        return 0
+    return (all_broke(walk, choice) or CheckFailed).exit_code
 
 
 def _date(walk: PlanRun, choice: Choice) -> str:
@@ -106,7 +113,7 @@ def _line(outcome: Outcome) -> StageRow:
     return {
         "stage": outcome.stage,
         "status": outcome.status,
-        "reason": outcome.reason,
+        "reason": without_log(outcome.reason),
         "wall_s": round(outcome.wall_s, 3),
         "log": Path(outcome.log).name,
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core.errors import CheckFailed, StageFailed
+from edgecompress.core.errors import CheckFailed, EdgeError, StageFailed
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.pipeline import plan, store_place
 from edgecompress.pipeline.job import Job
@@ -90,13 +90,11 @@ def begin(job: Job, options: Options, scope: str) -> PlanRun:
     )
 
 
-def raise_if_all_broke(walk: PlanRun, choice: Choice) -> None:
-    """If every variant broke and none was only lost, raises the first error as the error of the run."""
+def all_broke(walk: PlanRun, choice: Choice) -> EdgeError | None:
+    """The first error, which is that of the run, if every variant broke and none was only lost."""
     if choice.stage or any(row["verdict"] == "lost" for row in choice.table.values()):
-        return
-    broken = next((o for o in walk.outcomes.values() if o.status == "failed"), None)
-    if broken and broken.error:
-        raise broken.error
+        return None
+    return next((o.error for o in walk.outcomes.values() if o.status == "failed" and o.error), None)
 
 
 def out_folder(job: Job, options: Options) -> Path:

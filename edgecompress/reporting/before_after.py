@@ -137,8 +137,15 @@ def _plain(old: Number, new: Number, quantity: Quantity) -> Change:
 
 
 def near(change: Change) -> bool:
-    """Whether the two are as much as the same: neither is called better or worse, whatever decides between them."""
+    """Whether the two are as much as the same; of a guess, as far as it is shown."""
+    if change.get("guessed") and not change["exact"]:
+        return unity(change["factor"])
     return bool(abs(change["factor"] - 1) <= CHANGE)
+
+
+def unity(guess: float) -> bool:
+    """Whether a guessed factor, of two digits, is 1.0."""
+    return "1.0" in (significant(guess, 2), significant(1 / guess, 2))
 
 
 def say(change: Change, words: tuple[str, str], spread: bool = True) -> str:

@@ -239,7 +239,7 @@ def _in_words(metric: Quantity, old: Number, new: Number, change: Change) -> Cha
     word = metric.words[bounded[0] < 1]
     bounded = bounded if bounded[0] >= 1 else _inverse(bounded)
     if guessed(old) and not metric.exact:
-        says = "no change (≈ 1.0×)" if near else f"≈ {significant(bounded[0], 2)}× {word}"
+        says = "no change (≈ 1.0×)" if before_after.unity(bounded[0]) else f"≈ {significant(bounded[0], 2)}× {word}"
         return dataclasses.replace(change, says=says)
     if times(bounded[0]) == times(1.0):
         return dataclasses.replace(change, says=f"no change ({_times(bounded)})")
@@ -428,7 +428,7 @@ def _drop(old: ComparedVariant, new: ComparedVariant) -> Change:
     before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
     drop, interval = after["value"] - before["value"], accuracy_change.interval(old.variant, new.variant)
     if direction(before["metric"]) == "higher":
-        drop, interval = -drop, decision.negated(interval)
+        drop, interval = -drop or 0.0, decision.negated(interval)
     change = Change(drop, *interval, min(before["n"], after["n"]))
     return dataclasses.replace(change, says=f"{drop:.4g}{_spread(change)} ({text(before)} → {text(after)})")
 

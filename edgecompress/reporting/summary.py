@@ -23,6 +23,7 @@ from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 
 Report = Mapping[str, Any]
+LOST = 3  # variants whose reasons the verdict gives where nothing ships
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -60,7 +61,16 @@ def _measured(report: Report) -> str:
 
 
 def _nothing(report: Report) -> str:
-    return f"Nothing ships: {report['not_measured'] or report['choice']['reason'] or _first_bad(report)}."
+    why = report["not_measured"] or report["choice"]["reason"] or _first_bad(report)
+    return f"Nothing ships: {'; '.join([why, *_lost(report)])}."
+
+
+def _lost(report: Report) -> Iterator[str]:
+    """Why the first variants were lost, in the target's order."""
+    lost = [v for v in report["variants"] if v["verdict"] in ("lost", "failed") and v["reason"]]
+    yield from (f"{v['name']} is {v['verdict']}: {v['reason'].rstrip('.')}" for v in lost[:LOST])
+    if len(lost) > LOST:
+        yield f"{len(lost) - LOST} more"
 
 
 def _failed(report: Report) -> str:

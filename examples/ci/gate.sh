@@ -1,7 +1,7 @@
 #!/bin/sh
 # Deploys MODEL and holds it against the baseline, both measured in turns on this machine.
 # Exit code: 0 kept, or no baseline yet; 1 a gate is broken, or nothing ships; 2 bad input, or a gate that could not be
-# judged; 3 a stage failed. If the deploy fails it is the deploy's, else the gates'. README.md explains the variables.
+# judged; 3 a stage failed; 4 a gate is undecided: too few sessions or test items, and no gate is broken. If the deploy fails it is the deploy's, else the gates'. README.md explains the variables.
 set -eu
 
 export COLUMNS="${COLUMNS:-120}"         # of the tables
@@ -14,6 +14,7 @@ BASELINE=${BASELINE:-baseline}           # the deployed folder that is the refer
 STORE=${STORE:-.edgecompress}            # of results; named, because a cache restored it
 OUT=${OUT:-dist}                         # OUT/model is what ships; the comparison is beside it
 UPDATE=${UPDATE:-}                       # not empty: a result that keeps all gates becomes the baseline
+STRICT=${STRICT:-}                       # not empty: what is undecided fails, in the deploy too
 ACCEPT=${ACCEPT:-}                       # not empty: the result becomes the baseline whatever the gates say
 GATES=${GATES:-latency_ms > 1.10x
 size_bytes > 1.02x
@@ -96,7 +97,7 @@ fi
 rm -rf "$OUT/model" "$OUT/report.html" "$OUT/comparison.txt" "$OUT/comparison.html" # of an earlier run
 # shellcheck disable=SC2086
 run "$OUT/deploy.txt" edgecompress deploy "$MODEL" --store "$STORE" --data "$DATA" --metric "$METRIC" --target "$TARGET" \
-  --out "$OUT/model" $MEASURE
+  --out "$OUT/model" $MEASURE ${STRICT:+--strict}
 if [ "$code" -ne 0 ]; then
   summary "$OUT/deploy.txt"
   report=$(sed -n 's/^report: //p' "$OUT/deploy.txt") # nothing shipped: the report is in the store
@@ -113,7 +114,7 @@ if [ ! -e "$base" ]; then
 fi
 
 # shellcheck disable=SC2086
-run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --store "$STORE" --remeasure $MEASURE "$@" \
+run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --store "$STORE" --remeasure $MEASURE ${STRICT:+--strict} "$@" \
   --html "$OUT/comparison.html"
 reports=$OUT/model/report.html
 [ ! -f "$OUT/comparison.html" ] || reports="$reports, $OUT/comparison.html"
@@ -125,5 +126,8 @@ if [ -n "$ACCEPT" ]; then
 fi
 if [ "$code" -eq 0 ] && [ -n "$UPDATE" ]; then
   keep
+fi
+if [ "$code" -eq 4 ]; then
+  echo "${GITHUB_ACTIONS:+::warning::}gate.sh: undecided: the lines with '?' say what would decide; the baseline stays"
 fi
 exit "$code"
