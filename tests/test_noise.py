@@ -104,8 +104,8 @@ def test_a_factor_is_of_windows_beside_each_other(tmp_path: Path) -> None:
 
 def test_a_factor_of_one_is_called_neither_faster_nor_slower() -> None:
     change = {"factor": 0.998, "low": None, "high": None, "n": 1, "called": "none"}
-    assert before_after.say(change, ("faster", "slower")) == "no difference seen (0.998×)"
-    assert before_after.alike(change) and not before_after.alike({**change, "factor": 0.98})
+    assert before_after.say(change, ("faster", "slower")) == "no change called (0.998×)"
+    assert before_after.alike(change) and not before_after.alike({**change, "factor": 0.97})
 
 
 @pytest.mark.parametrize("verdict", ["equal", "undecided", "noisy"])
