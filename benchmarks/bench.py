@@ -20,6 +20,7 @@ from typing import Any
 
 import edgecompress
 from edgecompress.core import stats
+from edgecompress.reporting import sessions
 
 MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -69,45 +70,36 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
     result = edgecompress.deploy(source, "x86", profile=asked.profile, settings=settings, options=options)
     if result.out is None:
         return {"net": promise.net, "kept": False, "shipped": "nothing", "why": result.message}
-    times = session_medians(result)
+    variants = {v["name"]: v for v in result.read_report()["variants"]}
     shipped = json.loads((result.out / "deploy.json").read_text(encoding="utf-8"))["variant"]
-    ratio = stats.ratio(times[BASE], times[shipped])
-    best = best_of_each(result, times)
+    ratio = sessions.improvement(variants[BASE]["sessions"], variants[shipped]["sessions"], sessions.LATENCY)
+    best = best_of_each(variants)
+    if ratio is None:
+        return {"net": promise.net, "kept": False, "shipped": shipped, "why": "too noisy to compare"}
     facts = result.outcomes[f"{shipped}/verify"].facts
     return {
         "net": promise.net,
         "shipped": shipped,
-        "latency_ms": median(times[shipped]),
+        "latency_ms": variants[shipped]["numbers"]["latency"]["value"],
         "best": best,
-        "ratio": ratio.median,
-        "low": ratio.low,
-        "high": ratio.high,
-        "sessions": ratio.n,
+        "ratio": ratio["factor"],
+        "low": ratio["low"],
+        "high": ratio["high"],
+        "sessions": ratio["n"],
         "size_ratio": size_ratio(result, shipped),
         "metric": facts["metric"],
         "promised": promise.ratio,
-        "kept": ratio.median >= promise.ratio and ratio.median * (1 + stats.CHANGE) >= max(best.values()),
+        "kept": ratio["factor"] >= promise.ratio and ratio["factor"] * (1 + stats.CHANGE) >= max(best.values()),
         "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
     }
 
 
-def session_medians(result: edgecompress.Result) -> dict[str, list[float]]:
-    """Session medians in ms of each variant, in the order of the rounds."""
-    times: dict[str, list[float]] = {}
-    for name, outcome in result.outcomes.items():
-        if name.startswith("race/"):
-            for variant, numbers in outcome.facts["variants"].items():
-                times.setdefault(variant, []).append(numbers["median_ms"])
-    return times
-
-
-def best_of_each(result: edgecompress.Result, times: Mapping[str, list[float]]) -> dict[str, float]:
+def best_of_each(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """For each runtime, how many times faster than ONNX Runtime fp32 its best variant is, over their common rounds."""
-    runtimes = {v["name"]: v["runtime"] for v in result.read_report()["variants"]}
     best: dict[str, float] = {}
-    for variant, found in times.items():
-        ratio = median(times[BASE][: len(found)]) / median(found)
-        best[runtimes[variant]] = max(ratio, best.get(runtimes[variant], 0.0))
+    for variant in variants.values():
+        if each := sessions.ratios(variants[BASE]["sessions"], variant["sessions"], sessions.LATENCY):
+            best[variant["runtime"]] = max(median(each), best.get(variant["runtime"], 0.0))
     return best
 
 

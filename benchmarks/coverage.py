@@ -5,7 +5,8 @@
 Each row is a generator and an interval: how often it held the truth, what it promises, and the chance of so few hits
 if the promise holds (one-sided binomial; below 1 % it is broken). Devices that drift or throttle must be flagged in
 95 % of the trials at least, steady ones in 5 % at most. The numbers go through the functions that a profile uses
-(statistic, race, stages.latency). Exit 1 when a promise is broken.
+(statistic, race, stages.latency), and whole races of known variants through the search that decides. Exit 1 when a
+promise is broken.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgecompress.core import session_stats, stats
-from edgecompress.pipeline.searches import race
+from edgecompress.core import sequential, session_stats, stats
+from edgecompress.core.model import Artifact, Choice, Outcome
+from edgecompress.core.settings import Profile, Variant
+from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.searches.race import Race
 from edgecompress.reporting import noise
 from edgecompress.stages import energy, latency
 
@@ -89,6 +94,8 @@ def rows(trials: int, runs: int, seed: int) -> Iterator[Row]:
     for i, (name, device) in enumerate(UNSTEADY.items()):
         yield unsteady(name, device, np.random.default_rng([seed, 2, i]), (trials, runs))
     yield from ratios(np.random.default_rng([seed, 3]), trials)
+    for i, (name, level) in enumerate(LEVELS.items()):
+        yield from races(name, level, np.random.default_rng([seed, 5, i]), trials)
     for i, (name, plant) in enumerate(PLANTS.items()):
         yield from energies(name, plant, np.random.default_rng([seed, 4, i]), trials)
 
@@ -107,6 +114,8 @@ def at_most(hits: int, n: int, p: float) -> float:
     """P(Binomial(n, p) <= hits)."""
     if hits >= n or p <= 0:
         return 1.0
+    if p >= 1:
+        return 0.0
     logs = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(hits + 1)]
     terms = (c + k * math.log(p) + (n - k) * math.log1p(-p) for k, c in enumerate(logs))
     return min(1.0, math.fsum(map(math.exp, terms)))
@@ -224,6 +233,7 @@ def measured(times: Array) -> tuple[list[float], list[str]]:
 
 
 QUIET = {"warm": True, "warmup_s": 3.0, "preempted": 0, "window_s": 10.0, "stolen_s": 0.0, "others_s": 0.0}
+QUIET |= {"noisy": "", "repeated": 0}
 
 
 def unsteady(name: str, device: Device, draw: Random, size: tuple[int, int]) -> Row:
@@ -262,9 +272,9 @@ def ratios(draw: Random, trials: int) -> Iterator[Row]:
         for _ in range(trials):
             rounds = np.exp(0.1 * draw.normal(size=STANDARD))
             a, b, c = ((rounds * level(draw, STANDARD)).tolist() for _ in range(3))
-            found = race._ratio([RATIO * x for x in a], b)
+            found = stats.ratio([RATIO * x for x in a], b)
             hits += (found.low or 0.0) <= RATIO <= (found.high or math.inf)
-            called += race._ratio(c, b).changed
+            called += stats.ratio(c, b).changed
         yield Row(f"ratio, {name}", "in turns: min-max of 6 pairs", hits, trials, 1 - 2 / 2**STANDARD)
         yield Row(f"ratio of equals, {name}", "called a change", called, trials, 1 - stats.COVERAGE, at_most=True)
     for one in LEVELS:
@@ -281,6 +291,46 @@ def _of_two_runs(one: str, other: str, draw: Random, trials: int) -> Row:
     t = 1 / 2**STANDARD
     return Row(f"ratio, {one} / {other}", "two runs of 6", hits, trials, 1 - 2 * t * (1 + t))
 
+
+# --------------------------------------------------------------------------- races
+
+FIELD = {"equal": 1.0, "near": 1.03, "fastest": 1.0, "b": 1.06, "c": 1.2, "d": 1.8, "ref": 2.5, "slow": 4.0}
+REFERENCES = ("ref", "slow")
+PROFILE = Profile("of the races", STANDARD, 0, 1, 0, 1, 0, 0, more_sessions=3)
+
+
+def races(name: str, level: Callable[[Random, int], Array], draw: Random, trials: int) -> Iterator[Row]:
+    """Races of known variants: what leaves too early, what is called equal, and the interval of what ships."""
+    left = equal = hits = told = 0
+    for _ in range(trials):
+        choice = raced(FIELD, level, draw)
+        left += choice.table["fastest"]["verdict"] == choice.table["equal"]["verdict"] == "slower"
+        equal += choice.stage == "near" and choice.table["fastest"]["verdict"] == "equal"
+        ratio = choice.table["ref"].get("ratio") or {}
+        if None not in (low := ratio.get("low"), high := ratio.get("high")) and ratio["n"] >= STANDARD:
+            told += 1
+            hits += low <= FIELD["ref"] / FIELD[choice.stage] <= high
+    yield Row(f"race, {name}", "the fastest left", left, trials, sequential.ERROR, at_most=True)
+    yield Row(f"race, {name}", "called equal, 3 % apart", equal, trials, sequential.ERROR, at_most=True)
+    yield Row(f"race, {name}", "shipped to reference", hits, told, stats.COVERAGE)
+
+
+def raced(field: Mapping[str, float], level: Callable[[Random, int], Array], draw: Random) -> Choice:
+    """The choice among variants of known times, whose sessions differ by `level` in rounds that all drift along."""
+    entrants = [Candidate(Variant(n, reference=n in REFERENCES), "null", n, f"{n}/verify") for n in field]
+    search = Race(tuple(entrants), PROFILE)
+    outcomes = {e.verdict: Outcome(e.verdict, "ok") for e in entrants}
+    while not isinstance(step := search.step(outcomes), Choice):
+        for stage in step:
+            drift, names = math.exp(0.1 * draw.normal()), list(stage.options["runtimes"])
+            times = dict(zip(names, level(draw, len(names)).tolist(), strict=True))
+            numbers = {n: {"median_ms": drift * field[n] * times[n], "memory": NO_MEMORY} for n in names}
+            artifact = Artifact(Path("nowhere"), "round", facts={"variants": numbers})
+            outcomes[stage.name] = Outcome(stage.name, "ok", artifact)
+    return step
+
+
+NO_MEMORY = {"peak_rss_bytes": None}
 
 # --------------------------------------------------------------------------- energy
 

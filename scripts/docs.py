@@ -77,8 +77,9 @@ def commands() -> str:
         "Exit codes: 0 done, 1 a check failed and nothing shipped, 2 your input, 3 a stage failed,",
     ]
     parts.append(
-        "130 interrupted, 141 nobody reads the output. `NO_COLOR` is honoured. Text goes to stdout; with `--json` "
-        "progress goes to stderr.\n"
+        "4 a gate of `compare` is undecided, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM, "
+        "141 nobody reads the output. `NO_COLOR` is obeyed. "
+        "Text goes to stdout; with `--json` progress goes to stderr.\n"
     )
     parts += [f"## {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in helps(cli.parser())]
     return "\n".join(parts)

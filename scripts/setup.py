@@ -250,7 +250,7 @@ class Venv:
         return bool(there) and build == ("gpu" if cuda else "cpu")
 
     def install_torch(self, pin: str, build: str) -> None:
-        """torch, alone and first: later commands only repeat the pin."""
+        """torch, alone and first: later commands only repeat the pin. They compile only what they install."""
         if self.has_torch(pin, build):
             return
         asked = ["--reinstall-package=torch", pin]
@@ -258,7 +258,7 @@ class Venv:
         if cuda:
             print(f"setup: {pin} comes with {cuda[1]}, which a CPU does not need: the CPU build is fetched", flush=True)
             asked.append("--torch-backend=cpu")
-        self.uv(*asked)
+        self.uv("--compile-bytecode", *asked)
 
     def size_gb(self) -> float:
         """Gigabytes on disk."""

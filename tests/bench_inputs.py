@@ -17,7 +17,7 @@ from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.runtimes import null
 
 POWER = PowerModel(idle_w=0.5, active_w=4.0, error=0.25, source="a data sheet")
-MOMENT = Profile("a moment", 1, 0.02, 2, 0.05, 20, 2, 0.1, idle_s=0.1, warmup_cap_s=0.5, ops_runs=3)
+MOMENT = Profile("a moment", 1, 0.02, 2, 0.05, 20, 2, 0.1, idle_s=0.1, windows=4, warmup_cap_s=0.5, ops_runs=3)
 
 
 def net(folder: Path, batch: int | None = None, **more: Any) -> Artifact:

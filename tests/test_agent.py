@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import bench_inputs
 import numpy as np
@@ -17,7 +18,8 @@ import edgecompress
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.device import agent_client
-from edgecompress.device.agent import session, timing
+from edgecompress.device.agent import call_cost, session, timing
+from edgecompress.device.agent import round as rounds
 from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.transports import host
 
@@ -27,6 +29,7 @@ PROFILE = {
     "warmup_runs": 2,
     "warmup_tolerance": 0.02,
     "warmup_cap_s": 0.3,
+    "windows": 4,
     "window_s": 0.05,
     "window_runs": 20,
     "ops_runs": 3,
@@ -72,16 +75,74 @@ def test_outputs_of_a_net_made_for_a_batch_are_the_same(tmp_path, out):
     assert (answer["batch"], np.load(out / "test/y.npy").shape) == (4, (10, 3))
 
 
-def test_session_tells_load_first_warm_window_memory_and_environment(tmp_path, out):
-    answer = ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net", spin_ms=1.0), threads=2), out)
-    times = np.fromfile(out / session.LATENCIES, dtype=np.int64) / 1e6
-    assert answer["n"] == len(times) >= 20
-    assert answer["window_s"] >= 0.05 and times.sum() / 1e3 <= answer["window_s"]
-    assert times.min() >= 1.0 and answer["first_ms"] >= 1.0 and answer["load_ms"] > 0
-    assert answer["warmup_s"] >= 0.02 and answer["warmup_runs"] >= 2
-    assert answer["memory"]["arena_bytes"] is None and "null" in answer["memory"]["arena_reason"]
-    assert answer["environment"]["threads"] == 2 and "numpy" in answer["environment"]["versions"]
-    assert answer["environment"]["affinity"] == psutil.Process().cpu_affinity()
+def a_round(tmp_path: Path, nets: dict[str, Artifact], **more: object) -> dict[str, object]:
+    """What is asked of the agent about null nets that take turns."""
+    first = next(iter(nets.values()))
+    runtimes = {label: {"name": "null", "module": "edgecompress.plugins.runtimes.null"} for label in nets}
+    asked = {
+        "artifact": "",
+        "artifacts": {label: str(net.path) for label, net in nets.items()},
+        "runtimes": runtimes,
+        "pythons": dict.fromkeys(nets, sys.executable),
+        **more,
+    }
+    return request(tmp_path, "round", first, **asked)
+
+
+def test_a_session_tells_load_first_warm_windows_memory_and_environment(tmp_path, out):
+    nets = {"a": bench_inputs.net(tmp_path / "a", spin_ms=1.0), "b": bench_inputs.net(tmp_path / "b", spin_ms=2.0)}
+    found = ask(a_round(tmp_path, nets, threads=2), out)["sessions"]
+    for label, spin_ms in (("a", 1.0), ("b", 2.0)):
+        told = found[label]
+        times = np.fromfile(out / label / session.LATENCIES, dtype=np.int64) / 1e6
+        kept = [ms for ms in told["windows_ms"] if ms is not None] or told["rough_ms"]
+        assert len(told["windows_ms"]) == len(told["rough_ms"]) == PROFILE["windows"] and min(kept) >= spin_ms
+        assert told["n"] == len(times) and times.min() >= spin_ms and times.sum() / 1e3 <= told["window_s"]
+        assert told["first_ms"] >= spin_ms and told["load_ms"] > 0
+        assert told["warmup_s"] >= 0.02 and told["warmup_runs"] >= 2
+        assert 0 < told["call_ms"] < 1.0 and told["call_reason"] == ""
+        assert told["memory"]["arena_bytes"] is None and "null" in told["memory"]["arena_reason"]
+        assert told["environment"]["threads"] == 2 and "numpy" in told["environment"]["versions"]
+        assert told["environment"]["affinity"] == psutil.Process().cpu_affinity()
+        assert sorted(file.name for file in (out / label).iterdir()) == [session.LATENCIES]
+
+
+def test_a_session_that_ends_costs_only_itself(tmp_path, out, monkeypatch):
+    (tmp_path / "dying.py").write_text(
+        "import os\nfrom edgecompress.plugins.runtimes import null\nREQUIRES = ()\n"
+        "class Dying(null.NullSession):\n    runs = 0\n    def run(self, inputs):\n        self.runs += 1\n"
+        "        return super().run(inputs) if self.runs < 40 else os.abort()\n"
+        "def open(artifact, threads, profile=False):\n    return Dying(null.parse(artifact.file('.null')))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = a_round(tmp_path, {name: bench_inputs.net(tmp_path / name, spin_ms=1.0) for name in "ab"})
+    asked["runtimes"]["b"] = {"name": "dying", "module": "dying"}
+    found = ask(asked, out)["sessions"]
+    assert found["b"].keys() == {"crashed"} and "the agent was ended by SIGABRT" in found["b"]["crashed"]
+    assert found["a"]["n"] >= 20 and not (out / "b").exists()
+
+
+def test_sessions_that_do_not_fit_into_memory_together_follow_one_another(tmp_path, out, monkeypatch):
+    monkeypatch.setattr(rounds, "_free_bytes", lambda: 1)
+    opened = []
+    real = rounds._by_turns
+    monkeypatch.setattr(rounds, "_by_turns", lambda asked, group: opened.append(list(group)) or real(asked, group))
+    nets = {name: bench_inputs.net(tmp_path / name) for name in "ab"}
+    asked = AgentRequest.from_json(json.dumps({**a_round(tmp_path, nets), "deadline_s": 60.0}))
+    assert rounds.run(asked, out)["sessions"].keys() == {"a", "b"}
+    assert opened == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "says"),
+    [
+        (SimpleNamespace(), "its runtime has no empty model"),
+        (SimpleNamespace(NO_EMPTY="it is compiled"), "it is compiled"),
+        (SimpleNamespace(empty=lambda folder: 1 / 0), "the empty model: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_call_without_a_net_that_cannot_be_timed_has_a_reason(runtime, says):
+    assert call_cost.measured(runtime, None, 1) == {"call_ms": None, "call_reason": says}
 
 
 def test_a_net_that_never_settles_is_flagged_at_the_cap():
@@ -121,7 +182,7 @@ def test_facts_say_why_each_sensor_cannot_read(tmp_path, out):
 def test_threads_reach_the_libraries_before_they_are_loaded(tmp_path, out, monkeypatch):
     (tmp_path / "telling.py").write_text("import os\nraise ValueError('OMP=' + os.environ['OMP_NUM_THREADS'])")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    asked = request(tmp_path, "session", bench_inputs.net(tmp_path / "net"), threads=3)
+    asked = request(tmp_path, "ops", bench_inputs.net(tmp_path / "net"), threads=3)
     with pytest.raises(StageFailed, match="ValueError: OMP=3"):
         ask({**asked, "runtime": {"name": "telling", "module": "telling"}}, out)
 
@@ -133,17 +194,17 @@ def test_a_damaged_model_is_the_users_fault(tmp_path, out):
     model = bench_inputs.net(tmp_path / "net")
     (model.path / "model.null").write_text("{")
     with pytest.raises(InputError, match="not a null net"):
-        ask(request(tmp_path, "session", model), out)
+        ask(request(tmp_path, "ops", model), out)
 
 
 def test_another_batch_than_the_models_is_refused(tmp_path, out):
     with pytest.raises(InputError, match="its batch is fixed to 4, but batch 1 was asked for; use --batch 4"):
-        ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net", batch=4)), out)
+        ask(request(tmp_path, "ops", bench_inputs.net(tmp_path / "net", batch=4)), out)
 
 
 def test_an_empty_split_is_refused(tmp_path, out):
     with pytest.raises(InputError, match="split 'test' is empty"):
-        ask(request(tmp_path, "session", bench_inputs.net(tmp_path / "net"), items=0), out)
+        ask(request(tmp_path, "ops", bench_inputs.net(tmp_path / "net"), items=0), out)
 
 
 def test_an_unknown_mode_is_refused(tmp_path, out):
@@ -162,7 +223,7 @@ def test_an_unknown_mode_is_refused(tmp_path, out):
 def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypatch, code, says):
     (tmp_path / "dying.py").write_text(f"def open(artifact, threads, profile=False):\n    {code}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    asked = request(tmp_path, "session", bench_inputs.net(tmp_path / "net"))
+    asked = request(tmp_path, "ops", bench_inputs.net(tmp_path / "net"))
     with pytest.raises(StageFailed, match=says):
         ask({**asked, "runtime": {"name": "dying", "module": "dying"}}, out, 2 if "sleep" in code else 60)
 
@@ -202,7 +263,7 @@ def test_an_output_that_is_no_file_name_stays_inside(tmp_path, out):
 
 def test_the_agent_dies_with_its_parent(tmp_path, out):
     model = bench_inputs.net(tmp_path / "net", sleep_ms=100.0)
-    asked = request(tmp_path, "session", model, profile={**PROFILE, "window_s": 60})
+    asked = a_round(tmp_path, {"a": model, "b": model}, profile={**PROFILE, "window_s": 60})
     code = (
         "import json, sys\nfrom pathlib import Path\nfrom edgecompress.device import agent_client\n"
         "from edgecompress.device.request import AgentRequest\n"
@@ -211,10 +272,10 @@ def test_the_agent_dies_with_its_parent(tmp_path, out):
     )
     parent = subprocess.Popen([sys.executable, "-c", code, json.dumps(asked)])
     end = time.monotonic() + 20
-    while not (children := psutil.Process(parent.pid).children()) and time.monotonic() < end:
+    while len(children := psutil.Process(parent.pid).children(recursive=True)) < 3 and time.monotonic() < end:
         time.sleep(0.02)
     time.sleep(1.0)  # it is in the midst of its work
-    assert children and children[0].is_running()
+    assert len(children) == 3 and all(child.is_running() for child in children)
     parent.kill()
     parent.wait()
     _, alive = psutil.wait_procs(children, timeout=2)

@@ -39,9 +39,9 @@ class Place:
 
     folder: Path
 
-    def run(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, path: str = "", under: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
-        argv = [sys.executable, "-m", "edgecompress.cli.main", *words]
+        argv = [*under, sys.executable, "-m", "edgecompress.cli.main", *words]
         return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
     def deploy(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -376,7 +376,10 @@ def test_when_every_variant_breaks_the_first_breakage_is_the_error(place: Place,
     (place.folder / "null.toml").write_text(nulls.TARGET + 'compress = [{ use = "crasher" }]\n')
     ended = place.deploy(*NULL, path=str(folder))
     assert ended.returncode == 3
-    assert "plain/crasher: its process was ended by SIGABRT" in ended.stderr
+    assert "plain/crasher: its process was ended by SIGABRT" in ended.stderr and "ulimit" not in ended.stderr
+    limited = ("sh", "-c", 'ulimit -v 8388608; exec "$@"', "limited")
+    ended = place.run("deploy", *NULL, *QUICK, path=str(folder), under=limited)
+    assert "(a crash in native code; `ulimit -v` allows it 8.0 GiB: raise it; log: " in ended.stderr
     assert not (place.folder / "dist").exists()
 
 

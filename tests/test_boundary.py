@@ -528,7 +528,17 @@ def test_a_disk_that_takes_nothing_is_one_line_that_says_what_to_do(at: str, pla
         assert done.returncode == (2 if (at, mount) == ("out", "ro") else 3), line  # a place is asked before the work
 
 
-def test_ctrl_c_while_a_factory_runs_ends_with_130_and_leaves_nothing(place: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "says"),
+    [
+        (signal.SIGINT, INTERRUPTED, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
+)
+def test_a_signal_while_a_factory_runs_ends_in_one_line_and_leaves_nothing(
+    place: Path, number: signal.Signals, code: int, says: str
+) -> None:
     Path("slow.py").write_text(
         "import os, time\n"
         "def data(split):\n"
@@ -537,17 +547,17 @@ def test_ctrl_c_while_a_factory_runs_ends_with_130_and_leaves_nothing(place: Pat
     )
     words = ["deploy", "net.null", "--data", "slow:data", "--target", "null.toml", "--store", "theirs"]
     begun = [sys.executable, "-m", "edgecompress.cli.main", *words]
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a job in the background ignores it
+    heard = {"preexec_fn": lambda: signal.signal(number, signal.SIG_DFL)}  # a job in the background ignores some
     with subprocess.Popen(
         begun, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, **heard
     ) as process:
         while not (began := [file.read_text() for file in Path("theirs").glob("tmp/*/tmp/began")]) or not began[0]:
             assert process.poll() is None
             time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(process.pid, number)  # as a terminal does
         _, errors = process.communicate(timeout=120)
-    assert process.returncode == INTERRUPTED
-    assert errors == "edgecompress: interrupted; run the same command again to resume\n"
+    assert process.returncode == code
+    assert errors == f"edgecompress: {says}; run the same command again to resume\n"
     assert not list(Path("theirs/store").iterdir())
     with pytest.raises(ProcessLookupError):
         os.kill(int(began[0].split()[1]), 0)

@@ -23,10 +23,11 @@ MODES = {
     "operators",
     "outputs",
     "profiler",
+    "round",
     "session",
     "start",
 }
-SHARED = {"__main__", "environment", "inputs", "memory", "start", "timing"}
+SHARED = {"__main__", "call_cost", "disturbance", "environment", "inputs", "memory", "start", "timing", "turns"}
 AGENT = {
     *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "plain_file", "protocols")),
     *(f"edgecompress.data.{name}" for name in ("npy", "tensors")),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,3 +107,28 @@ def test_a_cuda_build_of_torch_is_told_where_there_is_no_driver(
     if advised:
         assert "CUDA build" in advice[0] and "--torch-backend=cpu" in advice[0]
         assert ("0.0 GB" in advice[0]) is bool(requires)
+
+
+def test_a_file_of_the_folder_that_is_named_as_this_machine_is_told_and_does_not_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "devices").mkdir()
+    (tmp_path / "devices" / "host.toml").write_text('transport = "ssh"\n')
+    monkeypatch.chdir(tmp_path)
+    report = doctor.report(root=tmp_path)
+    assert report["device"]["name"] == "host" and report["device"]["transport"] == "host"
+    assert [line for line in report["advice"] if line.startswith("./devices/host.toml has the same name")]
+
+
+@pytest.mark.parametrize(
+    ("kept", "writable", "advised"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+def test_libraries_without_bytecode_are_told_where_no_run_may_compile_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, writable: bool, advised: bool
+) -> None:
+    (tmp_path / "site" / "numpy").mkdir(parents=True)
+    numpy = SimpleNamespace(locate_file=(tmp_path / "site").joinpath)
+    monkeypatch.setattr(metadata, "distribution", lambda _: numpy)
+    monkeypatch.setattr(sys, "dont_write_bytecode", not kept)
+    monkeypatch.setattr(os, "access", lambda *_: writable)
+    assert bool(doctor._uncompiled()) is advised

@@ -245,6 +245,16 @@ def test_of_a_number_with_an_interval_a_standard_error_is_added() -> None:
     assert budget(metric_drop=0.15).excess(found) == pytest.approx(0.05, abs=1e-4)
 
 
+def test_a_strict_budget_is_kept_by_what_is_decided_inside() -> None:
+    quiet = verdict(n=500, items_lost=0, items_gained=0, expected={"lost": 0.0002, "gained": 0.0})
+    assert budget(items_lost=3).excess(quiet) < 0 < budget(items_lost=3, strict=True).excess(quiet)
+    assert budget(items_lost=4, strict=True).excess(quiet) < 0
+    found = verdict(n=9, ratio=1.005, low=1.005 - 0.0196, high=1.005 + 0.0196)
+    assert budget(metric_ratio=1.02, strict=True).excess(found) == pytest.approx(0.0046)
+    no_interval = verdict(n=9, ratio=1.005, low=None, high=None)
+    assert budget(metric_ratio=1.02, strict=True).excess(no_interval) == math.inf
+
+
 def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
     assert budget(sqnr_db=28.0, cosine=0.95).excess(verdict()) == 0
     assert budget(sqnr_db=33.0).excess(verdict()) == pytest.approx(3)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nulls
@@ -15,8 +16,9 @@ import pytest
 import report_inputs
 
 from edgecompress.cli import main
-from edgecompress.commands import result
+from edgecompress.commands import report_request, result
 from edgecompress.core.errors import InputError
+from edgecompress.core.model import Choice, Outcome
 from edgecompress.reporting import history, report_json
 
 Report = dict[str, Any]
@@ -36,6 +38,10 @@ def later(report: Report, factor: float, date: str) -> Report:
     return again
 
 
+def day(number: int) -> str:
+    return f"2026-01-{number:02}T00:00:00Z"
+
+
 def test_a_row_keeps_what_was_measured_where_and_how(made: Report, tmp_path: Path) -> None:
     assert history.add(tmp_path, made, tmp_path / "report") == ""
     (row,) = history.rows(tmp_path)
@@ -52,8 +58,43 @@ def test_a_change_is_called_only_where_the_sessions_show_it(made: Report, tmp_pa
     for i, factor in enumerate((1.0, 1.001, 2.0)):
         history.add(tmp_path, later(made, factor, f"2026-01-0{i + 1}"), tmp_path)
     called = [(row["date"], row["change"]["called"]) for row in history.rows(tmp_path)]
-    assert called == [("2026-01-03", True), ("2026-01-02", False), ("2026-01-01", False)]
+    assert called == [(day(3), True), (day(2), False), (day(1), False)]
     assert [row["change"] for row in history.shown(history.rows(tmp_path))][:2] == ["1.998x", "no change (1.001x)"]
+
+
+def test_the_newest_is_first_in_whatever_time_zone_it_was_written_and_whenever_it_was_listed(
+    made: Report, tmp_path: Path
+) -> None:
+    written = {  # in the order of the listing: what time it was
+        "2026-03-01T12:00:00Z": "2026-03-01T12:00:00Z",
+        "2026-03-01T13:30:00+02:00": "2026-03-01T11:30:00Z",  # earlier, though its words are later
+        "2026-03-01T12:00:00.900000+00:00": "2026-03-01T12:00:00Z",
+        "20260301T223000-0200": "2026-03-02T00:30:00Z",
+        "2026-02-28": "2026-02-28T00:00:00Z",  # a stored result that is listed now
+        "yesterday": "yesterday",
+    }
+    for i, date in enumerate(written):
+        history.add(tmp_path, later(made, 1 + i, date), tmp_path)
+    dates = [row["date"] for row in history.rows(tmp_path)]
+    assert dates[:-1] == sorted(list(written.values())[:-1], reverse=True) and dates[-1] == "yesterday"
+    assert [row["date"] for row in history.rows(tmp_path, limit=1)] == ["2026-03-02T00:30:00Z"]
+    factors = dict(zip(written, range(1, 7), strict=True))
+    assert history.rows(tmp_path)[0]["change"]["ratio"] == pytest.approx(
+        factors["20260301T223000-0200"] / factors["2026-03-01T12:00:00.900000+00:00"], rel=0.03
+    )
+
+
+@pytest.mark.parametrize(("status", "hour"), [("ok", 10), ("failed", 12)])
+def test_a_report_is_dated_by_its_newest_result_never_by_the_future_and_by_now_where_something_broke(
+    status: Any, hour: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+    monkeypatch.setattr(report_request.time, "time", lambda: now)
+    ended = {"older": now - 90000, "newest": now - 7200, "clock was ahead": now + 86400}
+    outcomes = {name: Outcome(name, "ok", made=made) for name, made in ended.items()}
+    walk: Any = SimpleNamespace(outcomes={**outcomes, "c": Outcome("c", status)})
+    assert report_request._date(walk, Choice("", "")) == f"2026-01-01T{hour}:00:00Z"
+    assert report_request._date(walk, Choice("int8", "")) == "2026-01-01T10:00:00Z"
 
 
 def test_another_kind_of_result_is_not_compared_with(made: Report, tmp_path: Path) -> None:
@@ -90,7 +131,7 @@ def test_rows_are_picked_by_source_target_and_number(made: Report, tmp_path: Pat
         history.add(tmp_path, later(made, 1.0, f"2026-01-0{i + 1}"), tmp_path)
     assert len(history.rows(tmp_path, source="nets")) == 4
     assert history.rows(tmp_path, source="other") == history.rows(tmp_path, target="arm64") == []
-    assert [row["date"] for row in history.rows(tmp_path, limit=2)] == ["2026-01-04", "2026-01-03"]
+    assert [row["date"] for row in history.rows(tmp_path, limit=2)] == [day(4), day(3)]
 
 
 def test_rows_cannot_be_changed_or_removed(made: Report, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.data import metrics
-from edgecompress.data.metrics import Metric, compare, paired_difference, scores, summary
+from edgecompress.data import metrics, paired_shares
+from edgecompress.data.metrics import Metric, compare, scores, summary
+from edgecompress.data.paired_shares import tango
 
 LOGITS = npst.arrays(np.float32, (7, 5), elements=st.floats(-20, 20, width=32))
 LABELS = npst.arrays(np.int64, 7, elements=st.integers(0, 4))
@@ -144,30 +145,28 @@ def test_a_users_metric_that_fails_is_the_users(users: types.ModuleType, functio
 
 def test_the_interval_is_tangos() -> None:
     """Fagerland, Lydersen, Laake, Statistics in Medicine 33 (2014), 2850-2875: 1, 1, 7, 12 gives -0.517 to -0.026."""
-    low, high = paired_difference(1, 7, 21)
+    low, high = tango(1, 7, 21)
     assert (round(low, 3), round(high, 3)) == (-0.517, -0.026)
 
 
 def test_without_any_change_the_interval_has_a_closed_form() -> None:
-    z2 = metrics.Z**2
-    assert paired_difference(0, 0, 500) == pytest.approx((-z2 / (500 + z2), z2 / (500 + z2)))
+    z2 = paired_shares.Z**2
+    assert tango(0, 0, 500) == pytest.approx((-z2 / (500 + z2), z2 / (500 + z2)))
 
 
 @given(st.integers(1, 300), st.data())
 def test_the_interval_is_a_mirror_and_holds_its_estimate(n: int, draw: st.DataObject) -> None:
     gained = draw.draw(st.integers(0, n))
     lost = draw.draw(st.integers(0, n - gained))
-    low, high = paired_difference(gained, lost, n)
+    low, high = tango(gained, lost, n)
     assert -1 <= low <= (gained - lost) / n <= high <= 1
-    assert paired_difference(lost, gained, n) == pytest.approx((-high, -low), abs=1e-9)
+    assert tango(lost, gained, n) == pytest.approx((-high, -low), abs=1e-9)
 
 
 def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     generator = np.random.default_rng(0)
     drawn = generator.multinomial(500, [0.012, 0.02, 0.968], 2000)
-    inside = [
-        low <= -0.008 <= high for low, high in (paired_difference(int(g), int(lost), 500) for g, lost, _ in drawn)
-    ]
+    inside = [low <= -0.008 <= high for low, high in (tango(int(g), int(lost), 500) for g, lost, _ in drawn)]
     assert 0.935 < np.mean(inside) < 0.965
 
 
@@ -198,7 +197,7 @@ def test_the_mse_ratio_covers_the_truth() -> None:
         before = generator.exponential(1.0, 200)
         found = compare(metric("mse"), before, before * generator.normal(1.2, 0.3, 200))
         inside += found["low"] <= 1.2 <= found["high"]
-    assert 0.92 < inside / 400 < 0.98
+    assert inside / 400 > 0.95
 
 
 def test_nothing_to_divide_by_has_a_reason() -> None:

@@ -17,6 +17,7 @@ import package_inputs
 import pytest
 
 from edgecompress.commands import package
+from edgecompress.core import registry
 from edgecompress.core.errors import ConfigError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Quantization, TensorSpec, sha256_of
 from edgecompress.data import preprocess
@@ -50,7 +51,7 @@ def test_the_card_has_every_key_and_its_schema_takes_it(shipped: Path, tmp_path:
     assert set(told) == set(json.loads(model_card.SCHEMA_FILE.read_text())["required"])
     assert json.loads((tmp_path / "p" / CARD).read_text()) == told
     assert (told["name"], told["slug"], told["version"]) == ("Small pets", "small-pets", "1.0.0")
-    assert told["runtime"] == {"name": "onnx", "version": "1.31.1"}
+    assert told["runtime"] == {"name": "onnx", "version": "1.31.1", "settings": registry.runtime("onnx").settings}
     assert told["model"]["main"] == "model/model.onnx" and len(told["model"]["files"]) == 1
     assert told["postprocess"] == {"task": "classify", "output": "scores", "probabilities": False, "top_k": 4}
     assert told["preprocess"]["input"] == "image" and told["preprocess"]["crop"] == 8

@@ -23,7 +23,7 @@ from edgecompress.packaging.contents import CARD
 
 pytestmark = pytest.mark.slow  # ONNX, jsonschema
 
-CORE = ["signature", "archive", "card", "sums", "payload", "code", "processing", "golden"]
+CORE = ["signature", "archive", "card", "sums", "payload", "code", "processing", "golden", "accuracy"]
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +73,42 @@ def changed_card(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (place / CARD).write_text(model_card.text(told), encoding="utf-8")
 
 
+ACCURACY = {
+    "inside": {"name": "items_lost", "ok": True, "decision": "inside", "needed": None, "says": "at most 3"},
+    "undecided": {
+        "name": "items_lost",
+        "ok": True,
+        "decision": "undecided",
+        "needed": 900,
+        "says": "0.2 to 6: undecided",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "status_where_strict"), [("inside", "pass", "pass"), ("undecided", "skipped", "fail")]
+)
+def test_an_undecided_accuracy_is_told_and_fails_where_strict(
+    word: str, status: str, status_where_strict: str, tmp_path: Path
+) -> None:
+    folder = package_inputs.shipped(tmp_path / "pets")
+    report = json.loads((folder / "report.json").read_text())
+    report["variants"][0]["verify"]["checks"] = [{"name": "finite", "ok": True, "says": "finite"}, ACCURACY[word]]
+    (folder / "report.json").write_text(json.dumps(report))
+    file = pack_up(folder, "tar", tmp_path / "pets.tar.gz", {"wheels": False})
+    for strict, ended in ((False, status), (True, status_where_strict)):
+        found = {check.name: check for check in verify.verify(file, strict=strict)}
+        assert (found["accuracy"].status, found["accuracy"].reason) == (ended, ACCURACY[word]["says"])
+
+
 def test_a_sound_package_passes(package: Path) -> None:
     found = verify.verify(package)
     assert [check.name for check in found][: len(CORE)] == CORE
     assert not [check for check in found if check.status == "fail"]
     told = status(package)
     assert told["signature"] == ("skipped", "it is not signed")
-    assert {told[name][0] for name in CORE if name != "signature"} == {"pass"}
+    assert {told[name][0] for name in CORE if name not in ("signature", "accuracy")} == {"pass"}
+    assert told["accuracy"] == ("skipped", "the card has no limit on its accuracy")
 
 
 def test_its_name_does_not_matter(package: Path, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -158,10 +160,55 @@ def test_a_reference_that_ships_is_compared_with_a_faster_one_only(report: Repor
     assert before_after.baseline({**report, "subject": "fp32"}) == "openvino-fp32"
 
 
-def test_the_size_is_compared_within_its_own_format(report: Report) -> None:
-    size = row(report, "size")
-    assert size["before_of"] == "fp32"
-    assert size["change"]["factor"] == report_inputs.SIZES["fp32"] / report_inputs.SIZES["int8"]
+def test_every_change_is_against_one_baseline(report: Report) -> None:
+    assert report["baseline"] == "openvino-fp32"
+    assert {each["before_of"] for each in report["deltas"]} == {"openvino-fp32", "source"}  # the accuracy: the source's
+    factor = report_inputs.SIZES["openvino-fp32"] / report_inputs.SIZES["int8"]
+    assert row(report, "size")["change"]["factor"] == factor
+
+
+def test_the_headline_says_what_is_bought_and_what_it_costs(deploy: Request) -> None:
+    given = costly(deploy)
+    found = report_json.report(given)
+    told = found["summary"]
+    assert [words.split(" [")[0] for words in told["bought"]] == ["1.83× faster", "3.61× smaller"]
+    assert [words.split("×")[0] for words in told["costs"]] == ["peak memory 5.00", "load 17.0"]
+    assert "; costs: peak memory 5.00× more [5.00, 5.00], load 17.0× slower [" in told["sentence"]
+    assert told["sentence"].count("openvino-fp32") == 1 and "fp32 " not in told["sentence"].replace("openvino-fp32", "")
+
+
+def costly(given: Request) -> Request:
+    """The same, with five times the memory and seventeen times the load."""
+    rounds = {role: artifact for role, artifact in given.inputs.items() if artifact.kind == "round"}
+    for role, artifact in rounds.items():
+        before, after = (artifact.facts["variants"][name] for name in ("openvino-fp32", "int8"))
+        memory = {**after["memory"], "peak_rss_bytes": 5 * before["memory"]["peak_rss_bytes"]}
+        int8 = {**after, "memory": memory, "load_ms": 17 * before["load_ms"]}
+        facts = {**artifact.facts, "variants": {**artifact.facts["variants"], "int8": int8}}
+        rounds[role] = dataclasses.replace(artifact, facts=facts)
+    return with_inputs(given, **rounds)
+
+
+def undecided(given: Request) -> Request:
+    """The same, judged by items that do not decide."""
+    verdict = given.inputs["int8/verdict"]
+    says = "net 2 of 500 items lost (4 lost, 2 gained), limit 5; -3.1 to 7.5 with 95 % confidence: undecided, "
+    says += "about 990 items would tell (there are 500)"
+    check = {"name": "items_lost", "ok": True, "value": 2, "limit": 5, "says": says, "decision": "undecided"}
+    check |= {"low": -3.1, "high": 7.5, "needed": 987}
+    return with_inputs(
+        given, **{"int8/verdict": dataclasses.replace(verdict, facts={**verdict.facts, "checks": [check]})}
+    )
+
+
+def test_what_ships_undecided_says_so_in_every_face(deploy: Request) -> None:
+    found = report_json.report(undecided(deploy))
+    valid(found)
+    (says,) = found["summary"]["undecided"]
+    for face in (found["summary"]["sentence"], " ".join(shown(found, colour=False).split()), html.page(found)):
+        assert says in face and "about 990 items would tell" in face
+    assert says in markdown.page(found).replace("\\", "")
+    assert report_json.report(deploy)["summary"]["undecided"] == []
 
 
 def test_the_accuracy_is_that_of_the_artifact_against_the_source(report: Report) -> None:
@@ -435,9 +482,11 @@ def test_the_terminal_keeps_to_its_width_and_to_no_color(report: Report, monkeyp
 
 @pytest.mark.parametrize("name", ["terminal.txt", "report.md"])
 def test_the_text_is_the_golden_one(report: Report, name: str) -> None:
-    """To renew after a wanted change: write `text` over the file, and read the difference."""
+    """EDGECOMPRESS_GOLDEN=write renews it; read the difference."""
     text = shown(report, colour=False) if name == "terminal.txt" else markdown.page(report)
     plain = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
+        (GOLDEN / name).write_text(plain, encoding="utf-8")
     assert plain == (GOLDEN / name).read_text(encoding="utf-8")
 
 

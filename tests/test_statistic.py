@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from edgecompress.core import stats
+from edgecompress.core import sequential, stats
 from edgecompress.reporting import noise
 
 
@@ -101,6 +101,34 @@ def test_student_t_equals_the_tables(freedom, point):
     assert stats.student_t(freedom) == pytest.approx(point, abs=0.002)
 
 
+@pytest.mark.parametrize(("freedom", "confidence", "point"), [(1, 0.99, 63.657), (4, 0.999, 8.610), (30, 0.9, 1.697)])
+def test_student_t_equals_the_tables_at_other_confidences(freedom, confidence, point):
+    assert stats.student_t(freedom, confidence) == pytest.approx(point, abs=0.001)
+
+
+def test_one_preemption_changes_no_median_of_a_run():
+    runs = [0.1] * 49 + [33.0]
+    assert stats.of_a_run(runs, 50) == 0.1
+    twice = [0.1, 0.3] * 3 + [9.0, 0.3] + [0.1, 0.3] * 5  # two times in each run, three runs of warm-up
+    assert stats.of_a_run(twice, 6, 3) == pytest.approx(0.4)
+    assert stats.of_a_run([1.0, 2.0, 3.0], 2) == 3.0  # of one run and a half nobody knows which is whose
+
+
+def test_a_bound_narrows_with_each_session_and_one_that_is_wild_decides_nothing():
+    one, six = sequential.bound([1.3], 0.01), sequential.bound([1.3, 1.31, 1.29, 1.3, 1.31, 1.29], 0.01)
+    assert one.low < six.low < 1.3 < six.high < one.high
+    assert six.slower and not six.equal
+    assert sequential.bound([1.06, 1.05, 1.06, 1.05, 1.06, 1.05], 0.01).slower
+    assert not sequential.bound([1.06, 1.05, 1.06, 1.05, 1.06, 2.0], 0.01).slower
+
+
+def test_equal_is_what_both_sides_of_two_percent_exclude():
+    assert sequential.bound([1.001, 0.999, 1.0, 1.002, 1.0, 0.998], 0.05).equal
+    assert not sequential.bound([1.001, 0.999], 0.05).equal  # too few sessions
+    assert not sequential.bound([1.02, 1.019, 1.021, 1.02, 1.02, 1.02], 0.05).equal
+    assert not sequential.bound([1.02, 0.98, 1.03, 0.97, 1.01, 0.99], 0.01).equal  # too uneven
+
+
 def test_student_t_needs_freedom():
     with pytest.raises(ValueError, match="degree of freedom"):
         stats.student_t(0)
@@ -172,8 +200,8 @@ def test_spread_is_relative_to_the_median():
 
 
 def test_half_a_width_counts_the_degrees_of_freedom_of_what_decides_it():
-    assert stats.half_width([(0.04, 5)]) == pytest.approx(2.776 * 0.2)
-    assert stats.half_width([(1e-12, 5), (0.04, 2)]) == pytest.approx(12.706 * 0.2)
+    assert stats.half_width([(0.04, 5)]) == pytest.approx(2.776 * 0.2, rel=1e-3)
+    assert stats.half_width([(1e-12, 5), (0.04, 2)]) == pytest.approx(12.7062 * 0.2, rel=1e-4)
     assert stats.half_width([(0.0, 5), (0.0, 2)]) == 0.0
 
 

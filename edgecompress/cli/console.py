@@ -298,6 +298,7 @@ def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
         return result.exit_code
     for check in () if args.quiet else facts.get("checks", []):
         mark = {True: "kept  ", False: "BROKEN", None: "not judged"}[check["ok"]]
+        mark = "undecided" if check["ok"] and check["decision"] == "undecided" else mark
         line(screen, f"{mark} {check['name']}: {check['says']}")
     line(screen, result.message)
     return result.exit_code

@@ -16,6 +16,8 @@ def _request(args: argparse.Namespace) -> dict[str, Any]:
     request = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
     request["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
     request["settings"] = _settings(args.set, "limits.items_lost=2")
+    if getattr(args, "strict", False):
+        request["settings"]["limits.strict"] = True
     return request
 
 
@@ -193,19 +195,20 @@ def report(args: argparse.Namespace) -> int:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Compares reports; returns 1 when a gate fails."""
+    """Compares reports; returns 1 when a gate fails, 4 when one is undecided."""
     from edgecompress.cli import console
     from edgecompress.commands import compare, compare_page
 
     screen = console.open(args)
     if args.html:
         compare_page.check(args.html)
+    request = compare.ComparisonRequest(tuple(args.fail_if), args.strict, args.across_models)
     with console.Progress(screen, args) as progress:
         options = _options(args, progress)
         if args.remeasure:
-            comparison = compare.remeasured(args.reports, args.fail_if, options=options, **_request(args))
+            comparison = compare.remeasured(args.reports, request, options=options, **_request(args))
         else:
-            comparison = compare.compare(args.reports, args.fail_if)
+            comparison = compare.compare(args.reports, request)
         page = compare_page.write(comparison, args.html, options) if args.html else None
     console.compared(screen, args, comparison, page)
     return comparison.exit_code
@@ -244,7 +247,7 @@ def package_verify(args: argparse.Namespace) -> int:
     from edgecompress.core import text
     from edgecompress.packaging import verify
 
-    checks = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key)]
+    checks = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key, args.strict)]
     failed = [check["name"] for check in checks if check["status"] == "fail"]
     rows = [{key: text.one_line(words) for key, words in check.items()} for check in checks]
     outcome = f"failed: {', '.join(failed)}" if failed else "no check failed"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.cli import streams
+from edgecompress.cli import signals, streams
 from edgecompress.cli.grammar import deploying, explaining, machines, results, shipped
 from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
@@ -32,14 +33,17 @@ BUG = "this is a bug: please report the text above with the output of `edgecompr
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Exit codes: 0 done, 1 a check failed, 2 your input, 3 a stage or the disk broke,
-    130 interrupted, 141 nobody reads what it prints."""
-    with streams.guarded():
+    4 a gate is undecided, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM, 141 nobody reads what it prints."""
+    with streams.guarded(), signals.heard():
         try:
             code = _run(list(sys.argv[1:] if argv is None else argv))
             sys.stdout.flush()  # a closed pipe and a full disk are met here, not at exit
             return code
         except streams.ReaderGone:
             return UNREAD
+        except signals.Ended as ended:
+            name = signal.Signals(ended.number).name
+            return _told(f"ended by {name}; run the same command again to resume", 128 + ended.number)
         except KeyboardInterrupt:
             return _told("interrupted; run the same command again to resume", INTERRUPTED)
         except EdgeError as error:

@@ -7,7 +7,8 @@ import hashlib
 import json
 import string
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any
 
 from edgecompress.commands import profile
@@ -18,23 +19,44 @@ from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, Repor
 from edgecompress.reporting.formatting import cleaned
 
 
-def compare(paths: Sequence[Path | str], fail_if: Sequence[str] = ()) -> ReportComparison:
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """How reports are compared."""
+
+    fail_if: tuple[str, ...] = ()  # gates
+    strict: bool = False  # a gate that is undecided is broken
+    across_models: bool = False  # compare different models, too
+
+    def gates(self) -> list[gates.Gate]:
+        """The gates, read; raises InputError."""
+        return [gates.read(words, BY_NAME, [DROP]) for words in self.fail_if]
+
+
+DEFAULT = ComparisonRequest()
+
+
+def compare(paths: Sequence[Path | str], request: ComparisonRequest = DEFAULT) -> ReportComparison:
     """Each of `paths` is a report.json, or the folder it is in; PATH@VARIANT names a variant that did not ship.
 
-    Raises InputError for a path, variant or gate that is wrong. A failed gate raises nothing: see `exit_code`.
+    Raises InputError for a path, variant or gate that is wrong, and for reports of different models. A failed gate
+    raises nothing: see `exit_code`.
     """
-    return of(_entries(paths), _gates(fail_if))
+    return of(_entries(paths, request), request.gates(), request.strict)
 
 
 def remeasured(
-    paths: Sequence[Path | str], fail_if: Sequence[str] = (), *, options: Options | None = None, **more: Any
+    paths: Sequence[Path | str],
+    request: ComparisonRequest = DEFAULT,
+    *,
+    options: Options | None = None,
+    **more: Any,
 ) -> ReportComparison:
     """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
 
     Accuracy is that of their reports. `more` is what `api.profile` takes. Raises EdgeError.
     """
-    entries = _entries(paths)
-    promises = _gates(fail_if)
+    entries = _entries(paths, request)
+    promises = request.gates()
     names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
     folders = dict(zip(names, map(Path, paths), strict=True))
     result = profile.profile_in_turns(folders, options=options, **more)
@@ -42,26 +64,57 @@ def remeasured(
         raise StageFailed(result.message)
     report, run = _report(result.report)
     variants = {v["name"]: v for v in report["variants"]}
-    return of([_again(e, report, variants[name], run) for e, name in zip(entries, names, strict=True)], promises)
+    again = [_again(e, report, variants[name], run) for e, name in zip(entries, names, strict=True)]
+    return of(again, promises, request.strict)
 
 
 def _again(entry: ComparedVariant, report: Report, variant: Mapping[str, Any], run: str) -> ComparedVariant:
     """An entry measured again: what the test data said of it stays."""
     numbers = {**variant["numbers"], "accuracy": entry.variant["numbers"]["accuracy"]}
-    return ComparedVariant(entry.label, {**report, "data": entry.report["data"]}, {**variant, "numbers": numbers}, run)
+    judged = {**variant, "numbers": numbers, "verify": entry.variant["verify"]}
+    return ComparedVariant(entry.label, {**report, "data": entry.report["data"]}, judged, run)
 
 
 # --------------------------------------------------------------------------- what is compared
 
 
-def _gates(fail_if: Sequence[str]) -> list[gates.Gate]:
-    return [gates.read(words, BY_NAME, [DROP]) for words in fail_if]
-
-
-def _entries(paths: Sequence[Path | str]) -> list[ComparedVariant]:
+def _entries(paths: Sequence[Path | str], request: ComparisonRequest) -> list[ComparedVariant]:
     if not 2 <= len(paths) <= len(string.ascii_uppercase):
         raise InputError("compare takes two reports or more; the first is the baseline")
-    return _labelled([_entry(str(path)) for path in paths])
+    entries = _labelled([_entry(str(path)) for path in paths])
+    for other in entries[1:] if not request.across_models else ():
+        with read.rendering(other.label):
+            same = _one_model(entries[0].report["source"], other.report["source"])
+        if not same:
+            ours, theirs = (_model(e.report["source"]) for e in (entries[0], other))
+            raise InputError(
+                f"{entries[0].label} is of {ours} and {other.label} of {theirs}: different models have no change; "
+                "give reports of one model, or --across-models"
+            )
+    return entries
+
+
+def _one_model(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two sources are one model: the same content, or one name and one task where it was trained again."""
+    ours, theirs = old["artifact"] or {}, new["artifact"] or {}
+    if ours and theirs:
+        if ours["sha256"] == theirs["sha256"]:
+            return True
+        shapes = [[spec["shape"][1:] for spec in source["outputs"]] for source in (ours, theirs)]
+        if shapes[0] != shapes[1] or old.get("metric") != new.get("metric"):
+            return False
+    return _name(old) == _name(new)
+
+
+def _name(source: Mapping[str, Any]) -> str:
+    """What the author calls it; of a file its name, wherever it lies."""
+    return str(source.get("name") or PurePath(str(source.get("model") or "")).name)
+
+
+def _model(source: Mapping[str, Any]) -> str:
+    """A source in words: `net.onnx (top1, 1f3a…)`."""
+    facts = [str(source.get("metric") or ""), str((source["artifact"] or {}).get("sha256") or "")[:8]]
+    return f"{_name(source) or 'a model without a name'} ({', '.join(filter(None, facts)) or 'not identified'})"
 
 
 def _entry(path: str) -> ComparedVariant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import shutil
 import sys
@@ -13,20 +14,21 @@ from types import ModuleType
 from typing import Any, TypedDict
 
 from edgecompress.core import catalog, environments, registry, sandbox
-from edgecompress.core.errors import EdgeError
+from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.core.json import Json
 
 ALSO = ("numpy", "torch", "safetensors", "rich", "vl-convert-python")  # worth knowing beside what the plug-ins require
 NVIDIA = ("proc/driver/nvidia", "dev/nvidiactl", "dev/nvhost-gpu")  # one of them is where a driver is; the last: Jetson
+HERE = "host"  # the installed device that is this machine
 KINDS = ("runtimes", "techniques", "transports", "packagers")
 
 
-def report(device: str = "host", root: Path = Path("/")) -> dict[str, Any]:
+def report(device: str = "", root: Path = Path("/")) -> dict[str, Any]:
     """What runs here and what does not, with the reason or the command that fixes it. `root` is where sensors look.
 
-    Raises NotFound for an unknown device; a device that cannot be reached is said in the report.
+    `device`: this machine unless named. Raises NotFound for an unknown one; the report says why one cannot be reached.
     """
-    plain = dataclasses.asdict(catalog.device(device).value)
+    plain = dataclasses.asdict(catalog.device(device or HERE, own=bool(device)).value)
     facts = _facts(plain)
     known = {**plain, "cores": plain["cores"] or facts.get("cores")}
     return {
@@ -34,7 +36,7 @@ def report(device: str = "host", root: Path = Path("/")) -> dict[str, Any]:
         "python": {"version": platform.python_version(), "executable": sys.executable, "prefix": sys.prefix},
         "platform": platform.platform(),
         "disk_free_bytes": shutil.disk_usage(Path.cwd()).free,
-        "device": {"name": device, "transport": plain["transport"], **facts},
+        "device": {"name": device or HERE, "transport": plain["transport"], **facts},
         **{kind: [_plugin(*each) for each in registry.every(kind)] for kind in KINDS},
         "sensors": [sensor(name, module, known, root) for name, module in registry.every("sensors")],
         "libraries": _libraries(),
@@ -105,10 +107,14 @@ def _advice(root: Path) -> Iterable[str]:
     """What is installed and of no use here, what would make stages faster, and what does not limit them."""
     if why := sandbox.missing():
         yield f"stages are not isolated here: {why}; deploy models of strangers on Linux 5.13 or newer"
+    try:
+        catalog.path_of("devices", HERE)
+    except InputError as error:
+        yield str(error)
     if packages := _uncompiled():
         yield (
-            f"the libraries in {packages} have no bytecode, and a stage cannot write it: each compiles them again; "
-            f"run: {sys.executable} -m compileall -q -j 0 {packages}"
+            f"the libraries in {packages} have no bytecode, and you may not write it: each stage compiles them again; "
+            f"run, as one who may: {sys.executable} -m compileall -q -j 0 {packages}"
         )
     version = environments.version("torch") or ""
     brought = [environments.package(r) for r in metadata.requires("torch") or ()] if version else []
@@ -123,9 +129,10 @@ def _advice(root: Path) -> Iterable[str]:
 
 
 def _uncompiled() -> str:
-    """The folder of installed packages, where they are not compiled (uv leaves that out), or ""."""
-    place = metadata.distribution("numpy").locate_file("numpy")
-    return "" if any(Path(str(place)).glob("__pycache__/*.pyc")) else str(Path(str(place)).parent)
+    """The folder of installed packages, where they are not compiled (uv leaves that out) and no run will, or ""."""
+    place = Path(str(metadata.distribution("numpy").locate_file("numpy")))
+    kept = not sys.dont_write_bytecode and os.access(place, os.W_OK)
+    return "" if kept or any(place.glob("__pycache__/*.pyc")) else str(place.parent)
 
 
 def _files(name: str) -> Iterable[Path]:

@@ -40,6 +40,7 @@ cosine = 0.95 # of each output with the source's, at least
 # fallback_ops = 0 # operators that left the runtime's accelerator, at most
 # fallback_share = 0.05 # of the time, spent in those
 # as_shipped = 0.01 # how far an output may move after it shipped, as relative RMS (`edgecompress verify`)
+# strict = true # refuse what the items, or the sessions, are too few to decide, too (--strict)
 # on_device = 0.05 # how far its answers on a device elsewhere may be from those on this machine, as relative RMS
 
 # Ways to reach the target. Each is built, verified and raced: the fastest that keeps the limits ships; between those

@@ -43,11 +43,10 @@ def _exists(walk: PlanRun, name: str) -> bool:
 
 
 def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: Options) -> ReportRequest:
-    made = max((o.made for o in walk.outcomes.values()), default=0.0) or time.time()
     return ReportRequest(
         title=f"{job.source.value.name or Path(job.source.value.model).name} on {job.target.name}",
         command=options.command,
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
+        date=_date(walk, choice),
         exit_code=0 if choice.stage or not race.judged else CheckFailed.exit_code,
         not_measured=not_measured(walk, choice, options) if choice.stage else "",
         versions=_versions(job),
@@ -57,6 +56,17 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
         elsewhere=_external_rows(walk, race, choice, out_folder(job, options)),
         outcomes=[_line(o) for o in walk.outcomes.values()],
     )
+
+
+def _date(walk: PlanRun, choice: Choice) -> str:
+    """When the newest of its results was made, in UTC; now, where nothing is chosen because something broke.
+
+    What a clock that was set back since then says to be from the future tells no time.
+    """
+    now, outcomes = time.time(), walk.outcomes.values()
+    broke = not choice.stage and any(o.status == "failed" for o in outcomes)
+    made = now if broke else max((o.made for o in outcomes if 0 < o.made <= now), default=now)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made))
 
 
 def _configuration(job: Job, race: Race | Count) -> dict[str, Any]:

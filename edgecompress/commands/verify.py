@@ -36,4 +36,6 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     walk.stages([*plan.front(verify_job), dataclasses.replace(judging, inputs=inputs)])
     judged = walk.outcomes["verify"]
     code = CheckFailed.exit_code if judged.status == "lost" else 0
-    return Result(code, judged.reason or "equal to its source within the limits", outcomes=walk.outcomes)
+    undecided = [check["says"] for check in judged.facts.get("checks", ()) if check["decision"] == "undecided"]
+    kept = "; ".join(["equal to its source within the limits", *undecided])
+    return Result(code, judged.reason or kept, outcomes=walk.outcomes)

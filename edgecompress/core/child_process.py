@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgecompress.core.errors import TooMuchMemory
+from edgecompress.core.protocols import DEADLINE
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.1  # between two looks at how much memory a child holds
@@ -47,14 +48,19 @@ def tie() -> None:
 
     Whoever reads stdin afterwards finds it empty: the pipe is kept from code that would wait for it.
     """
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     pipe, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
     threading.Thread(target=_watch, args=(pipe,), daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Lets the kernel end this process when its parent ends: on Linux; elsewhere nothing does."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_after(seconds: float) -> None:
@@ -103,3 +109,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()  # within a limited worker it has no session of its own
     process.wait()
+
+
+def ending(code: int, deadline_s: float) -> str:
+    """How a process ended, from its code: words after "the process"."""
+    if code == DEADLINE:
+        return f"gave no answer within {deadline_s:.0f} s"
+    number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with code {code} and no result"

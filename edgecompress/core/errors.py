@@ -11,12 +11,16 @@ EdgeError                 exit 3   the root; the command line prints it without 
     ├── Unreachable                a device that does not answer, or whose link was lost for good
     ├── TooMuchMemory              a process held more memory than it may
     └── DiskFull                   no space left for the results
+
+`compare` ends with 4 where no gate is broken and one is undecided: its interval holds the limit. `--strict` makes it 1.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+
+UNDECIDED = 4  # the exit code of a comparison that cannot be decided
 
 
 class EdgeError(Exception):

@@ -74,6 +74,7 @@ class TensorSpec:
 
 
 CARD = "artifact.json"
+SETTINGS = "settings"  # of a session that runs an artifact, in its facts
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading a card raises
 
 
@@ -82,7 +83,7 @@ class Artifact:
     """A folder with one kind inside, its input and output specs, and its sha256 (of the files, the kind and the specs).
 
     `facts` is what a stage reports of its result as JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
-    is the reason why its variant was dropped.
+    is the reason why its variant was dropped; `facts["settings"]` is how its runtime opens it.
     """
 
     path: Path
@@ -372,10 +373,17 @@ def measured_table(measured: Measured) -> MeasuredTable:
 
 @dataclass(frozen=True)
 class Check:
-    """A limit checked against a number: `ok` is None when it could not be checked, with the reason."""
+    """A limit checked against a number: `ok` is None when it could not be checked, with the reason.
+
+    A number that was sampled has an interval, by which it is decided (see core/decision.py).
+    """
 
     name: str
     ok: bool | None
     value: float | None
     limit: float | None
     says: str
+    decision: str = ""  # "inside", "outside", "undecided"; empty: the number is exact
+    low: float | None = None  # of the interval, as `value`
+    high: float | None = None
+    needed: int | None = None  # items that would decide, if they are like these

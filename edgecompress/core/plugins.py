@@ -75,6 +75,7 @@ class RuntimePlugin(Step):
     estimates: str = ""
     opens_with: tuple[str, ...] | None = None
     not_opened: str = ""
+    settings: Mapping[str, Json] = field(default_factory=dict)
     unavailable: Callable[[Mapping[str, Json]], str] | None = None
     tapped: Callable[[Request], Artifact] | None = None
     count: Callable[[Artifact, int], Graph] | None = None

@@ -100,6 +100,13 @@ class Runtime(Protocol):
     `precision(artifact)`: bytes of the weights by precision and the number of operators that multiply by what they
     compute in, as formats.precision has them; StageFailed, with the reason, where the file does not tell.
 
+    It may have `SETTINGS`: names and values of what a session is opened with, beside its threads. They become part of
+    each artifact of its format (facts["settings"]), and `open` applies what it finds there: nothing but the engine's
+    own defaults where that is empty. A session may tell `in_effect`: the values that the engine then has.
+
+    It may have `empty(folder) -> Artifact`: the smallest model that it opens, written without a library: what a call
+    costs without a net is measured with it; else `NO_EMPTY`, why there is none.
+
     It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
     own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and
     "type" as the format has them, "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "").
@@ -194,6 +201,7 @@ class Windows(TypedDict, total=False):
     warmup_runs: int
     warmup_tolerance: float
     warmup_cap_s: float
+    windows: int
     window_s: float
     window_runs: int
     energy_windows: int

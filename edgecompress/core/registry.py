@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from edgecompress.core import plugins
 from edgecompress.core.errors import MissingDependency, NotFound, did_you_mean
 from edgecompress.core.place import PACKAGE
+
+if TYPE_CHECKING:
+    from edgecompress.core.json import Json
 
 KINDS = tuple(plugins.KINDS)
 FORMER_GROUPS = {"profilers": "passes", "packagers": "packages"}  # of distributions written before these had new names
@@ -151,6 +154,11 @@ def packagers() -> list[plugins.PackagerPlugin]:
 def weights_of(kind: str) -> plugins.Weights | None:
     """The function that reads the weights of a format that only its own runtime knows."""
     return next((each.weights for each in runtimes() if each.format == kind and each.weights), None)
+
+
+def settings_of(kind: str) -> Mapping[str, Json]:
+    """The settings by which sessions of a format are opened; none where its runtimes have none."""
+    return next((each.settings for each in runtimes() if each.format == kind and each.settings), {})
 
 
 def step(reference: str) -> plugins.Step:

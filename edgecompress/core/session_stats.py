@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from edgecompress.core import stats
 
+TOO_NOISY = "too noisy to compare"
 KEPT = 200_000  # latencies in VARIANT.json; of more, every k-th (the statistics are over all)
 STOLEN = 0.01  # processor seconds of the hypervisor's other guests per second: more is told
 OTHERS = 0.25  # processors that others kept busy: more is told
@@ -15,16 +16,19 @@ GRAIN_S = 0.05  # the kernel counts processor time in hundredths of a second: le
 
 
 class SessionStatistics(TypedDict):
-    """The statistics of a session's latencies; a percentile is None where there are too few runs to hold it."""
+    """The statistics of a session's latencies; a percentile is None where there are too few runs to hold it.
 
-    median_ms: float
-    mean_ms: float
-    min_ms: float
-    max_ms: float
+    All are None where the session was too noisy.
+    """
+
+    median_ms: float | None
+    mean_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
     p90_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
-    outliers: int
+    outliers: int | None
     drift: float | None
 
 
@@ -40,6 +44,21 @@ def in_numbers(latencies_ms: Sequence[float]) -> SessionStatistics:
         "p99_ms": _tail(latencies_ms, 99),
         "outliers": stats.outliers(latencies_ms),
         "drift": stats.trend(latencies_ms),
+    }
+
+
+def unknown() -> SessionStatistics:
+    """Those of a session of which nothing can be said."""
+    return {
+        "median_ms": None,
+        "mean_ms": None,
+        "min_ms": None,
+        "max_ms": None,
+        "p90_ms": None,
+        "p95_ms": None,
+        "p99_ms": None,
+        "outliers": None,
+        "drift": None,
     }
 
 

@@ -11,7 +11,7 @@ SPLITS = ("calibrate", "select", "test")
 TRAIN = "train"  # one more, read only where something trains
 LONGEST_S = 86400.0  # that a profile may measure at once
 MOST_RUNS = 1_000_000  # that a profile may ask for
-MOST = {"sessions": 1000, "energy_windows": 1000, "max_age_s": math.inf}
+MOST = {"sessions": 1000, "more_sessions": 1000, "windows": 1000, "energy_windows": 1000, "max_age_s": math.inf}
 MOST_VARIANTS, LONGEST_NAME = 100, 100  # of a target; characters of a variant's name
 MOST_PIXELS = 1 << 15  # of a side of an image
 MOST_NUMBERS = 1 << 28  # of a spectrogram
@@ -125,6 +125,7 @@ class Limits:
     fallback_ops: int | None = None  # operators that left the runtime's accelerator, at most
     fallback_share: float | None = None  # of the operators' time, spent off the accelerator, at most
     as_shipped: float | None = 0.005  # how far an output may have moved since it shipped, relative RMS (`verify`)
+    strict: bool = False  # refuse what the interval of a sampled number leaves undecided, too
     on_device: float | None = 0.05  # how far an output on the device may be from the same artifact's here, relative RMS
 
 
@@ -247,14 +248,16 @@ class Profile:
     """How we measure: the protocol's numbers."""
 
     description: str
-    sessions: int  # fresh processes
+    sessions: int  # fresh processes of each variant that may win, and of what it is compared with
     warmup_s: float  # at least, then until the last two blocks differ by less than warmup_tolerance
     warmup_runs: int
-    window_s: float  # at least
-    window_runs: int  # at least
+    window_s: float  # timed, of a session, at least
+    window_runs: int  # timed, of a session, at least
     energy_windows: int
     energy_window_s: float
     idle_s: float = 5.0  # before and after an energy window
+    windows: int = 10  # that a session's time is cut into: the variants take turns, window by window
+    more_sessions: int = 0  # at most, while the fastest of the leaders is not decided, or a session was too noisy
     warmup_tolerance: float = 0.02
     warmup_cap_s: float = 30.0  # then it goes on, and is flagged
     ops_runs: int = 50  # inferences of the per-operator pass
@@ -265,8 +268,8 @@ class Profile:
     )  # more ways to look at the last two variants
 
     def __post_init__(self) -> None:
-        if self.sessions < 1 or self.window_runs < 1 or self.window_s < 0:
-            raise ValueError("sessions and window_runs must be at least 1, window_s at least 0")
+        if min(self.sessions, self.windows, self.window_runs) < 1 or self.window_s < 0:
+            raise ValueError("sessions, windows and window_runs must be at least 1, window_s at least 0")
         for name, value in vars(self).items():
             most = MOST.get(name, LONGEST_S if name.endswith("_s") else MOST_RUNS)
             if isinstance(value, (int, float)) and not 0 <= value <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -16,9 +17,6 @@ CHANCE = 0.02  # of calling a trend where the order of a few is chance
 SURE = 4.2  # sigmas that a trend of many needs: far out, because neighbours in time are correlated
 CORRELATED = 0.35  # of neighbouring energy windows, at most: what the interval of their mean allows for
 ENOUGH = {90: 29, 95: 59, 99: 299}  # percentile -> values that hold it with 95 % confidence: ceil(ln 0.05 / ln p)
-
-# Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2).
-_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,11 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     """
     if len(a) != len(b) or not a or not all(b):
         raise ValueError("a paired ratio needs the same number of sessions of both, at least one, and no zeros")
-    each = [x / y for x, y in zip(a, b)]  # noqa: B905 (Python 3.9)
+    return of_ratios([x / y for x, y in zip(a, b)])  # noqa: B905 (Python 3.9)
+
+
+def of_ratios(each: Sequence[float]) -> Ratio:
+    """The median of ratios, one of each session, with its interval; raises StatisticsError when there is none."""
     return _ratio(statistics.median(each), interval(each), len(each))
 
 
@@ -99,20 +101,46 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (at - below)
 
 
+def of_a_run(times: Sequence[float], runs: int, warm_up: int = 0) -> float:
+    """The median of what one of `runs` runs took; `times` follow one another, as many of each run and of the warm-up.
+
+    Where they do not divide evenly, the mean.
+    """
+    each, left = divmod(len(times), warm_up + runs)
+    if left or not each:
+        return math.fsum(times) / (warm_up + runs)
+    return statistics.median(math.fsum(times[i : i + each]) for i in range(each * warm_up, len(times), each))
+
+
 def outliers(values: Sequence[float]) -> int:
     """The number of values more than three interquartile ranges above the third quartile (Tukey's outer fence)."""
     first, third = percentile(values, 25), percentile(values, 75)
     return sum(v > third + 3 * (third - first) for v in values)
 
 
-def student_t(freedom: int) -> float:
-    """The two-sided 95 % point of Student's t; above 15 degrees of freedom by Cornish-Fisher, right to 0.002."""
+@functools.cache
+def student_t(freedom: int, confidence: float = COVERAGE) -> float:
+    """The point that Student's t exceeds, on either side, with a chance of 1 - `confidence`, to 1e-9 of itself."""
     if freedom < 1:
         raise ValueError("Student's t needs at least one degree of freedom")
-    if freedom <= len(_T95):
-        return _T95[freedom - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    low, high = 0.0, 1.0
+    while _within_t(high, freedom) < confidence:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within_t(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def _within_t(t: float, freedom: int) -> float:
+    """The chance that Student's t lies within -t..t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    term, total, odd = math.cos(angle) if freedom % 2 else 1.0, 0.0, freedom % 2
+    for i in range(1 + odd, freedom, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * i / (i + 1)
+    inner = math.sin(angle) * total
+    return 2 / math.pi * (angle + inner) if odd else inner
 
 
 # --------------------------------------------------------------------------- what is not steady

@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from edgecompress.core import user_code
+from edgecompress.core import stats, user_code
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
-from edgecompress.data import task_metrics
+from edgecompress.data import paired_shares, task_metrics
 
 if TYPE_CHECKING:
     import numpy as np
 
-Z = 1.959964  # two-sided 95 %
 CHUNK = 64  # items
 LARGEST_EXPONENT = 709.0  # whose exp is a double
 TOP = re.compile(r"top([1-9][0-9]{0,5})")  # top1, top5, ...
 NAMES = ("top1", "top5", "perplexity", "mse", *task_metrics.METRICS, "none")
-STEPS = 60  # of a bisection: 2 / 2^60 is below a double's resolution
+FEWEST = 20  # items of a mean with an interval: fewer show nothing of a skewed distribution's tail
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray]"
 Scores: TypeAlias = "Callable[[Arrays, np.ndarray], np.ndarray]"  # outputs, labels -> a number per item
@@ -250,7 +249,8 @@ def _users(reference: str) -> Scores:
 def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> MetricComparison:
     """The same items scored twice: both summaries and how much changed, with a 95 % interval, as JSON.
 
-    `low`, `high`: of after - before (share, mean) or of after / before (perplexity, mse; then `ratio` is there too).
+    `low`, `high`: of after - before (share, mean) or of after / before (perplexity, mse; then `ratio` is there too);
+    None of fewer than FEWEST items whose scores are other than right or wrong.
     A value that is not finite is None, with `reason`.
     """
     if len(before) != len(after) or not len(before):
@@ -273,6 +273,13 @@ def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> MetricComp
     return {**comparison, **change(before, after)}
 
 
+def right(scores: np.ndarray) -> str | None:
+    """Scores of right (1) and wrong (0) as bits in hexadecimal, the first item the highest; None for other scores."""
+    import numpy as np
+
+    return np.packbits(scores == 1).tobytes().hex() if set(scores.tolist()) <= {0.0, 1.0} else None
+
+
 def lost(comparison: MetricComparison | None, gross: bool = False) -> float | None:
     """The loss in a comparison: a share of the items, the growth of an error, or the drop of a user's metric.
 
@@ -290,63 +297,53 @@ def lost(comparison: MetricComparison | None, gross: bool = False) -> float | No
     return None if before is None or after is None else float(before - after)
 
 
-def relative_loss(comparison: MetricComparison) -> float | None:
-    """What a metric loses relative to the source's own value; None where that is zero, or there is no comparison."""
-    before, after, ratio = comparison["before"], comparison["after"], comparison.get("ratio")
-    if ratio is not None:
-        return ratio - 1
-    lower = comparison.get("reason") is not None  # an error of zero has no ratio
-    return None if lower or not before or after is None else (before - after) / abs(before)
-
-
 def _shares(before: np.ndarray, after: np.ndarray) -> Interval:
     lost = int(((before == 1) & (after == 0)).sum())
     gained = int(((before == 0) & (after == 1)).sum())
-    low, high = paired_difference(gained, lost, len(before))
+    low, high = paired_shares.interval(gained, lost, len(before))
     return {"items_lost": lost, "items_gained": gained, "net_lost": lost - gained, "low": low, "high": high}
 
 
-def paired_difference(gained: int, lost: int, n: int) -> tuple[float, float]:
-    """The 95 % score interval of (gained - lost) / n, a difference of two shares of the same n items.
+def _half_width(values: np.ndarray, scores: np.ndarray) -> float | None:
+    """Half the 95 % interval of a mean, wide enough for values of which a few are large; None for too few.
 
-    T. Tango: Equivalence test and confidence interval for the difference in proportions for the paired-sample design,
-    Statistics in Medicine 17 (1998), 891-908. The ends are where the score statistic is +-1.96, by bisection.
+    Student's t, and beside it what the sample cannot show: a share of up to 1 - 0.025^(1/n) of all items may be beyond
+    the most that was seen (the chance that none of them is among n is 0.025 or less), and is counted as that far from
+    the mean. Where nothing differs and `scores` repeat (they count something), it may differ by all their range.
     """
+    import numpy as np
 
-    def score(delta: float) -> float:
-        b = -gained - lost + (2 * n - gained + lost) * delta
-        c = -lost * delta * (1 - delta)
-        share = (math.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)  # of items lost, given delta
-        variance = n * (2 * share + delta * (1 - delta))
-        return (gained - lost - n * delta) / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, -delta)
-
-    estimate = (gained - lost) / n
-    return _crossing(score, (-1.0, estimate), Z), _crossing(score, (estimate, 1.0), -Z)
-
-
-def _crossing(score: Callable[[float], float], bounds: tuple[float, float], level: float) -> float:
-    """Where a falling function takes the value `level`, between two bounds."""
-    low, high = bounds
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if score(middle) > level else (low, middle)
-    return (low + high) / 2
+    n = len(values)
+    if n < FEWEST:
+        return None
+    most = float(np.abs(values - values.mean()).max())
+    if not values.any() and len(np.unique(scores)) < n:
+        most = float(np.ptp(scores))
+    seen = stats.student_t(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    unseen: float = 1 - paired_shares.TAIL ** (1 / n)
+    return seen + unseen * most
 
 
-def _half_width(values: np.ndarray) -> float:
-    """Half the 95 % interval of a mean: 1.96 standard errors; 0 for a single value, which has no spread."""
-    return float(Z * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+def _ends(middle: float, half: float | None) -> tuple[float | None, float | None]:
+    return (None, None) if half is None else (middle - half, middle + half)
 
 
 def _means(before: np.ndarray, after: np.ndarray) -> Interval:
-    middle, half = float((after - before).mean()), _half_width(after - before)
-    return {"low": middle - half, "high": middle + half}
+    """Of scores that are all right or wrong, the interval of shares."""
+    if all(set(side.tolist()) <= {0.0, 1.0} for side in (before, after)):
+        shares = _shares(before, after)
+        return {"low": shares["low"], "high": shares["high"]}
+    middle = float((after - before).mean())
+    low, high = _ends(middle, _half_width(after - before, before))
+    return {"low": low, "high": high}
 
 
 def _perplexities(before: np.ndarray, after: np.ndarray) -> Interval:
     """exp of the paired difference of nats, and of its interval."""
-    middle, half = float((after - before).mean()), _half_width(after - before)
-    return {"ratio": math.exp(middle), "low": math.exp(middle - half), "high": math.exp(middle + half)}
+    middle = float((after - before).mean())
+    ends = _ends(middle, _half_width(after - before, before))
+    low, high = (None if end is None or end > LARGEST_EXPONENT else math.exp(end) for end in ends)
+    return {"ratio": math.exp(middle), "low": low, "high": high}
 
 
 def _ratios(before: np.ndarray, after: np.ndarray) -> Interval:
@@ -355,5 +352,6 @@ def _ratios(before: np.ndarray, after: np.ndarray) -> Interval:
     if mean == 0:
         return {"ratio": None, "reason": "the source's error is zero: nothing to divide by"}
     ratio = float(after.mean()) / mean
-    half = _half_width(after - ratio * before) / mean
-    return {"ratio": ratio, "low": ratio - half, "high": ratio + half}
+    half = _half_width(after - ratio * before, before)
+    low, high = _ends(ratio, None if half is None else half / mean)
+    return {"ratio": ratio, "low": low, "high": high}

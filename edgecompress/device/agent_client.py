@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 from edgecompress.core import child_process, environments, plain_file, registry
 from edgecompress.core.errors import InputError, StageFailed, kind_of
-from edgecompress.core.protocols import DEADLINE, Shell
+from edgecompress.core.protocols import Shell
 from edgecompress.device import bundle, machine
 from edgecompress.device.request import REQUEST, RESULT, AgentRequest, PluginModule
 
@@ -45,7 +44,7 @@ def ask(shell: Shell, request: AgentRequest, out: Path, deadline_s: float) -> An
         log = log_file.read_text(encoding="utf-8", errors="replace") if log_file.exists() else ""
     sys.stderr.write(log[-20000:])
     (out / REQUEST).unlink()
-    return _answer(out / RESULT, f"the agent {ending(code, deadline_s)}{_last_words(log)}")
+    return _answer(out / RESULT, f"the agent {child_process.ending(code, deadline_s)}{_last_words(log)}")
 
 
 def plugin(kind: str, name: str) -> PluginModule:
@@ -105,17 +104,6 @@ def _python(request: AgentRequest) -> str:
         return environments.python(importlib.import_module(request.runtime.module))
     except ImportError:  # a plug-in that only its agent can see
         return sys.executable
-
-
-def ending(code: int, deadline_s: float) -> str:
-    """How a process ended, from its code: words after "the process"."""
-    if code == DEADLINE:
-        return f"gave no answer within {deadline_s:.0f} s"
-    number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
-    try:
-        return f"was ended by {signal.Signals(number).name}"
-    except ValueError:
-        return f"ended with code {code} and no result"
 
 
 def _last_words(log: str) -> str:

@@ -39,12 +39,17 @@ class AgentRequest:
     runtime: PluginModule | None = None
     artifact: str = ""
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    runtimes: Mapping[str, PluginModule] = field(default_factory=dict)  # by label, in mode round
+    pythons: Mapping[str, str] = field(default_factory=dict)  # by label: who runs it, where it is not this program
     samples: str = ""
     split: str = "test"
     items: int = 0  # of the split, in mode layer_outputs
+    defaults: int = 0  # items of the split that mode outputs runs by the engine's own defaults too
     threads: int = 1
     batch: int = 1
     rounds: int = 0  # of mode interleaved
+    number: int = 0  # of this round, in mode round: the order of its turns
+    resident_bytes: int = 0  # that a session of mode round may hold; 0: any
     profile: Windows = field(default_factory=lambda: Windows())
     profiler: ProfilerModule | None = None
     sensors: tuple[PluginModule, ...] = ()
@@ -57,8 +62,8 @@ class AgentRequest:
     @property
     def modules(self) -> list[str]:
         """The modules of the plug-ins that it names."""
-        named = [self.runtime, self.profiler, *self.sensors]
-        return [plugin.module for plugin in named if plugin]
+        named = [self.runtime, self.profiler, *self.sensors, *self.runtimes.values()]
+        return list(dict.fromkeys(plugin.module for plugin in named if plugin))
 
     def to_json(self) -> str:
         """Its text."""
@@ -73,5 +78,6 @@ class AgentRequest:
             known["runtime"] = PluginModule(**runtime)
         if profiler := known.get("profiler"):
             known["profiler"] = ProfilerModule(**profiler)
+        known["runtimes"] = {k: PluginModule(**runtime) for k, runtime in known.get("runtimes", {}).items()}
         known["sensors"] = tuple(PluginModule(**sensor) for sensor in known.get("sensors", ()))
         return cls(**known)

@@ -38,3 +38,15 @@ class PackageCheck:
     name: str
     status: Literal["pass", "fail", "skipped"]
     reason: str = ""
+
+
+def settings(card: Card) -> str:
+    """What a README says of the settings that the model was verified with; empty where its runtime has none."""
+    chosen = card["runtime"].get("settings") or {}
+    listed = ", ".join(f"{name} = {value}" for name, value in sorted(chosen.items()))
+    if not listed:
+        return ""
+    return (
+        f"The model was verified and measured by {card['runtime']['name']} with the settings {listed}; a session with "
+        "other settings may answer otherwise, or take longer."
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import read_json
-from edgecompress.core.model import Artifact, TensorSpec, sha256_of
+from edgecompress.core.model import SETTINGS, Artifact, TensorSpec, sha256_of
 from edgecompress.core.plugins import RuntimePlugin
 from edgecompress.core.version import __version__
 from edgecompress.data import tensors
@@ -79,7 +79,11 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
         "slug": names(shortened(name, NAME_CHARS)).slug,
         "packager": packager,
         "packaged": _packaged(shipped, options),
-        "runtime": {"name": shipped.runtime, "version": _runtime_version(shipped)},
+        "runtime": {
+            "name": shipped.runtime,
+            "version": _runtime_version(shipped),
+            "settings": dict(shipped.artifact.facts.get(SETTINGS) or registry.runtime(shipped.runtime).settings),
+        },
         "model": {
             "format": shipped.artifact.kind,
             "precision": _precision(shipped),
@@ -137,7 +141,8 @@ def read(file: Path) -> Card:
 def artifact(card: Card, payload: Path) -> Artifact:
     """The artifact that a payload holds, with the specs that the card says."""
     inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in card[side]) for side in ("inputs", "outputs"))
-    return Artifact(payload / MODEL, card["model"]["format"], inputs, outputs)
+    facts = {SETTINGS: card["runtime"][SETTINGS]} if SETTINGS in card["runtime"] else {}
+    return Artifact(payload / MODEL, card["model"]["format"], inputs, outputs, facts)
 
 
 def digest(card: Card) -> str:
@@ -333,7 +338,12 @@ def _quality(shipped: Shipped) -> dict[str, Any] | None:
     if not metric:
         return None
     counted = {key: metric.get(key) for key in METRIC}
-    return {"metric": metric["name"], "unit": metric.get("unit") or "", **counted, "split": golden.SPLIT}
+    named = {"metric": metric["name"], "unit": metric.get("unit") or "", **counted}
+    decided = [c for c in _table(_variant(shipped), "verify").get("checks") or () if c.get("decision")]
+    check: Mapping[str, Any] = next((c for c in decided if c["decision"] == "undecided"), next(iter(decided), {}))
+    says = shortened(str(check.get("says") or ""), TEXT_CHARS)
+    decision = {"decision": check.get("decision") or "", "needed": check.get("needed"), "says": says}
+    return {**named, **decision, "split": golden.SPLIT}
 
 
 def _profile(shipped: Shipped) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ class _Opened:
     file: Path
     work: Path  # an empty folder for each of its names
     key: str | None
+    strict: bool
     root: Path | None = None
     card: Card | None = None
     module: ModuleType | None = None
@@ -58,8 +59,10 @@ class _Opened:
         return made
 
 
-def verify(file: Path, key: str | None = None) -> list[PackageCheck]:
+def verify(file: Path, key: str | None = None, strict: bool = False) -> list[PackageCheck]:
     """Every check of a package, in order. `key`: the public key that signed it, a file or the key itself.
+
+    `strict`: an accuracy that its items leave undecided fails.
 
     What is wrong with the package is a failed check; InputError is raised for what is wrong with the question alone:
     no such file, a key that is none.
@@ -70,7 +73,7 @@ def verify(file: Path, key: str | None = None) -> list[PackageCheck]:
     if key is not None:
         signing.public(key)
     with tempfile.TemporaryDirectory(prefix="edgecompress-verify-") as work:
-        opened = _Opened(file, Path(work), key)
+        opened = _Opened(file, Path(work), key, strict)
         for name, check in STEPS.items():
             opened.checks.append(_judged(name, check, opened))
         opened.checks.extend(_own(opened))
@@ -329,6 +332,19 @@ def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> d
     return {i["name"]: tensors.load(answered, golden.SPLIT, i["name"]) for i in card["golden"]["outputs"]}
 
 
+def _accuracy(opened: _Opened) -> str:
+    """How the accuracy lay to its limit when the model shipped."""
+    quality = _known(opened)["quality"] or {}
+    says = ascii(quality.get("says") or "")[1:-1][:LINE]
+    if not quality.get("decision"):
+        raise _NotChecked("the card has no limit on its accuracy")
+    if quality["decision"] == "undecided" and not opened.strict:
+        raise _NotChecked(says)
+    if quality["decision"] != "inside":
+        raise InputError(says)
+    return says
+
+
 # --------------------------------------------------------------------------- the packager's own
 
 
@@ -351,4 +367,5 @@ STEPS: Mapping[str, Callable[[_Opened], str]] = {
     "code": _code,
     "processing": _processing,
     "golden": _golden,
+    "accuracy": _accuracy,
 }

@@ -11,7 +11,7 @@ from typing import Required, TypedDict
 from edgecompress.core.model import Outcome, Outcomes
 from edgecompress.core.settings import Limits, Variant
 
-Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "failed", ...), and why
+Verdict = tuple[str, str]  # how a variant ended ("shipped", "slower", "lost", "failed", "unreached", ...), and why
 
 
 class ChoiceRow(TypedDict, total=False):
@@ -24,6 +24,7 @@ class ChoiceRow(TypedDict, total=False):
     reference: bool
     also: dict[str, str]  # another runtime -> "ok", or why it does not run the artifact
     median_ms: float | None
+    undecided: list[str]  # limits on what was measured that its interval does not decide, in words
     ratio: dict[str, float | bool | None]  # of its time to that of the chosen one
     instructions: int | None
     classes: dict[str, int] | None
@@ -100,7 +101,7 @@ def table(
     candidates: Sequence[Candidate], left_out: Mapping[str, str], row: Callable[[Candidate], ChoiceRow]
 ) -> dict[str, ChoiceRow]:
     """The table of a choice: a row for each candidate, and for each variant that the source does not reach."""
-    unreached = {name: ChoiceRow(verdict="lost", reason=why, medians_ms=[]) for name, why in left_out.items()}
+    unreached = {name: ChoiceRow(verdict="unreached", reason=why, medians_ms=[]) for name, why in left_out.items()}
     return {candidate.name: row(candidate) for candidate in candidates} | unreached
 
 

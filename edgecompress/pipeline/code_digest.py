@@ -22,7 +22,8 @@ CORE = (  # covered by STAGE_ABI
     *(f"edgecompress.core.{name}" for name in ("child_process", "closure", "config", "errors", "model", "place")),
     *(f"edgecompress.core.{name}" for name in ("protocols", "registry", "sandbox", "settings", "version")),
     *(f"edgecompress.device.{name}" for name in ("bundle", "machine")),
-    *(f"edgecompress.pipeline.{name}" for name in ("confinement", "worker", "worker_process", "worker_protocol")),
+    *(f"edgecompress.pipeline.{name}" for name in ("bytecode", "confinement", "worker")),
+    *(f"edgecompress.pipeline.{name}" for name in ("worker_process", "worker_protocol")),
 )
 
 

@@ -24,7 +24,7 @@ from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.source_kind import SourceKind
 from edgecompress.pipeline.variant_stages import Steps
 
-ESTIMATE_S = {"data": 3.0, "source": 4.0, "golden": 6.0}
+ESTIMATE_S = {"data": 1.0, "source": 2.0, "golden": 3.0}
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
 STORED = ("onnx", "tflite")  # read by formats/; of any other format by its runtime: what zeros save in it is told
 
@@ -163,7 +163,7 @@ def front(job: Job) -> list[Stage]:
     return [
         *(dataclasses.replace(s, user_files=True, estimate_s=ESTIMATE_S[s.name]) for s in first),
         _golden(job, "golden", "test"),
-        Stage("excerpt", "stages.excerpt:run", excerpt, {"items": excerpt_size.ITEMS}, estimate_s=1.0),
+        Stage("excerpt", "stages.excerpt:run", excerpt, {"items": excerpt_size.ITEMS}, estimate_s=0.5),
     ]
 
 

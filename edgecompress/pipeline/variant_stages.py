@@ -15,7 +15,7 @@ from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches.strength import GOALS, Fit
 
 TRIALS = "quick"  # the profile that strengths are tried with, whatever the race is run with: they are not tried twice
-ESTIMATE_S = {"run": 6.0, "export": 8.0, "apply": 15.0}
+ESTIMATE_S = {"run": 4.0, "export": 6.0, "apply": 5.0}
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
 SOURCE = "source"  # the stage that has the model as it was given

@@ -11,7 +11,7 @@ from edgecompress.core.settings import Limits, Variant
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job
 
-VERIFY_S, PARITY_S = 3.0, 12.0
+VERIFY_S, PARITY_S = 2.0, 12.0
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -15,9 +16,9 @@ from typing import Any
 from edgecompress.core import child_process, config, registry, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, of_system
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Context, Request
+from edgecompress.core.model import SETTINGS, Artifact, Context, Request
 from edgecompress.core.sandbox import Limits
-from edgecompress.pipeline import opened_files
+from edgecompress.pipeline import bytecode, opened_files
 from edgecompress.pipeline.store import observed_digest
 from edgecompress.pipeline.worker_protocol import StageRequest
 
@@ -46,7 +47,8 @@ def main() -> int:
         say(_mapped(error, stage_request))
         return _logged()
     files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
-    say({"done": True, "files": files, "modules": sorted({m.split(".")[0] for m in sys.modules})})
+    modules = sorted({m.split(".")[0] for m in sys.modules})
+    say({"done": True, "files": files, "modules": modules, "uncompiled": bytecode.missing()})
     return 0
 
 
@@ -82,7 +84,16 @@ def _call(stage_request: StageRequest, say: Say) -> None:
         progress=lambda fraction, what: say({"progress": fraction, "what": what}),
         keep=Path(stage_request["keep"]),
     )
-    _check_promise(getattr(module, function)(request), request, stage_request["call"])
+    result = getattr(module, function)(request)
+    _check_promise(result, request, stage_request["call"])
+    _keep_settings(result)
+
+
+def _keep_settings(result: Artifact) -> None:
+    """An artifact of a runtime's format says how its sessions are opened."""
+    settings = registry.settings_of(result.kind)
+    if settings and SETTINGS not in result.facts:
+        dataclasses.replace(result, facts={**result.facts, SETTINGS: dict(settings)}).write()
 
 
 def _check_promise(result: Any, request: Request, call: str) -> None:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import compileall
 import contextlib
 import dataclasses
-import functools
 import json
 import os
+import resource
 import secrets
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress.core import child_process, place
+from edgecompress.core import child_process
 from edgecompress.core.errors import StageFailed, kind_of
+from edgecompress.pipeline import bytecode
 from edgecompress.pipeline.opened_files import OpenedFiles
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
 
@@ -43,7 +42,7 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
     file = scratch / "request.json"
     file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
     (scratch / "tmp").mkdir()
-    _compile_package()
+    bytecode.keep_package()
     with _short(scratch / "tmp") as temporary, contextlib.closing(OpenedFiles()) as opened:
         yield from _heard(file, request, temporary, log, patience, opened)
 
@@ -62,6 +61,7 @@ def _heard(
                 raise kind_of(message["error"])(f"{message['message']} (log: {log})")
             if "done" in message:
                 message["files"] |= opened.digests(request["store"], message["files"], begun)
+                bytecode.keep(message["uncompiled"])
                 yield message
                 return
             yield message
@@ -89,13 +89,6 @@ def _short(folder: Path) -> Iterator[Path]:
     finally:
         if link != folder:
             link.unlink(missing_ok=True)
-
-
-@functools.cache
-def _compile_package() -> None:
-    """Keeps the bytecode of this package, once: a worker may not, and would compile changed files again."""
-    if not sys.dont_write_bytecode:
-        compileall.compile_dir(place.PACKAGE, quiet=2)
 
 
 def _lines(
@@ -137,8 +130,14 @@ def _ending(process: subprocess.Popen[bytes], log: Path) -> str:
     if code < 0:
         name = signal.Signals(-code).name
         hints = {"SIGKILL": "out of memory?", "SIGXCPU": "its limit of CPU time"}
-        return f"its process was ended by {name} ({hints.get(name, 'a crash in native code')}; log: {log})"
-    return f"its process ended with code {code} and no answer (log: {log})"
+        return f"its process was ended by {name} ({hints.get(name, 'a crash in native code')}{_limited()}; log: {log})"
+    return f"its process ended with code {code} and no answer (log: {log}{_limited()})"
+
+
+def _limited() -> str:
+    """The limit of address space that this process was started with, which few libraries tell that they met."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return "" if most == resource.RLIM_INFINITY else f"; `ulimit -v` allows it {most / 2**30:.1f} GiB: raise it"
 
 
 def _environment(offline: bool, scratch: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, TypedDict, cast, final
 
 from edgecompress.core.errors import StageFailed
@@ -58,17 +59,21 @@ class Failure(TypedDict):
 
 @final
 class Done(TypedDict):
-    """The answer of a successful stage: the user's files that it read, with their digests, and what it imported."""
+    """The answer of a successful stage: the user's files that it read, with their digests, and what it imported.
+
+    `uncompiled`: the imported files that have no bytecode on disk.
+    """
 
     done: bool
     files: dict[str, str]
     modules: list[str]
+    uncompiled: list[str]
 
 
 SHAPES: tuple[Mapping[str, type | tuple[type, ...]], ...] = (  # of the three
     {"progress": (int, float), "what": str},
     {"error": str, "message": str},
-    {"done": bool, "files": dict, "modules": list},
+    {"done": bool, "files": dict, "modules": list, "uncompiled": list},
 )
 
 
@@ -89,5 +94,5 @@ def answer(line: bytes, who: str) -> Progress | Failure | Done:
 
 def _plain(message: Mapping[str, Any]) -> bool:
     """Whether its numbers are finite and its lists hold texts."""
-    texts = (text for pair in message.get("files", {}).items() for text in (*pair, *message["modules"]))
+    texts = (*chain(*message.get("files", {}).items()), *message.get("modules", ()), *message.get("uncompiled", ()))
     return math.isfinite(message.get("progress", 0.0)) and all(isinstance(text, str) for text in texts)

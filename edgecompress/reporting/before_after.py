@@ -7,6 +7,7 @@ from typing import Any
 
 from edgecompress.core import quantities
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, direction
+from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting.formatting import Number, guessed, is_bound, known, plural, significant, text, times
 from edgecompress.reporting.sessions import improvement
@@ -62,16 +63,14 @@ def table(report: Mapping[str, Any]) -> list[Row]:
     after, before = find(report, report["subject"]), find(report, report["baseline"])
     if after is None:
         return []
-    rows = [_row(report, quantity, before, after) for quantity in ROWS if quantity.name in after["numbers"]]
+    rows = [_row(quantity, before, after) for quantity in ROWS if quantity.name in after["numbers"]]
     return [r for r in rows if known(r["after"]) or known(r["before"]) or r["metric"] in ("energy_gross", "accuracy")]
 
 
-def _row(report: Mapping[str, Any], quantity: Quantity, before: dict[str, Any] | None, after: dict[str, Any]) -> Row:
+def _row(quantity: Quantity, before: dict[str, Any] | None, after: dict[str, Any]) -> Row:
     metric = quantity.name
     if metric == "accuracy":
         return _accuracy(after)
-    if metric == "size":
-        before = _same_kind(report, after) or before
     old = before["numbers"].get(metric) if before else None
     new = after["numbers"][metric]
     change, why = None, "nothing to compare with"
@@ -91,20 +90,15 @@ def between(metric: str, before: dict[str, Any], after: dict[str, Any]) -> tuple
     return change, "" if change else why or "no round measured both"
 
 
-def _same_kind(report: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any] | None:
-    """The reference in the subject's own format: sizes of two formats say nothing of compression."""
-    kind = (after["artifact"] or {}).get("kind")
-    others = (v for v in report["variants"] if v["reference"] and v["artifact"] and v["name"] != after["name"])
-    return next((v for v in others if v["artifact"]["kind"] == kind), None)
-
-
 def _change(quantity: Quantity, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change | None, str]:
     """The change, or why the two are not compared."""
     old, new = (v["numbers"][quantity.name] for v in (before, after))
     if why := incomparable(old, new):
         return None, why
     if quantity.session:
-        return improvement(before["sessions"], after["sessions"], quantity.session), "no round measured both"
+        noisy = any(s["noisy"] for v in (before, after) for s in v["sessions"])
+        why = TOO_NOISY if noisy else "no round measured both"
+        return improvement(before["sessions"], after["sessions"], quantity.session), why
     if quantity.name == "throughput":
         return None, "as the latency"
     if quantity.name == "fallback" or not old["value"] or not new["value"]:
@@ -142,6 +136,11 @@ def _plain(old: Number, new: Number, quantity: Quantity) -> Change:
     return {**change, "called": called if exact else "none"}
 
 
+def near(change: Change) -> bool:
+    """Whether the two are as much as the same: neither is called better or worse, whatever decides between them."""
+    return bool(abs(change["factor"] - 1) <= CHANGE)
+
+
 def say(change: Change, words: tuple[str, str], spread: bool = True) -> str:
     """`1.92× faster [1.88, 1.95]`, `no change called (1.01×)`: the change in words, with its interval where asked."""
     factor = change["factor"]
@@ -151,12 +150,18 @@ def say(change: Change, words: tuple[str, str], spread: bool = True) -> str:
         ends = [1 / ends[1], 1 / ends[0]]
     bounds = f" [{significant(ends[0], 3)}, {significant(ends[1], 3)}]" if spread and None not in ends else ""
     if change.get("guessed"):
-        return f"{times(shown)} {word}" if change["exact"] else f"≈ {significant(shown, 2)}× {word}"
-    if change["called"] == "same":
+        guess = times(shown) if change["exact"] else f"≈ {significant(shown, 2)}×"
+        return f"no change ({guess})" if near(change) else f"{guess} {word}"
+    if alike(change):
         low, high = change["low"], change["high"]
         bounds = f" [{significant(low, 3)}, {significant(high, 3)}]" if bounds else ""
         return f"no change called ({times(factor)}{bounds})"
     return f"{times(shown)} {word}{bounds}"
+
+
+def alike(change: Change) -> bool:
+    """Whether a change is none in words: what is said of it then does not go with "than"."""
+    return bool(change["called"] == "same" or (change["called"] == "none" and near(change)))
 
 
 def _accuracy(after: dict[str, Any]) -> Row:

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import stats
-from edgecompress.core.errors import CheckFailed, InputError
-from edgecompress.core.quantities import COUNTED, CYCLES, GATES, Quantity, direction
-from edgecompress.reporting import before_after, read
-from edgecompress.reporting.formatting import Number, guessed, known, significant, text, times
+from edgecompress.core import decision, stats
+from edgecompress.core.decision import Interval
+from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
+from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
+from edgecompress.reporting import accuracy_change, before_after, read
+from edgecompress.reporting.formatting import Number, guessed, known, plural, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
-from edgecompress.reporting.sessions import values
+from edgecompress.reporting.sessions import ratios, values
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,6 +32,12 @@ BY_NAME = {
         *("latency_ms", "p95_ms", "load_ms", "first_ms", "instructions", "cycles", "sram_bytes", "flash_bytes"),
         *("size_bytes", "peak_rss_bytes", "energy_gross_mj", "energy_net_mj", "inferences_per_joule", "accuracy"),
     )
+}
+VERDICTS: Mapping[Ended, tuple[str, int]] = {  # of the gates, the worst first: the word, the exit code
+    "broken": ("FAIL", CheckFailed.exit_code),
+    "not judged": ("NOT JUDGED", InputError.exit_code),
+    "undecided": ("UNDECIDED", UNDECIDED),
+    "kept": ("PASS", 0),
 }
 DROP = "accuracy_drop"  # of --fail-if: how much worse the accuracy is than the baseline's
 RANKING = ("latency", COUNTED, CYCLES)  # what decides who is first: the first that somebody has
@@ -112,10 +119,15 @@ class ReportComparison:
     gates: tuple[GateVerdict, ...] = ()
 
     @property
-    def exit_code(self) -> int:
-        """1 when a gate is broken; 2 when one could not be judged: it asks for what was not measured."""
+    def verdict(self) -> str:
+        """What the gates say together: the worst of theirs; empty without gates."""
         ended = {judged.ended for judged in self.gates}
-        return CheckFailed.exit_code if "broken" in ended else InputError.exit_code if "not judged" in ended else 0
+        return next((VERDICTS[each][0] for each in VERDICTS if each in ended), "")
+
+    @property
+    def exit_code(self) -> int:
+        """1 when a gate is broken; 2 when one asks for what was not measured; 4 when one is undecided."""
+        return dict(VERDICTS.values()).get(self.verdict, 0)
 
 
 def _row(metric: Quantity, entries: Sequence[ComparedVariant]) -> MetricRow | None:
@@ -135,6 +147,8 @@ def change(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -> Chan
         return Change(None, why=why)
     before, after = (e.number(metric) for e in (old, new))
     assert before and after  # or it were incomparable
+    if metric.name == "accuracy":
+        return _accuracy(before, after, accuracy_change.interval(old.variant, new.variant))
     unworded = _of_sessions(metric, old, new) or _of_numbers(metric, before, after)
     return _in_words(metric, before, after, unworded)
 
@@ -177,24 +191,19 @@ def _of_sessions(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -
     if not metric.session:
         return None
     before, after = (values(e.variant["sessions"], metric.session) for e in (old, new))
-    both = [r for r in before if r in after] if old.run == new.run else []
+    each = ratios(new.variant["sessions"], old.variant["sessions"], metric.session) if old.run == new.run else []
     if not before or not after or not all(before.values()):
         return None
-    ratio = (
-        stats.ratio([after[r] for r in both], [before[r] for r in both])
-        if both
-        else stats.unpaired(list(after.values()), list(before.values()))
-    )
+    ratio = stats.of_ratios(each) if each else stats.unpaired(list(after.values()), list(before.values()))
     called = "none" if ratio.low is None else _called(metric, ratio.median) if ratio.changed else "same"
-    return Change(ratio.median, ratio.low, ratio.high, ratio.n, called, bool(both))
+    return Change(ratio.median, ratio.low, ratio.high, ratio.n, called, bool(each))
 
 
 def _of_numbers(metric: Quantity, old: Number, new: Number) -> Change:
     """By two numbers: of exact ones the ratio is exact; of others the interval is the widest that theirs allow."""
     ratio, n = new["value"] / old["value"], min(old["n"], new["n"])
     if metric.exact:
-        apart = abs(ratio - 1) > (0 if metric.name == "accuracy" else stats.CHANGE)
-        return Change(ratio, ratio, ratio, n, _called(metric, ratio) if apart else "same")
+        return Change(ratio, ratio, ratio, n, _called(metric, ratio) if abs(ratio - 1) > stats.CHANGE else "same")
     if guessed(old):  # the model's error is common to both: no interval of the ratio
         return Change(ratio, n=n)
     low, high = quotient((new["low"], new["high"]), (old["low"], old["high"]))
@@ -220,19 +229,20 @@ def _called(metric: Quantity, ratio: float) -> str:
 
 def _in_words(metric: Quantity, old: Number, new: Number, change: Change) -> Change:
     """The change with its words: how many times better, or worse."""
-    if metric.name == "accuracy":
-        return _accuracy(old, new, change)
     assert change.ratio is not None
     ends = (None, None) if metric.exact else (change.low, change.high)
     bounded = (change.ratio, *ends) if metric.better == "higher" else _inverse((change.ratio, *ends))
-    if change.called == "same":
-        return dataclasses.replace(change, says=f"no change ({_times(bounded)})")
+    near = abs(change.ratio - 1) <= stats.CHANGE
+    if change.called == "same" or (change.called == "none" and near and not guessed(old)):
+        says = f"no change ({_times(bounded)})" if change.called == "same" else f"no change called ({_times(bounded)})"
+        return dataclasses.replace(change, says=says)
     word = metric.words[bounded[0] < 1]
     bounded = bounded if bounded[0] >= 1 else _inverse(bounded)
     if guessed(old) and not metric.exact:
-        near = bounded[0] <= 1 + stats.CHANGE
         says = "no change (≈ 1.0×)" if near else f"≈ {significant(bounded[0], 2)}× {word}"
         return dataclasses.replace(change, says=says)
+    if times(bounded[0]) == times(1.0):
+        return dataclasses.replace(change, says=f"no change ({_times(bounded)})")
     uncalled = ", not called" if change.called == "none" else ""
     return dataclasses.replace(change, says=_times(bounded, f" {word}{uncalled}"))
 
@@ -251,15 +261,25 @@ def _times(bounded: Bounded, word: str = "") -> str:
     return times(value) + word + ends
 
 
-def _accuracy(old: Number, new: Number, change: Change) -> Change:
-    """In points or the metric's own unit, exact on this test data; a perplexity that falls is better."""
-    more = new["value"] - old["value"]
-    lower = direction(old["metric"]) == "lower"
-    called = "same" if not more else "better" if (more < 0) == lower else "worse"
+def _accuracy(old: Number, new: Number, interval: Interval) -> Change:
+    """In points or the metric's own unit, with its interval; a perplexity that falls is better."""
+    more, (low, high) = new["value"] - old["value"], interval
     points = old["unit"] == "fraction"
-    signed = f"{100 * more:+.2f} points" if points else f"{more:+.3g}"
-    says = signed.replace("-", "−") if more else "no change"
-    return dataclasses.replace(change, called=called, says=says)
+    says = _signed(more, points) if more else "no change"
+    if low is None or high is None:
+        called = "none" if more else "same"
+        says += f"{' points' if points else ''}, not called" if more else ""
+    else:
+        better = (more < 0) == (direction(old["metric"]) == "lower")
+        called = "same" if low <= 0 <= high else "better" if better else "worse"
+        spread = f" [{_signed(low, points)}, {_signed(high, points)}]" if low < high else ""
+        says = f"{says}{' points' if points and more else ''}{spread}"
+    ratio, *ends = (None if each is None else 1 + each / old["value"] for each in (more, low, high))
+    return Change(ratio, ends[0], ends[1], min(old["n"], new["n"]), called, says=says)
+
+
+def _signed(number: float, points: bool) -> str:
+    return (f"{100 * number:+.2f}" if points else f"{number:+.3g}").replace("-", "−")
 
 
 # --------------------------------------------------------------------------- what is said of it all
@@ -339,60 +359,93 @@ def _word(value: Any) -> str:
 # --------------------------------------------------------------------------- gates
 
 
-def _verdicts(gates: Sequence[Gate], entries: Sequence[ComparedVariant]) -> Iterator[GateVerdict]:
+def _verdicts(gates: Sequence[Gate], entries: Sequence[ComparedVariant], strict: bool) -> Iterator[GateVerdict]:
     for gate in gates:
         for entry in entries[1:]:
-            yield _judge(gate, entries[0], entry)
+            judged = _judge(gate, entries[0], entry)
+            if strict and judged.ended == "undecided":
+                judged = dataclasses.replace(judged, ended="broken", says=f"{judged.says}; --strict refuses that")
+            yield judged
 
 
 def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdict:
     """An absolute limit is held against the number itself, a relative one against the ratio."""
     metric = BY_NAME["accuracy" if gate.metric == DROP else gate.metric]
     number = new.number(metric)
-    held = change(metric, old, new) if gate.relative or gate.metric == DROP else _alone(metric, number)
+    held = change(metric, old, new) if gate.relative or gate.metric == DROP else _alone(metric, new)
     if held.ratio is None or number is None:
         return GateVerdict(gate.text, new.label, "not judged", held.why)
     if gate.metric == DROP:
-        drop = _drop(old, new)
-        held = Change(drop, drop, drop, says=f"{drop:.4g} ({text(old.number(metric))} → {text(number)})")
+        held = _drop(old, new)
     elif gate.relative:
         held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
-    ended = gate.judge(held.ratio or 0.0, held.low, held.high)
+    interval = _interval(metric, number, held)
+    ended = gate.judge(held.ratio or 0.0, interval)
     status = f", {number['status']}" if number["status"] != "measured" else ""
-    past = ": past the limit, but its interval is not" if held.low is not None else ": past the limit, but no interval"
-    return GateVerdict(gate.text, new.label, ended, held.says + status + (past if ended == "not shown" else ""))
+    why = f": {_why_undecided(gate, number, held, interval)}" if ended == "undecided" else ""
+    return GateVerdict(gate.text, new.label, ended, held.says + status + why)
+
+
+def _interval(metric: Quantity, number: Number, held: Change) -> Interval:
+    """What decides: an interval of 95 %, or the value itself where it is the same when it is made again."""
+    if metric.exact or (guessed(number) and not metric.of_device):  # a compiler's estimate
+        return held.ratio, held.ratio
+    return (None, None) if metric.session and held.n < decision.SESSIONS else (held.low, held.high)
+
+
+def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval) -> str:
+    """What would decide: more items of test data, or more sessions."""
+    if number["metric"] not in QUANTITIES:
+        if interval[0] is None:
+            return "its items have no interval"
+        enough = decision.needed(held.n, held.ratio or 0.0, interval, gate.limit)
+        return decision.enough(enough, held.n)
+    if interval[0] is None:
+        had = plural(held.n, "compared session")
+        few = f"{had}, {decision.SESSIONS} have an interval of {decision.CONFIDENCE}"
+        return few if not guessed(number) else "an estimate has no interval"
+    return "the limit is within its interval; more sessions may tell"
 
 
 def _spread(change: Change) -> str:
     return "" if change.low is None or change.low == change.high else f" [{change.low:.4g}, {change.high:.4g}]"
 
 
-def _alone(metric: Quantity, number: Number | None) -> Change:
+def _alone(metric: Quantity, new: ComparedVariant) -> Change:
     """A number as what an absolute limit is held against."""
+    number = new.number(metric)
     if number is None or number["value"] is None:
         return Change(None, why=f"not judged: {number['reason'] if number else 'it was not measured'}")
-    exact = metric.exact
-    low, high = (number["value"],) * 2 if exact else (number["low"], number["high"])
-    return Change(number["value"], low, high, says=text(number, spread=True))
+    ends = number["low"], number["high"]
+    if metric.name == "accuracy":
+        ends = accuracy_change.of_number(number, new.variant)
+    low, high = ends
+    return Change(number["value"], low, high, number["n"], says=text({**number, "low": low, "high": high}, spread=True))
 
 
-def _drop(old: ComparedVariant, new: ComparedVariant) -> float:
-    """How much worse the accuracy became."""
+def _drop(old: ComparedVariant, new: ComparedVariant) -> Change:
+    """How much worse the accuracy became, with its interval."""
     before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
-    drop = float(before["value"] - after["value"])
-    return -drop if direction(before["metric"]) == "lower" else drop
+    drop, interval = after["value"] - before["value"], accuracy_change.interval(old.variant, new.variant)
+    if direction(before["metric"]) == "higher":
+        drop, interval = -drop, decision.negated(interval)
+    change = Change(drop, *interval, min(before["n"], after["n"]))
+    return dataclasses.replace(change, says=f"{drop:.4g}{_spread(change)} ({text(before)} → {text(after)})")
 
 
 # --------------------------------------------------------------------------- all of it
 
 
-def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = ()) -> ReportComparison:
-    """The comparison of entries; raises InputError for a report that lacks what this version writes."""
+def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = (), strict: bool = False) -> ReportComparison:
+    """The comparison of entries; raises InputError for a report that lacks what this version writes.
+
+    `strict`: a gate that is undecided is broken.
+    """
     with _rendering(entries):
         rows = tuple(row for metric in BY_NAME.values() if (row := _row(metric, entries)))
         sentences = (*_changes(entries, rows), *_first(entries, rows))
         warnings = tuple(_warnings(entries))
-        return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries)))
+        return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries, strict)))
 
 
 def _rendering(entries: Sequence[ComparedVariant]) -> contextlib.AbstractContextManager[None]:
@@ -431,18 +484,26 @@ def _data(comparison: ReportComparison) -> dict[str, Any]:
     ]
     remarks = {"sentences": comparison.sentences, "warnings": comparison.warnings}
     gates = [dataclasses.asdict(g) for g in comparison.gates]
-    return {"entries": entries, "rows": rows, **remarks, "gates": gates, "exit_code": comparison.exit_code}
+    return {
+        "entries": entries,
+        "rows": rows,
+        **remarks,
+        "gates": gates,
+        "verdict": comparison.verdict,
+        "exit_code": comparison.exit_code,
+    }
 
 
 STYLES = {"better": "green", "worse": "red"}
-ENDED = ("broken", "not judged", "not shown", "kept")  # the worst first
-SIGNS = {"kept": ("✔", "green"), "not shown": ("!", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
+SIGNS = {"kept": ("✔", "green"), "undecided": ("?", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
 
 
 def outcome(comparison: ReportComparison) -> str:
-    """In one line: how the gates ended, the broken ones first; without gates what changed."""
-    verdicts = sorted(comparison.gates, key=lambda g: ENDED.index(g.ended))
-    return "; ".join([f"{g.words}: {g.ended}: {g.entry} {g.says}" for g in verdicts] or comparison.sentences)
+    """In one line: the verdict, and how the gates ended, the broken ones first; without gates what changed."""
+    worst_first = list(VERDICTS)
+    verdicts = sorted(comparison.gates, key=lambda g: worst_first.index(g.ended))
+    gates = "; ".join(f"{g.words}: {g.ended}: {g.entry} {g.says}" for g in verdicts)
+    return f"{comparison.verdict}: {gates}" if gates else "; ".join(comparison.sentences)
 
 
 def render(comparison: ReportComparison) -> Group:
@@ -458,6 +519,8 @@ def _rendered(comparison: ReportComparison) -> Group:
     signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in comparison.gates]
     lines = [*((line, "") for line in comparison.sentences), *((f"! {w}", "yellow") for w in comparison.warnings)]
     texts = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
+    if comparison.verdict:
+        texts.append(Text(f"{comparison.verdict} (exit code {comparison.exit_code})", "bold"))
     for line in texts:  # whole, however narrow the console
         line.no_wrap, line.overflow = True, "ignore"
     return Group(_table(comparison), "", *texts)

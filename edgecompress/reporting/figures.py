@@ -167,7 +167,9 @@ def _point(report: Report, variant: Mapping[str, Any], lane: float, by: str) -> 
     n = variant["numbers"]
     raced = known(n.get(by))
     rank = f"{text(n[by])}{'' if by == 'latency' else f' {by}'}" if raced else NOT_RANKED[by]
-    opacity = {"shipped": 0.95, "measured": 0.95, "lost": 0.0, "failed": 0.0}.get(variant["verdict"], 0.3)
+    opacity = {"shipped": 0.95, "measured": 0.95, "lost": 0.0, "failed": 0.0, "unreached": 0.0}.get(
+        variant["verdict"], 0.3
+    )
     words = f"{variant['name']}: {rank}, {text(n['accuracy'])}, {text(n['size'])}"
     why = ": ".join(filter(None, (variant["verdict"], variant["reason"])))
     return {

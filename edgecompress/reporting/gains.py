@@ -126,16 +126,19 @@ def _bought(gain: Gain, runtime: str) -> str:
 def _factor(gain: Gain) -> str:
     """`1.76× faster [1.70, 1.82] than int8`, `1.00× [0.99, 1.01] the speed of int8`."""
     change = gain["change"]
-    if gain["gained"] is False and change["called"] == "same":
+    if gain["gained"] is False and (change["called"] == "same" or abs(change["factor"] - 1) <= CHANGE):
         ends = f" [{significant(change['low'], 3)}, {significant(change['high'], 3)}]" if change["low"] else ""
-        return f"{times(change['factor'])}{ends} the speed of {gain['twin']}"
-    return f"{_change(gain)} than {gain['twin']}"
+        near = "≈ " if change.get("guessed") and not change["exact"] else ""
+        return f"{near}{times(change['factor'])}{ends} the{NOUN[gain['metric']] or ' speed'} of {gain['twin']}"
+    beside = "as" if before_after.alike(change) else "than"
+    return f"{_change(gain)} {beside} {gain['twin']}"
 
 
 def _change(gain: Gain) -> str:
     """`1.76× faster [1.70, 1.82]`, also where it is only told that too few sessions ran to call it."""
     change = {**gain["change"], "called": "none"} if gain["gained"] is None else gain["change"]
-    return f"{before_after.say(change, QUANTITIES[gain['metric']].words)}{NOUN[gain['metric']]}"
+    says = before_after.say(change, QUANTITIES[gain["metric"]].words)
+    return says if says.startswith("no change") else f"{says}{NOUN[gain['metric']]}"
 
 
 def _standing(gain: Gain) -> str:
@@ -155,13 +158,9 @@ def _why(gain: Gain, runtime: str) -> str:
     return "MACs are not what takes its time"
 
 
-def clause(report: Report, name: str) -> str:
-    """Of the verdict's sentence: what compression gained the variant over its twin; empty where nothing was called."""
-    gain = next((g for g in report["gains"] if g["variant"] == name), None)
-    if not gain or not gain["gained"] or gain["twin"] == report["baseline"] or gain["change"].get("guessed"):
-        return ""
-    word = "full-rank" if gain["techniques"] == ["low_rank"] else "unpruned"
-    return f"{before_after.say(gain['change'], QUANTITIES[gain['metric']].words)} than the {word} {gain['twin']}"
+def note(report: Report, name: str) -> Iterator[str]:
+    """What compression gained the variant that ships over its twin; a baseline of its own, so none of the headline."""
+    yield from (g["says"] for g in report["gains"] if g["variant"] == name and g["gained"])
 
 
 def warnings(report: Report) -> Iterator[str]:

@@ -1,17 +1,19 @@
-"""Gates of a comparison: `latency_ms > 1.05x` fails only if the interval confirms it."""
+"""Gates of a comparison: `latency_ms > 1.05x` is kept or broken where all of the interval says so."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from edgecompress.core.decision import Interval, Word, decide
 from edgecompress.core.errors import InputError, did_you_mean
 
 FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([-+.\w]+?)\s*([x×]?)\s*")
-Ended = Literal["kept", "not shown", "broken", "not judged"]
+Ended = Literal["kept", "undecided", "broken", "not judged"]
+ENDED: Mapping[Word, Ended] = {"inside": "kept", "undecided": "undecided", "outside": "broken"}
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,9 @@ class Gate:
     limit: float
     relative: bool
 
-    def judge(self, value: float, low: float | None, high: float | None) -> Ended:
-        """ "broken" when all of the interval is past the limit, "not shown" when only the value is."""
-        near = low if self.above else high
-        if not self._past(value):
-            return "kept"
-        return "broken" if near is not None and self._past(near) else "not shown"
-
-    def _past(self, value: float) -> bool:
-        return value > self.limit if self.above else value < self.limit
+    def judge(self, value: float, interval: Interval) -> Ended:
+        """How the gate ends for a number with its interval."""
+        return ENDED[decide(value, interval, self.limit, least=not self.above).word]
 
 
 def read(text: str, metrics: Iterable[str], absolute: Iterable[str] = ()) -> Gate:

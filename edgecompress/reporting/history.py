@@ -8,6 +8,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,13 +58,18 @@ def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
 
 
 def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> list[Row]:
-    """The newest results first; each with `change`: against the one before it of its kind. Raises InputError."""
+    """The newest results first; each with `change`: against the one before it of its kind. Raises InputError.
+
+    The order is that of the dates, in UTC: a stored result that is listed later is not newer. One without a date that
+    can be read is older than any other.
+    """
     if not (root / FILE).is_file():
         raise InputError(f"{root}: no {FILE} here; give --store, or deploy first")
     try:
         with _opened(root, "ro") as database:
             results = [_read(dict(row)) for row in database.execute("SELECT * FROM results ORDER BY id")]
-        matching = [r for r in results if source in r["source"] and target in ("", r["target"])]
+        results.sort(key=_instant)  # of one second in the order in which they were listed
+        matching = [_dated(r) for r in results if source in r["source"] and target in ("", r["target"])]
         return list(reversed(_with_changes(matching)))[: max(limit, 0)]
     except (sqlite3.Error, LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy starts a new one") from error
@@ -143,6 +149,21 @@ def _read(row: Row) -> Row:
     if wrong := next((name for name in NUMBERS if not isinstance(row[name], (int, float, type(None)))), ""):
         raise TypeError(f"{wrong} is no number")
     return {**row, "environment": parsed(row["environment"]), "medians_ms": parsed(row["medians_ms"])}
+
+
+def _instant(row: Row) -> datetime:
+    """When it was made; a date without a time zone is in UTC."""
+    try:
+        date = datetime.fromisoformat(row["date"])
+        return date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
+    except (ValueError, TypeError, OverflowError):
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _dated(row: Row) -> Row:
+    """With its date as all are written, in UTC to the second; as it is, where it cannot be read."""
+    made = _instant(row)
+    return row if made.year == 1 else {**row, "date": made.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def _with_changes(rows: list[Row]) -> list[Row]:

@@ -86,6 +86,7 @@ class VariantResult(TypedDict, total=False):
     runtime: str
     reference: bool
     also: Mapping[str, str]
+    undecided: Sequence[str]
 
 
 class ChoiceFacts(TypedDict, total=False):

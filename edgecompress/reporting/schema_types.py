@@ -20,6 +20,7 @@ class ReportedSession(TypedDict):
 
     round: str
     crashed: str | None
+    noisy: str  # why it has no statistics, or ""
     median_ms: float | None
     p90_ms: float | None
     p95_ms: float | None
@@ -29,12 +30,15 @@ class ReportedSession(TypedDict):
     mean_ms: float | None
     load_ms: float | None
     first_ms: float | None
+    call_ms: float | None
+    call_reason: str
     warmup_s: float | None
     n: int | None
     outliers: int | None
     warm: bool | None
     flags: list[str] | None
     memory: ReportedMemory | None
+    windows_ms: list[float | None]  # of each turn; None where something disturbed it
     every: int
     latencies_ms: list[float]
 

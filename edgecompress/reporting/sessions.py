@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
-from edgecompress.core.stats import interval, ratio
+from edgecompress.core.sequential import paired
+from edgecompress.core.stats import interval, of_ratios
 from edgecompress.reporting.schema_types import Distribution, LatencyHistogram, ReportedSession
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 KEPT = 2000  # latencies of one session that report.json keeps, every k-th in run order
 BINS = 24
+LATENCY = "median_ms"  # the number of a session that is compared window by window
 
 
 class Bounds(TypedDict, total=False):
@@ -40,7 +42,7 @@ def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[Repor
         facts = artifact.facts["variants"].get(variant)
         if facts is None:
             continue
-        latencies = [] if facts.get("crashed") else _latencies(artifact.path / f"{variant}.json")
+        latencies = [] if facts.get("crashed") or facts.get("noisy") else _latencies(artifact.path / f"{variant}.json")
         sessions.append(_session(role, facts, latencies))
         raw.append(latencies)
     return sessions, distribution(raw)
@@ -62,6 +64,7 @@ def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Rep
     return {
         "round": role,
         "crashed": facts.get("crashed"),
+        "noisy": str(facts.get("noisy") or ""),
         "median_ms": facts.get("median_ms"),
         "p90_ms": facts.get("p90_ms"),
         "p95_ms": facts.get("p95_ms"),
@@ -71,12 +74,15 @@ def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> Rep
         "mean_ms": facts.get("mean_ms"),
         "load_ms": facts.get("load_ms"),
         "first_ms": facts.get("first_ms"),
+        "call_ms": facts.get("call_ms"),
+        "call_reason": facts.get("call_reason", ""),
         "warmup_s": facts.get("warmup_s"),
         "n": facts.get("n"),
         "outliers": facts.get("outliers"),
         "warm": facts.get("warm"),
         "flags": facts.get("flags"),
         "memory": facts.get("memory"),
+        "windows_ms": list(facts.get("windows_ms") or ()),
         "every": every,
         "latencies_ms": kept,
     }
@@ -124,13 +130,26 @@ def values(sessions: Sequence[Mapping[str, object]], key: str) -> dict[str, floa
     return numbers
 
 
+def ratios(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """The one's number `key` to the other's, of each round that measured both: of latencies window beside window."""
+    if key == LATENCY:
+        theirs = {s["round"]: _windows(s) for s in others}
+        each = (paired(_windows(s), theirs[s["round"]]) for s in some if s["round"] in theirs)
+        return [ratio for ratio in each if ratio is not None]
+    mine, other = values(some, key), values(others, key)
+    return [mine[r] / other[r] for r in mine if mine[r] > 0 and other.get(r, 0.0) > 0]
+
+
+def _windows(session: Mapping[str, Any]) -> Sequence[float | None]:
+    return session.get("windows_ms") or [session["median_ms"]]
+
+
 def improvement(before: Sequence[ReportedSession], after: Sequence[ReportedSession], key: str) -> dict[str, Any] | None:
-    """How many times smaller `key` became, over the rounds that measured both; None when none did."""
-    old, new = values(before, key), values(after, key)
-    both = [r for r in old if r in new and new[r] > 0 and old[r] > 0]
-    if not both:
+    """How many times smaller `key` became, over the rounds that compare both; None when none does."""
+    each = ratios(before, after, key)
+    if not each:
         return None
-    change = ratio([old[r] for r in both], [new[r] for r in both])
+    change = of_ratios(each)
     called = (
         "none" if change.low is None else "same" if not change.changed else "better" if change.median > 1 else "worse"
     )

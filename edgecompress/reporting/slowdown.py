@@ -11,6 +11,8 @@ from edgecompress.reporting.formatting import known, significant
 
 Variant = Mapping[str, Any]
 Op = Mapping[str, Any]
+ADDS_UP = 0.3  # of the latency that the sum of the operators' times may be off: then its shares say nothing
+NOT_ADDED_UP = "operator times do not add up to the latency"
 SHOWN = 0.15  # of the time: a type of operators that takes less is not named
 
 SIGNED = re.compile(r"^(QuantizeLinear|QLinear\w+)$")  # ONNX Runtime's: what they make or take are activations
@@ -31,20 +33,36 @@ def sentences(variants: Sequence[Variant]) -> dict[str, str]:
 def sentence(variant: Variant, ratio: float, beaten_by: str) -> str:
     """What a variant took so long for, how many times as long as the reference, and what to do about it if known."""
     table = variant["ops"] or {"ops": [], "why": "no per-operator pass was run", "fallback": []}
-    reasons = [*_left(variant, table), *_largest(table["ops"]), *_advice(table["ops"])]
+    off = _sum_says(variant)
+    times = () if off else table["ops"]
+    reasons = [*_left(variant, table, times), *_largest(times), *_advice(table["ops"]), *filter(None, [off])]
     why = "; ".join(reasons) or f"no evidence: {table.get('why') or 'no operator stands out'}"
     return f"{variant['name']} takes {significant(ratio, 2)}x the time of {beaten_by}: {why}."
 
 
-def _left(variant: Variant, table: Mapping[str, Any]) -> Iterator[str]:
-    """How many operators the accelerator did not take, of how many, and their share of the time."""
+def adds_up(variant: Variant) -> bool | None:
+    """Whether the sum of a variant's operator times is its latency within ADDS_UP; None where one is not known."""
+    latency, total = variant["numbers"]["latency"], (variant["ops"] or {}).get("total_ms")
+    return abs(total / latency["value"] - 1) <= ADDS_UP if total and known(latency) else None
+
+
+def _sum_says(variant: Variant) -> str:
+    """That the operators' times do not add up, or ""."""
+    if adds_up(variant) is not False:
+        return ""
+    ratio = (variant["ops"] or {})["total_ms"] / variant["numbers"]["latency"]["value"]
+    return f"{NOT_ADDED_UP} ({significant(ratio, 2)} of it)"
+
+
+def _left(variant: Variant, table: Mapping[str, Any], times: Sequence[Op]) -> Iterator[str]:
+    """How many operators the accelerator did not take, of how many, and their share of the time where it is known."""
     fallback = (variant["verify"] or {}).get("fallback") or ()
     names = list(table.get("fallback") or [op["name"] for op in fallback])
     if not names:
         return
     count = f"{len(names)} of {len(table['ops'])}" if len(table["ops"]) >= len(names) else f"{len(names)}"
-    total = sum(op["ms"] for op in table["ops"])
-    share = sum(op["ms"] for op in table["ops"] if op["name"] in names) / total if total else 0.0
+    total = sum(op["ms"] for op in times)
+    share = sum(op["ms"] for op in times if op["name"] in names) / total if total else 0.0
     details = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])})"
     yield f"{count} operators left the accelerator{details}"
 

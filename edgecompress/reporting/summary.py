@@ -6,19 +6,31 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES
-from edgecompress.reporting import environment, estimates, gains, instructions, noise, precision, profilers, training
+from edgecompress.data.metric_limits import NAMES
+from edgecompress.reporting import (
+    environment,
+    estimates,
+    gains,
+    headline,
+    instructions,
+    noise,
+    precision,
+    profilers,
+    session_settings,
+    training,
+)
 from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 
 Report = Mapping[str, Any]
-METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop", "metric_loss")  # settings.Limits: each metric has one
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, and the verdict in one sentence."""
+    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, the verdict and its parts."""
     outcome = _outcome(report)
     sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
-    return {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
+    named = {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
+    return {**named, **headline.parts(report)}
 
 
 def _outcome(report: Report) -> str:
@@ -28,33 +40,10 @@ def _outcome(report: Report) -> str:
 
 
 def _shipped(report: Report) -> str:
-    rows = {row["metric"]: row for row in report["deltas"]}
-    by = ranked_by(report)
-    clauses = [_took(rows[by]["after"])] if by in rows and not (by == COUNTED and rows[by]["change"]) else []
-    changes = [_change(report, rows[m]) for m in (by, "size") if m in rows and rows[m]["change"]]
-    clauses += [*changes[:1], gains.clause(report, report["subject"]), *changes[1:]]
-    if known(rows["accuracy"]["after"]):
-        clauses.append(f"{rows['accuracy']['says']} on the test split" if rows["accuracy"]["says"] else "")
     one = "; one session, so no change is called" if _one_session(report) else ""
     if report["choice"]["unmeasured"]:
         one = "; not measured on the target"
-    return f"{report['subject']} ships: {', '.join(filter(None, clauses)) or 'nothing was measured'}{one}."
-
-
-def _took(n: Mapping[str, Any]) -> str:
-    units = {COUNTED: " instructions per inference (simulated)", CYCLES: " cycles (estimated)"}
-    return f"{text(n)}{units.get(n['unit'], '')}"
-
-
-def _change(report: Report, row: Mapping[str, Any]) -> str:
-    before = precision.called(report, row["before_of"])
-    if row["metric"] == COUNTED:
-        return f"{row['says']} instructions than {before} (simulated)"
-    if row["metric"] == CYCLES:
-        return f"{row['says']} than {before}"
-    if row["change"]["called"] == "same":
-        return f"as {before}: {row['says']}"
-    return f"{row['says']} than {before}"
+    return f"{report['subject']} ships: {headline.clauses(report)}{one}."
 
 
 def _measured(report: Report) -> str:
@@ -63,7 +52,7 @@ def _measured(report: Report) -> str:
         return f"{plural(len(report['variants']), 'artifact')} measured."
     latency, counted = subject["numbers"]["latency"], subject["numbers"][COUNTED]
     if known(counted):
-        return f"{subject['name']} takes {_took(counted)}; nothing was timed."
+        return f"{subject['name']} takes {headline.took(counted)}; nothing was timed."
     if not known(latency):
         return f"{subject['name']}: no latency, {latency['reason']}."
     sessions = plural(latency["n"], "session")
@@ -145,7 +134,7 @@ def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
     if verify and not verify.get("metric"):
         yield f"Accuracy was not judged: {verify.get('reasons', {}).get('metric') or 'there is no metric'}."
     for check in verify.get("checks") or ():
-        if check["ok"] is None and check["name"] not in (*METRIC_LIMITS, "name"):
+        if check["ok"] is None and check["name"] not in (*NAMES, "name"):
             yield f"{check['says']}."
 
 
@@ -161,9 +150,12 @@ def _notes(report: Report) -> Iterator[str]:
     yield from estimates.notes(report)
     if _one_session(report):
         yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
+    yield from gains.note(report, report["subject"])
     subject = find(report, report["subject"])
     if subject and (seen := noise.sentence(subject["name"], subject["sessions"])):
         yield seen
+    if subject:
+        yield from session_settings.notes(subject)
     for runtime, says in subject["also"].items() if subject else ():
         if says.startswith("not tried"):
             yield f"{runtime} was {says}."

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
-from edgecompress.reporting import precision
+from edgecompress.reporting import precision, slowdown
 from edgecompress.reporting.formatting import DASH, known, plain, provenance, significant, text
 from edgecompress.reporting.schema_types import ReportedSession
 
@@ -87,7 +87,7 @@ def _ms(value: float | None) -> str:
 
 def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
-    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers")
+    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "a call without a net")
     return TextTable(
         "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Nothing was timed."
     )
@@ -96,7 +96,17 @@ def latencies(report: Report) -> TextTable:
 def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
     n, sessions = variant["numbers"], variant["sessions"]
     counts = [f"{sum(s[key] or 0 for s in sessions):,}" for key in ("n", "outliers")]
-    return variant["name"], text(n["latency"], spread=True), *(text(n[p]) for p in ("p90", "p95", "p99")), *counts
+    tail = [text(n[p]) for p in ("p90", "p95", "p99")]
+    return variant["name"], text(n["latency"], spread=True), *tail, *counts, _call(n)
+
+
+def _call(n: Mapping[str, Any]) -> str:
+    """What an empty model takes, and its share of the latency; or why there is none."""
+    call = n.get("call")
+    if call is None or not known(call):
+        return f"{DASH} {call['reason']}" if call else DASH
+    share = f" ({plain(call['value'] / n['latency']['value'], 'fraction')})" if known(n["latency"]) else ""
+    return f"{text(call)}{share}"
 
 
 def memory(report: Report) -> TextTable:
@@ -180,10 +190,15 @@ def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
 def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")
-    words = {True: "kept", False: "broken", None: "not judged"}
     judged = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
-    rows = tuple((name, c["name"], words[c["ok"]], c["says"]) for name, c in judged)
+    rows = tuple((name, c["name"], _kept(c), c["says"]) for name, c in judged)
     return TextTable("Checks", head, rows, empty="No check was made.")
+
+
+def _kept(check: Mapping[str, Any]) -> str:
+    if check["ok"] and check.get("decision") == "undecided":
+        return "undecided"
+    return {True: "kept", False: "broken", None: "not judged"}[check["ok"]]
 
 
 def stages(report: Report) -> TextTable:
@@ -211,7 +226,7 @@ def files(report: Report) -> TextTable:
 
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
-    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "why not")
+    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
     rows = tuple(_operators(v) for v in report["variants"] if v["ops"])
     return TextTable("Operators", head, rows, empty="No per-operator pass was run.")
 
@@ -221,7 +236,8 @@ def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
     total = ops.get("total_ms") if ops.get("ops") else None
     share = significant(total / latency["value"], 2) if total and known(latency) else DASH
     off = ", ".join(map(str, ops.get("fallback") or ())) or "none"
-    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, ops.get("why") or ""
+    why = slowdown.NOT_ADDED_UP if slowdown.adds_up(variant) is False else ops.get("why") or ""
+    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, why
 
 
 def slow(report: Report) -> TextTable:

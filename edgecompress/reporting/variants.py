@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgecompress.core.model import Artifact, Request, sha256_of
+from edgecompress.core.model import SETTINGS, Artifact, Request, sha256_of
 from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
+from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import ENOUGH
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import compression, environment, estimates, instructions, power, training
@@ -38,7 +39,7 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
     reason = result.get("reason") or _broken(job, name)
     ended = result.get("verdict") or ("failed" if reason else "measured")
     count = instructions.of_variant(inputs.get("count"), name)
-    why = reason if ended in ("lost", "failed") else ""
+    why = reason if ended in ("lost", "failed", "unreached") else ""
     counted = _instructions(request, job, name, why)
     return {
         "name": name,
@@ -48,6 +49,7 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
         "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
         "verdict": ended,
         "reason": reason,
+        "undecided": [*_undecided(verdict), *result.get("undecided", ())],
         "artifact": _files(artifact) if artifact else None,
         "verify": dict(verdict.facts) if verdict else None,
         "numbers": _numbers(request, name, sessions, why, counted),
@@ -63,6 +65,11 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
     }
 
 
+def _undecided(verdict: Artifact | None) -> list[str]:
+    checks = verdict.facts.get("checks", ()) if verdict else ()
+    return [check["says"] for check in checks if check.get("decision") == "undecided"]
+
+
 def _broken(job: ReportRequest, name: str) -> str:
     """Why its first stage that did not end well did not."""
     own = (o for o in job.outcomes if o.get("variant") == name or o["stage"].startswith(f"{name}/"))
@@ -74,7 +81,7 @@ def _files(artifact: Artifact) -> dict[str, Any]:
     names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
     files = [{"name": name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for name, f in names]
     about = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
-    return {**about, "precision": facts.of(artifact), "files": files}
+    return {**about, "settings": artifact.facts.get(SETTINGS) or {}, "precision": facts.of(artifact), "files": files}
 
 
 def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
@@ -95,6 +102,7 @@ def _numbers(
         **estimates.numbers(artifact),
         "throughput": throughput(took, request.context.batch),
         **{metric: median(sessions, metric, why) for metric in PER_SESSION},
+        "call": median(sessions, "call", next((s["call_reason"] for s in sessions if s["call_reason"]), why)),
         "accuracy": _accuracy(verdict, reason),
         **_memory(artifact, sessions, why),
         **_energy(request.inputs.get("energy"), name, why),
@@ -104,7 +112,9 @@ def _numbers(
 
 def _unmeasured(sessions: Sequence[ReportedSession], reason: str) -> str:
     crashed = [s["crashed"] for s in sessions if s["crashed"]]
-    return f"crashed: {crashed[0]}" if crashed else reason or "no round measured it"
+    noisy = [s["noisy"] for s in sessions if s["noisy"]]
+    ended = f"crashed: {crashed[0]}" if crashed else f"{TOO_NOISY}: {noisy[0]}" if noisy else ""
+    return ended or reason or "no round measured it"
 
 
 def median(sessions: Sequence[Mapping[str, object]], metric: str, why: str) -> Number:

@@ -68,8 +68,7 @@ class DeviceBench:
     def _deadline_s(self, mode: str) -> float:
         p = self.profile
         energy_s = p["energy_windows"] * p["energy_window_s"] + 2 * p["idle_s"]
-        window_s = float({"session": p["window_s"], "energy": energy_s}.get(mode, 0.0))
-        return START_S + SLACK * (float(p["warmup_cap_s"]) + window_s)
+        return START_S + SLACK * (float(p["warmup_cap_s"]) + (energy_s if mode == "energy" else 0.0))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import metrics, tensors
+from edgecompress.stages import batch_axis
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,16 +36,16 @@ def run(request: Request) -> Artifact:
 
     options: "splits"; "metric": its value for the source goes into the facts (the user's own is left to verify).
     A torch source runs in torch, any other in the runtime of its format. Raises InputError when an output is not
-    finite, or labels do not fit it.
+    finite, labels do not fit it, or axis 0 is not the batch.
     """
     model, samples = request.model, request.inputs["samples"]
-    infer = (_torch if model.kind in TORCH else _runtime)(model, request.context.threads)
+    infer = _whole((_torch if model.kind in TORCH else _runtime)(model, request.context.threads), model)
     splits = request.options["splits"]
     for index, split in enumerate(splits):
         _check_there(samples, split)
         writer = tensors.Appender(request.out / split)
         total = tensors.count(samples, split)
-        for outputs in _outputs(infer, model, tensors.batches(samples, split, batch(model), model=model)):
+        for outputs in _outputs(infer, tensors.batches(samples, split, batch(model), model=model)):
             _keep(writer, outputs, total)
             request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
         writer.close()
@@ -66,17 +67,28 @@ def batch(model: Artifact) -> int:
     return first if isinstance(first, int) else max(first.min, min(first.max, BATCH))
 
 
-def _outputs(infer: Run, model: Artifact, batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    """Outputs of each batch; inputs that an output feeds (state) start at zero each time."""
+def _whole(infer: Run, model: Artifact) -> Run:
+    """Real outputs from a model's inputs; those that an output feeds (state) start at zero each time."""
     import numpy as np
 
     states = [spec for spec in model.inputs if spec.name in {o.feeds for o in model.outputs}]
     zeros = {spec.name: np.zeros(spec.concrete(batch(model)), spec.dtype) for spec in states}
-    for inputs in batches:
+    kept = [spec for spec in model.outputs if not spec.feeds]
+
+    def run(inputs: Arrays) -> Arrays:
         outputs = infer({**zeros, **inputs})
-        yield {
-            spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in model.outputs if not spec.feeds
-        }
+        return {spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in kept}
+
+    return run
+
+
+def _outputs(infer: Run, batches: Iterator[Arrays]) -> Iterator[Arrays]:
+    """Outputs of each batch, once the first shows that axis 0 is the batch."""
+    for number, inputs in enumerate(batches):
+        outputs = infer(inputs)
+        if not number:
+            batch_axis.check(infer, inputs, outputs)
+        yield outputs
 
 
 def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: int) -> None:
@@ -85,8 +97,6 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: in
 
     kept = {}
     for name, output in outputs.items():
-        if not output.ndim:
-            raise InputError(f"output '{name}' is a single number: axis 0 must be the batch")
         kept[name] = output[: total - writer.count]
         finite = np.isfinite(kept[name].reshape(len(kept[name]), -1)).all(axis=1)
         if not finite.all():

@@ -13,12 +13,13 @@ from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.model import Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
-from edgecompress.data import flip_risk, metrics, output_channels, output_checks, output_error, tensors
+from edgecompress.data import flip_risk, metric_limits, metrics, output_channels, output_checks, output_error, tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent.operators import OperatorsAnswer
+from edgecompress.device.agent.outputs import Outputs
 from edgecompress.device.request import AgentRequest
 from edgecompress.formats.precision import facts as precision_facts
-from edgecompress.stages import reference_answers
+from edgecompress.stages import engine_defaults, reference_answers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,7 @@ class Results:
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
     moved: Sequence[reference_answers.Moved] = ()
     scored: frozenset[str] = frozenset()
+    right: str | None = None  # the items that the artifact has right, as bits; None where scores are other numbers
 
 
 def run(request: Request) -> Artifact:
@@ -78,12 +80,17 @@ def run(request: Request) -> Artifact:
     shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
-        agent_client.ask(shell, _agent_request(request, "outputs"), Path(scratch), DEADLINE_S)
+        asked = replace(_agent_request(request, "outputs"), defaults=engine_defaults.ITEMS)
+        told: Outputs = agent_client.ask(shell, asked, Path(scratch), DEADLINE_S)
         request.progress(0.6, "where its operators run")
         fallback = _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
         results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
+        pairs = _pairs(request.inputs["golden"], request.model)
+        defaults = engine_defaults.facts(
+            told.get("defaults"), Path(scratch), _split(request), request.inputs["golden"], pairs
+        )
     checks = [*_checks(results, limits), *_precision(request)]
     facts = {
         "n": tensors.count(request.inputs["samples"], _split(request)),
@@ -91,7 +98,9 @@ def run(request: Request) -> Artifact:
         "metric": results.metric,
         "checks": [asdict(check) for check in checks],
         "reasons": results.reasons,
+        **defaults,
         **({} if results.fallback is None else {"fallback": results.fallback}),
+        **({} if results.right is None else {"right": results.right}),
         **({"lost": lost} if (lost := next((c.says for c in checks if c.ok is False), "")) else {}),
     }
     return Artifact(request.out, "verdict", facts=facts).write()
@@ -174,7 +183,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
     differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
     channels = output_channels.compare(ours, theirs, {spec.name: spec.layout for spec in golden.outputs})
-    metric, why_not = _metric(request, ours, theirs)
+    metric, why_not, right = _metric(request, ours, theirs)
     return Results(
         outputs=[{"name": name, **d.facts(), **channels[name]} for name, d in differences.items()],
         not_finite={name: d.bad for name, d in differences.items() if d.bad},
@@ -183,6 +192,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
         fallback=fallback[0],
         reasons={name: why for name, why in (("metric", why_not), ("fallback", fallback[1])) if why},
         scored=_scored(request, ours) if metric else frozenset(),
+        right=right,
     )
 
 
@@ -199,12 +209,12 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
 
 def _metric(
     request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
-) -> tuple[metrics.MetricComparison | None, str]:
-    """The paired comparison, or why there is none; the scores are kept beside the verdict."""
+) -> tuple[metrics.MetricComparison | None, str, str | None]:
+    """The paired comparison, or why there is none, and the items that are right; scores are kept beside the verdict."""
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
     if metric is None or labels is None:
-        return None, "the source names no metric" if metric is None else "the data has no labels"
+        return None, "the source names no metric" if metric is None else "the data has no labels", None
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
@@ -214,7 +224,7 @@ def _metric(
     ):  # something is chosen by it: counts of few items are coarse
         output = request.options.get("output") or next(iter(ours))
         comparison["expected"] = flip_risk.flips(ours[output], theirs[output], labels)
-    return comparison, ""
+    return comparison, "", metrics.right(after)
 
 
 def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:
@@ -280,32 +290,13 @@ def _finite(results: Results) -> Check:
 def _metric_checks(results: Results, limits: Limits) -> Iterator[Check]:
     """The limits that mean something for this metric; where none does, each of them with the reason."""
     m = results.metric
-    values = _metric_values(m) if m else dict.fromkeys(("items_lost", "metric_ratio", "metric_drop"))
-    limited = {name: limit for name in values if (limit := getattr(limits, name)) is not None}
-    verified = {name: value for name in limited if (value := values[name]) is not None}
-    if m and not verified and limits.metric_loss is not None and (loss := metrics.relative_loss(m)) is not None:
-        limited, verified = {"metric_loss": limits.metric_loss}, {"metric_loss": loss}
-    if m:
-        for name, value in verified.items():
-            yield Check(name, value <= limited[name], value, limited[name], _says(name, m, value, limited[name]))
+    if judged := list(metric_limits.checks(m, limits)) if m else []:
+        yield from judged
+        return
     why = results.reasons.get("metric") or (m and (m.get("reason") or f"{m['name']} has no such number"))
-    for name in limited if not verified else ():
-        yield Check(name, None, None, limited[name], f"{name} is not judged: {why}")
-
-
-def _metric_values(m: metrics.MetricComparison) -> dict[str, float | None]:
-    """The number that each limit on the metric is compared with; None where this metric has none."""
-    drop = None if m["before"] is None or m["after"] is None else m["before"] - m["after"]
-    return {"items_lost": m.get("net_lost"), "metric_ratio": m.get("ratio"), "metric_drop": drop}
-
-
-def _says(name: str, m: metrics.MetricComparison, value: float, limit: float) -> str:
-    if name == "items_lost":
-        both = f"{m['items_lost']} lost, {m['items_gained']} gained"
-        return f"net {value} of {m['n']} items lost ({both}), limit {limit:g}"
-    change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
-    word = {"metric_ratio": "ratio", "metric_drop": "drop", "metric_loss": "loss relative to the source"}[name]
-    return f"{change}: {word} {value:.4g}, limit {limit:g}"
+    for name in metric_limits.NAMES:
+        if (limit := getattr(limits, name)) is not None:
+            yield Check(name, None, None, limit, f"{name} is not judged: {why}")
 
 
 def _at_least(name: Literal["sqnr_db", "cosine"], unit: str, limit: float, output: OutputFacts) -> Check:

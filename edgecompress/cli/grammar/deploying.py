@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, argument
-from edgecompress.cli.grammar.shared import JOB, MODEL, REQUIRE_MEASURED, RUNNING
+from edgecompress.cli.grammar.shared import JOB, MODEL, REQUIRE_MEASURED, RUNNING, STRICT
 
 PLANNED = (
     MODEL,
@@ -19,6 +19,7 @@ PLANNED = (
         metavar="VARIANT",
         help="variants to build, comma-separated (default: all)",
     ),
+    STRICT,
 )
 DEPLOYED = (
     *PLANNED,

@@ -85,7 +85,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
         "say what this machine can do; paste it into a bug report",
         handlers.doctor,
         "doctor\ndoctor --json",
-        (argument("--device", default="host", help="device to inspect (default: host)"),),
+        (argument("--device", default="", help="device to inspect (default: host, this machine)"),),
     ),
     Command(
         "init",

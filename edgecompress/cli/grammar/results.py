@@ -50,8 +50,11 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 action="append",
                 default=[],
                 metavar="GATE",
-                help='exit 1 if the interval confirms "latency_ms > 1.05x" (of the first) or "size_bytes > 500000"',
+                help='fail (exit 1) where all of the interval is past "latency_ms > 1.05x" (of the first) or '
+                '"size_bytes > 500000"; exit 4 where a part is: undecided',
             ),
+            argument("--strict", action="store_true", help="a gate that is undecided fails (exit 1)"),
+            argument("--across-models", action="store_true", help="compare reports of different models, too"),
             *MEASURING,
             argument(
                 "--remeasure", action="store_true", help="measure the artifacts of all folders again, interleaved"

@@ -36,6 +36,11 @@ THREADS = argument("--threads", type=int, metavar="N", help="threads per inferen
 BATCH = argument("--batch", type=int, metavar="N", help="batch size (default: 1)")
 SEED = argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
 SET_OF_FILE = settings("override a value of a TOML file; may repeat")
+STRICT = argument(
+    "--strict",
+    action="store_true",
+    help="refuse what intervals of 95 %% leave undecided, too (limits.strict = true)",
+)
 REQUIRE_MEASURED = argument(
     "--require-measured", action="store_true", help="fail (exit 1) when no sensor measured the energy"
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, argument
-from edgecompress.cli.grammar.shared import JOB, MEASURING, REQUIRE_MEASURED, RUNNING, SHIPPED, STORE, settings
+from edgecompress.cli.grammar.shared import JOB, MEASURING, REQUIRE_MEASURED, RUNNING, SHIPPED, STORE, STRICT, settings
 
 COMMANDS = (
     Command(
@@ -19,6 +19,7 @@ COMMANDS = (
             argument("model", nargs="?", metavar="MODEL", help="source model (default: the one in the report)"),
             argument("--target", help="target whose limits apply (default: the one it was deployed for)"),
             *JOB,
+            STRICT,
             *RUNNING,
         ),
     ),
@@ -71,10 +72,11 @@ COMMANDS = (
         "package verify",
         "check the structure, hashes, signature and golden outputs of a package",
         handlers.package_verify,
-        "package verify digits-tar.tar.gz\npackage verify digits-android.zip --key minisign.pub --json",
+        "package verify digits-tar.tar.gz --strict\npackage verify digits-android.zip --key minisign.pub --json",
         (
             argument("package", type=Path, metavar="FILE", help="package file"),
             argument("--key", metavar="PUBLIC_KEY", help="minisign public key: a file, or the key itself"),
+            STRICT,
         ),
     ),
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.device import trace_sketch
 from edgecompress.device.agent.environment import Environment, environment
@@ -17,15 +20,27 @@ from edgecompress.device.request import AgentRequest
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgecompress.core.json import Json
+
 TRACE = "trace.json"  # what is kept of each operator's output, where the runtime tells them
 TRACED = 16  # items
+DEFAULTS = "defaults"  # the folder of what the engine answers when it is opened without our settings
+
+
+class EngineDefaults(TypedDict):
+    """A session opened with an engine's own defaults: what it says is in effect, or why it did not run."""
+
+    items: int
+    settings: Mapping[str, Json]
+    reason: str
 
 
 class Outputs(TypedDict):
-    """The answer of mode outputs."""
+    """The answer of mode outputs; `defaults` is None where they were not asked for, or there are no settings."""
 
     n: int
     batch: int
+    defaults: EngineDefaults | None
     environment: Environment
 
 
@@ -55,7 +70,32 @@ def run(request: AgentRequest, out: Path) -> Outputs:
         writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
     writer.close()
     session.close()
-    return {"n": writer.count, "batch": batch, "environment": environment(request, runtime)}
+    defaults = _by_defaults(request, runtime, model, out) if request.defaults and hasattr(runtime, "SETTINGS") else None
+    return {
+        "n": writer.count,
+        "batch": batch,
+        "defaults": defaults,
+        "environment": environment(request, runtime),
+    }
+
+
+def _by_defaults(request: AgentRequest, runtime: ModuleType, model: Artifact, out: Path) -> EngineDefaults:
+    """The first items by a session without settings, as DEFAULTS/SPLIT/OUTPUT.npy."""
+    batch = batch_of(model, request.batch)
+    items = min(request.defaults, tensors.count(Artifact.read(Path(request.samples)), request.split))
+    writer = tensors.Appender(out / DEFAULTS / request.split)
+    try:
+        session = runtime.open(replace(model, facts={**model.facts, SETTINGS: {}}), request.threads)
+        for inputs in batches(request, model, items):
+            kept, result = min(batch, items - writer.count), session.run(inputs)
+            writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
+        in_effect = getattr(session, "in_effect", {})
+        session.close()
+    except Exception as error:  # whatever an engine raises: the artifact was run, and that counts
+        message = " ".join(str(error).split())[:200]
+        return {"items": 0, "settings": {}, "reason": f"{type(error).__name__}: {message}"}
+    writer.close()
+    return {"items": writer.count, "settings": in_effect, "reason": ""}
 
 
 def _items(spec: TensorSpec, value: np.ndarray, batch: int) -> np.ndarray:

@@ -1,16 +1,22 @@
-"""Mode session: load, first inference, warm-up, timed window, memory."""
+"""Mode session: load, first inference, warm-up, then a timed window each time that mode `round` asks for one."""
 
 from __future__ import annotations
 
+import array
 import gc
+import json
 import os
-import time
+import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from edgecompress.core.model import Artifact
-from edgecompress.core.protocols import Session, Windows
+from edgecompress.core import child_process
+from edgecompress.core.model import SETTINGS, Artifact
+from edgecompress.core.protocols import Session
+from edgecompress.device.agent import call_cost, disturbance
+from edgecompress.device.agent.call_cost import CallCost
 from edgecompress.device.agent.environment import Environment, environment
 from edgecompress.device.agent.inputs import preloaded, runtime_module
 from edgecompress.device.agent.memory import ProcessMemory, ResidentMemory
@@ -18,22 +24,7 @@ from edgecompress.device.agent.timing import Inputs, Run, clocked, timed, warm_u
 from edgecompress.device.request import AgentRequest
 
 LATENCIES = "latencies.ns"  # nanoseconds per run, 64-bit whole numbers of this machine, in run order
-
-
-class Neighbours(TypedDict):
-    """Processor seconds that others took during a window; None where the kernel does not tell."""
-
-    stolen_s: float | None  # other guests of the hypervisor
-    others_s: float | None  # other processes here
-
-
-class Window(Neighbours):
-    """The timed window of a session, whose latencies are in a file."""
-
-    n: int
-    window_s: float
-    preempted: int
-    cpu_s: float
+WINDOW = "window"  # what the conductor says: one more; anything else is the list of the windows that are kept
 
 
 class SessionMemory(ResidentMemory):
@@ -43,8 +34,8 @@ class SessionMemory(ResidentMemory):
     arena_reason: str
 
 
-class SessionFacts(Window):
-    """What one session measured."""
+class SessionFacts(CallCost):
+    """What a session tells beside its windows."""
 
     import_ms: float
     load_ms: float
@@ -56,7 +47,7 @@ class SessionFacts(Window):
 
 
 class SessionAnswer(SessionFacts):
-    """The answer of mode session."""
+    """The answer of mode session; the latencies of the windows that were kept are in a file."""
 
     warmup_blocks_ms: list[float]
     memory: SessionMemory
@@ -64,7 +55,8 @@ class SessionAnswer(SessionFacts):
 
 
 def run(request: AgentRequest, out: Path) -> SessionAnswer:
-    """Load, first inference, warm-up, timed window, memory: the protocol of one session."""
+    """A session: it says when it is warm, then measures a window for each line that it reads."""
+    conductor = Conductor()
     runtime, import_ms = clocked(lambda: runtime_module(request))
     model = Artifact.read(Path(request.artifact))
     inputs = preloaded(request, model)
@@ -73,60 +65,85 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
     _, first_ms = clocked(lambda: session.run(inputs[0]))
     warm = warm_up(session.run, inputs, request.profile)
     before = memory.peak()
-    window = _window(session.run, inputs, request.profile, out)
-    used: SessionMemory = {**memory.facts(before, 8 * window["n"]), **_arena(session, request)}
+    windows = _Windows(session.run, inputs, request, statistics.median(warm["warmup_blocks_ms"]))
+    gc.collect()
+    gc.disable()
+    conductor.say(warm)
+    while (word := conductor.hear()) == WINDOW:
+        conductor.say(windows.take())
+    gc.enable()
+    windows.write(out / LATENCIES, word)
+    used: SessionMemory = {**memory.facts(before, windows.record_bytes), **_arena(session, request)}
     session.close()
     return {
+        **call_cost.measured(runtime, model.facts.get(SETTINGS), request.threads),
         "import_ms": import_ms,
         "load_ms": load_ms,
         "first_ms": first_ms,
         **warm,
-        **window,
         "memory": used,
         "batch": request.batch,
         "environment": environment(request, runtime),
     }
 
 
-def _window(run: Run, inputs: Sequence[Inputs], profile: Windows, out: Path) -> Window:
-    """The timed window: latencies to a file, and what disturbed them."""
-    gc.collect()
-    gc.disable()
-    ticks, preempted, busy, begin = _ticks(), _preempted(), time.process_time(), time.perf_counter()
-    times = timed(run, inputs, profile["window_s"], profile["window_runs"])
-    window_s = time.perf_counter() - begin
-    preempted, cpu_s = _preempted() - preempted, time.process_time() - busy
-    neighbours = _neighbours(ticks, _ticks(), cpu_s)
-    gc.enable()
-    with (out / LATENCIES).open("wb") as file:
-        times.tofile(file)
-    return {"n": len(times), "window_s": window_s, "preempted": preempted, "cpu_s": cpu_s, **neighbours}
+class Conductor:
+    """The other end of stdin and stdout, which nobody else in this process has from now on."""
+
+    def __init__(self) -> None:
+        child_process.end_with_parent()
+        self.lines = os.fdopen(os.dup(0), encoding="utf-8")
+        self.words = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+
+    def say(self, word: Any) -> None:
+        """One JSON value, as a line."""
+        self.words.write(json.dumps(word) + "\n")
+        self.words.flush()
+
+    def hear(self) -> Any:
+        """The next JSON value; ends this process where the conductor has gone."""
+        line = self.lines.readline()
+        if not line:
+            sys.exit("the process that asks for windows has gone")
+        return json.loads(line)
 
 
-def _ticks() -> list[int]:
-    """Of all processors since boot: user, nice, system, idle, iowait, irq, softirq, steal; empty where none tells."""
-    try:
-        return [int(n) for n in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
-    except (OSError, ValueError, IndexError):
-        return []
+class _Windows:
+    """The windows of a session: each begins with a run that is not timed, as others ran since the last one."""
 
+    def __init__(self, run: Run, inputs: Sequence[Inputs], request: AgentRequest, typical_ms: float) -> None:
+        self.run, self.inputs, self.medians_ms = run, list(inputs), [typical_ms]
+        self.times: list[array.array[int]] = []
+        profile = request.profile
+        self.seconds = profile["window_s"] / profile["windows"]
+        self.runs = -(-profile["window_runs"] // profile["windows"])
 
-def _neighbours(before: list[int], after: list[int], cpu_s: float) -> Neighbours:
-    """Processor seconds that other guests of the hypervisor took, and that other processes here did."""
-    if len(before) < 8 or len(after) < 8:
-        return {"stolen_s": None, "others_s": None}
-    spent = [(b - a) / os.sysconf("SC_CLK_TCK") for a, b in zip(before, after, strict=False)]
-    busy_s = sum(spent[:3]) + sum(spent[5:7])
-    return {"stolen_s": max(0.0, spent[7]), "others_s": max(0.0, busy_s - cpu_s)}
+    def take(self) -> disturbance.Window:
+        """Times one."""
+        turn = len(self.times) % len(self.inputs)
+        self.run(self.inputs[turn])
+        before = disturbance.Counters.now()
+        times = timed(self.run, self.inputs[turn:] + self.inputs[:turn], self.seconds, self.runs)
+        after = disturbance.Counters.now()
+        self.times.append(times)
+        window = disturbance.window(before, after, times, statistics.median(self.medians_ms))
+        self.medians_ms.append(window["median_ms"])
+        return window
 
+    def write(self, file: Path, kept: Sequence[int]) -> None:
+        """Writes the latencies of the windows with these numbers."""
+        with file.open("wb") as stream:
+            for number in kept:
+                self.times[number].tofile(stream)
 
-def _preempted() -> int:
-    """Times the kernel took the processor away from this process (its threads too); 0 where nothing counts them."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    @property
+    def record_bytes(self) -> int:
+        """Of all latencies."""
+        return sum(times.itemsize * len(times) for times in self.times)
 
 
 class _Arena(TypedDict):

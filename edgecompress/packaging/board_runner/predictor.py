@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
 from edgecompress.core.settings import Preprocess, Spectrogram
 from edgecompress.data import preprocess, tensors
 
@@ -53,7 +53,8 @@ class Predictor:
         self.card, self.root, self.threads = card, root, threads
         self.declared = declared(card)
         self.inputs, self.outputs = (tuple(map(TensorSpec.from_json, card[side])) for side in ("inputs", "outputs"))
-        artifact = Artifact(root / PAYLOAD / "model", card["model"]["format"], self.inputs, self.outputs)
+        facts = {SETTINGS: card["runtime"][SETTINGS]} if SETTINGS in card["runtime"] else {}
+        artifact = Artifact(root / PAYLOAD / "model", card["model"]["format"], self.inputs, self.outputs, facts)
         self.session = importlib.import_module(module).open(artifact, threads)
         self._lock = threading.Lock()
 

@@ -19,7 +19,7 @@ from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.core.stats import CHANGE
-from edgecompress.data import flip_risk, metrics, output_checks
+from edgecompress.data import flip_risk, metric_limits, metrics, output_checks, paired_shares
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches.strength import shares, turns
@@ -29,7 +29,7 @@ GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
 PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
-METRIC_LIMITS = ("items_lost", "metric_ratio", "metric_drop", "metric_loss")
+METRIC_LIMITS = (*metric_limits.NAMES, metric_limits.RELATIVE)
 QUALITIES = (*METRIC_LIMITS, *output_checks.LIMITS, "sqnr_db", "cosine")  # limits on what it answers
 BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
 FREE = 0.002  # of the latency: what costs less than this costs nothing
@@ -383,24 +383,32 @@ class Budget:
         """What a verdict on other items loses beyond the budget: at most 0 inside.
 
         Of right answers it is what the chance to keep the budget on `items` items lacks of `sure`; of a number with an
-        interval a standard error is added, for other items give another one. Without a metric: what the outputs lack.
+        interval a standard error is added, for other items give another one. Where limits are strict, a budget is kept
+        by what is decided inside. Without a metric: what the outputs lack.
         """
         m, limits = facts.get("metric") or {}, self.limits
         if limits.items_lost is not None and m.get("items_lost") is not None:
             return self.sure - self._chance(m, limits.items_lost)
         if m.get("ratio") is not None and (most := _ratio(limits)) is not None:
-            return float(m["ratio"] + _error(m["ratio"], m.get("high")) - most)
+            return float(m["ratio"] + self._margin(m["ratio"], m.get("high")) - most)
         if (drop := _drop(m, limits)) is not None and None not in (m.get("before"), m.get("after")):
             change = m["after"] - m["before"]
-            return float(_error(change, m.get("low")) - change - drop)
+            return float(self._margin(change, m.get("low")) - change - drop)
         return max([0.0, *_lacking(facts["outputs"], limits)])
+
+    def _margin(self, value: float, end: float | None) -> float:
+        """What a number may be off, from an end of its interval: a standard error, or all of it."""
+        if end is None:
+            return math.inf if self.limits.strict else 0.0
+        return abs(end - value) / (1 if self.limits.strict else paired_shares.Z)
 
     def _chance(self, metric: Table, most: int) -> float:
         """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""
         counted = {word: metric[f"items_{word}"] / metric["n"] for word in ("lost", "gained")}
         expected = metric.get("expected") or counted
-        lost = max(expected["lost"], counted["lost"])
-        return flip_risk.chance(self.items * lost, self.items * expected["gained"], most)
+        lost, gained = self.items * max(expected["lost"], counted["lost"]), self.items * expected["gained"]
+        most = metric_limits.surely_kept(most, round(gained), self.items) if self.limits.strict else most
+        return flip_risk.chance(lost, gained, most)
 
 
 def _ratio(limits: Limits) -> float | None:
@@ -415,11 +423,6 @@ def _drop(metric: Table, limits: Limits) -> float | None:
     if limits.metric_drop is not None or limits.metric_loss is None or not metric.get("before"):
         return limits.metric_drop
     return limits.metric_loss * abs(float(metric["before"]))
-
-
-def _error(value: float, end: float | None) -> float:
-    """The standard error of a number, from an end of its interval of 95 %."""
-    return 0.0 if end is None else abs(end - value) / metrics.Z
 
 
 def foretold(facts: Table) -> float:

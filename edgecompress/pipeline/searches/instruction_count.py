@@ -129,4 +129,7 @@ class Count:
             return "failed", without_log(self._counted(outcomes).get(name, {}).get("crashed", "was not counted"))
         if name == chosen:
             return candidate.winner(self._why(counts, chosen))
-        return "slower", f"{counts[name] / counts[chosen]:.2f}x the instructions of {chosen} (simulated)"
+        factor = counts[name] / counts[chosen]
+        if factor < SAME:
+            return "equal", f"as few instructions as {chosen}, after it in the order (simulated)"
+        return "slower", f"{factor:.2f}x the instructions of {chosen} (simulated)"

@@ -1,4 +1,4 @@
-"""The race of the variants: interleaved rounds drop the slower half each time, the last two are measured, one ships."""
+"""The race of the variants: interleaved rounds, in which those leave that cannot win any more; the fastest ships."""
 
 from __future__ import annotations
 
@@ -7,44 +7,34 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TypedDict
 
-from edgecompress.core import registry, stats
+from edgecompress.core import decision, registry, stats
+from edgecompress.core.decision import Decision, decide
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcomes, Stage
+from edgecompress.core.sequential import Bound
+from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.settings import Profile
+from edgecompress.core.stats import CHANGE
 from edgecompress.data import compiler_estimates
 from edgecompress.pipeline.candidate import Candidate, ChoiceRow, Verdict, table, without_log
+from edgecompress.pipeline.searches.standings import Standings
 
 START_S = 2.0  # of a fresh process: imports and load
-HALVE_AFTER = (2, 4)  # rounds after which the slower half goes
-CROWD = 6  # of more variants than this the slower half goes after the first round already
-TIE = 1.02  # within 2 % the target's own order decides
+LEADERS = 3  # that are left after two rounds, as a rule: what the estimate of the time goes by
 FIRST = "the first in the target's order that is within its limits"
-ENOUGH_SESSIONS = 6  # from here an interval of 95 % exists
+NO_INTERVAL = "few sessions have no interval"
 LOSERS = 6  # slow variants whose operators are timed, so that the report can say why they are slow
-
-
-class PeakMemory(TypedDict):
-    """The memory of a session."""
-
-    peak_rss_bytes: int | None
-
-
-class VariantRound(TypedDict, total=False):
-    """The result of a round for a variant: its median and memory, or why it crashed."""
-
-    crashed: str
-    median_ms: float
-    memory: PeakMemory
 
 
 @dataclass(frozen=True)
 class Race:
     """A search: interleaved rounds of measuring -> the fastest variant that keeps the budget.
 
-    Successive halving (Karnin, Koren, Somekh: Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013), with the
-    fastest reference kept to the end: it is what the others are compared with.
+    After each round a variant leaves that is shown to be slower than the leader, with an error that all looks and all
+    variants share (core.sequential). The fastest reference stays to the end: it is what the others are compared with.
+    Leaders between whom `sessions` rounds decide nothing run `more_sessions` at most. Of variants shown to be equal the
+    first in the target's order ships; where it is not decided, the one that seems to be the fastest.
     """
 
     entrants: tuple[Candidate, ...]
@@ -61,14 +51,19 @@ class Race:
         """Whether a variant may ship: artifacts without a verdict are only measured."""
         return any(e.verdict for e in self.entrants)
 
+    @property
+    def looks(self) -> int:
+        """Rounds at most."""
+        return self.profile.sessions + self.profile.more_sessions
+
     def bound(self) -> str:
         """Its maximum cost in words."""
         if self.unmeasured:
             by = next((f"what {e.estimated} estimates" for e in self.entrants if e.estimated), "the target's own order")
             return f"nothing is measured ({self.unmeasured}): {by} decides"
-        sessions = sum(self._sizes())
+        leave = ", without those that cannot win" if self.judged else ""
         return (
-            f"at most {self.profile.sessions} rounds, {sessions} sessions of {len(self.entrants)} variants, "
+            f"at most {self.looks} rounds of {len(self.entrants)} variants{leave}, "
             f"about {self.estimate_s() / 60:.1f} min{self._profilers()}"
         )
 
@@ -76,7 +71,7 @@ class Race:
         return f" with {' and '.join(self.profile.profilers)} of the last two" if self.profile.profilers else ""
 
     def estimate_s(self) -> float:
-        """Seconds of measuring when every variant survives."""
+        """Seconds of measuring when as many variants leave as mostly do."""
         if self.unmeasured:
             return 0.0
         p = self.profile
@@ -92,39 +87,44 @@ class Race:
         finalists = 2 if self.judged else len(self.entrants)
         return 0.0 if self.estimated_energy else finalists * (windows_s + p.warmup_s + START_S)
 
-    @property
-    def _cuts(self) -> tuple[int, ...]:
-        """After which rounds the slower half goes; who is only measured stays."""
-        if not self.judged:
-            return ()
-        return (1, *HALVE_AFTER) if len(self.entrants) > CROWD else HALVE_AFTER
-
     def _sizes(self) -> list[int]:
-        """Variants in each round at most: all survive, and a reference stays beside the faster half."""
-        sizes, n = [], len(self.entrants)
-        beside = any(e.reference for e in self.entrants)
-        for done in range(self.profile.sessions):
-            n = min(n, _half(n) + beside) if done in self._cuts else n
-            sizes.append(n)
-        return sizes
+        """Variants in each round, as a rule: half of them after the first one, then the leaders."""
+        n = len(self.entrants)
+        left = [n, max(LEADERS, math.ceil(n / 2))] if self.judged else [n] * self.profile.sessions
+        return [min(n, size) for size in [*left, *[LEADERS] * self.profile.sessions][: self.profile.sessions]]
 
     def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
         """The next round, then energy of the last two and operators of them and of slow losers, then the choice."""
         if self.unmeasured:
             return self._in_order(outcomes)
-        field = self._field(outcomes, 0)
-        if not field:
+        if not any(e.passed(outcomes) and not e.simulated for e in self.entrants):
             return Choice("", "no variant is left to ship", self._table(outcomes, ""))
-        done = self._rounds(outcomes)
-        if len(done) < self.profile.sessions and not _broke(outcomes, f"race/round-{len(done) + 1}"):
-            return [self._round(len(done) + 1, self._field(outcomes, len(done)))]
+        field, standings = self._field(outcomes), self._standings(outcomes)
+        done = len(standings.rounds)
+        if field and self._goes_on(outcomes, standings) and not _broke(outcomes, f"race/round-{done + 1}"):
+            return [self._round(done + 1, field)]
         chosen = self._chosen(outcomes)
         if not chosen:
-            why = "no variant kept the budget when measured" if self._rounds(outcomes) else "no variant was measured"
+            broke = f"no variant was measured{_why_broke(outcomes)}"
+            why = "no variant kept the budget when measured" if done else broke
             return Choice("", why, self._table(outcomes, ""))
         if "ops" not in outcomes:
             return self._finals(outcomes, chosen)
         return Choice(chosen, self._why(outcomes, chosen), self._table(outcomes, chosen))
+
+    def _goes_on(self, outcomes: Outcomes, standings: Standings) -> bool:
+        """Whether another round is due: until the sessions are full, then while the leaders are undecided.
+
+        Where artifacts are only measured: while one of them was too noisy in a session.
+        """
+        done, field = len(standings.rounds), [e.name for e in self._field(outcomes)]
+        if standings.hopeless(field) or done >= self.looks:
+            return False
+        if done < self.profile.sessions:
+            return True
+        if not self.judged:
+            return any(len(standings.times(name)) < self.profile.sessions for name in field)
+        return bool(self._undecided(standings, [e.name for e in self._contenders(outcomes)]))
 
     def _in_order(self, outcomes: Outcomes) -> Choice:
         """Without a device of the target: of those within their limits the best that its compiler estimates.
@@ -141,29 +141,38 @@ class Race:
 
     # ------------------------------------------------------------------ who runs
 
-    def _rounds(self, outcomes: Outcomes) -> list[dict[str, VariantRound]]:
-        """What each finished round measured: {variant: numbers}."""
-        done = (outcomes.get(f"race/round-{k + 1}") for k in range(self.profile.sessions))
-        return [dict(o.facts["variants"]) for o in done if o and o.status == "ok"]
+    def _standings(self, outcomes: Outcomes, rounds: int | None = None) -> Standings:
+        """What the finished rounds tell, or the first of them."""
+        done = [outcomes.get(f"race/round-{k + 1}") for k in range(self.looks)]
+        told = [dict(o.facts["variants"]) for o in done if o and o.status == "ok"]
+        return Standings(told[:rounds], self.looks, len(self.entrants) - 1)
 
-    def _medians(self, outcomes: Outcomes) -> dict[str, list[float]]:
-        """Session medians in ms of each variant, in the order of the rounds; a variant that crashed has none."""
-        rounds = self._rounds(outcomes)
-        crashed = {v for r in rounds for v, numbers in r.items() if "crashed" in numbers}
-        names = {v for r in rounds for v in r} - crashed
-        return {v: [r[v]["median_ms"] for r in rounds if v in r] for v in names}
-
-    def _field(self, outcomes: Outcomes, done: int) -> list[Candidate]:
-        """The variants of the round after `done` rounds."""
-        passed = [e for e in self.entrants if e.passed(outcomes) and not e.simulated]
-        for after in (0, *self._cuts):
-            if done < after or (after == 0 and done == 0):
+    def _fields(self, outcomes: Outcomes) -> tuple[list[Candidate], list[Candidate]]:
+        """Those that may still win after the finished rounds, and those that run in the next one."""
+        contenders = field = [e for e in self.entrants if e.passed(outcomes) and not e.simulated]
+        for done in range(1, len(self._standings(outcomes).rounds) + 1):
+            standings = self._standings(outcomes, done)
+            field = [e for e in field if not standings.crashed(e.name)]
+            if not self.judged:
+                contenders = field
                 continue
-            speed = {v: median(times[: max(after, 1)]) for v, times in self._medians(outcomes).items() if times}
-            passed = [e for e in passed if e.name in speed]
-            if after:
-                passed = _faster_half(passed, speed)
-        return passed
+            contenders = self._left(outcomes, standings, [e for e in contenders if e in field])
+            reference = standings.ranked(e.name for e in field if e.reference)[:1]
+            field = [e for e in field if e in contenders or e.name in reference]
+        return contenders, field
+
+    def _left(self, outcomes: Outcomes, standings: Standings, contenders: list[Candidate]) -> list[Candidate]:
+        """Those that keep the budget so far, and are not shown to be slower than the leader."""
+        ranked = standings.ranked(e.name for e in contenders if not self._over_budget(standings, e))
+        if not ranked:
+            return contenders
+        return [e for e in contenders if e.name in ranked and not standings.slower(e.name, ranked[0])]
+
+    def _contenders(self, outcomes: Outcomes) -> list[Candidate]:
+        return self._fields(outcomes)[0]
+
+    def _field(self, outcomes: Outcomes) -> list[Candidate]:
+        return self._fields(outcomes)[1]
 
     def _round(self, number: int, field: Sequence[Candidate]) -> Stage:
         turn = (number - 1) % len(field)
@@ -174,10 +183,11 @@ class Race:
         return self._stage(f"race/round-{number}", "stages.latency:round", field, options, seconds)
 
     def _finals(self, outcomes: Outcomes, chosen: str) -> list[Stage]:
-        times = {v: median(t) for v, t in self._medians(outcomes).items()}
+        standings = self._standings(outcomes)
+        times = {e.name: median(t) for e in self.entrants if (t := standings.times(e.name))}
         last = self._last_two(times, chosen)
         profiled = last + self._slow_losers(times, last)
-        energy, ops = ({"latency_ms": {e.name: times[e.name] for e in field}} for field in (last, profiled))
+        energy, ops = ({"latency_ms": {e.name: times.get(e.name) for e in field}} for field in (last, profiled))
         return [
             self._stage("energy", "stages.energy:energy", last, energy, START_S + self._energy_s()),
             self._stage("ops", "stages.operators:ops", profiled, ops, len(profiled) * START_S),
@@ -197,7 +207,7 @@ class Race:
     def _slow_losers(self, times: dict[str, float], last: Sequence[Candidate]) -> list[Candidate]:
         """Those slower than the fastest reference that promised to be faster; the slowest where there are many."""
         to_beat = min((times[e.name] for e in self.entrants if e.reference and e.name in times), default=math.inf)
-        slow = [e for e in self.entrants if not e.reference and times.get(e.name, 0.0) > TIE * to_beat]
+        slow = [e for e in self.entrants if not e.reference and times.get(e.name, 0.0) > (1 + CHANGE) * to_beat]
         slow.sort(key=lambda e: -times[e.name])
         return [e for e in slow if e not in last][:LOSERS]
 
@@ -235,23 +245,26 @@ class Race:
     # ------------------------------------------------------------------ who wins
 
     def _chosen(self, outcomes: Outcomes) -> str:
-        """The fastest of the last field that keeps the budget; between equals the target's order decides."""
-        times = self._medians(outcomes)
-        last = [e.name for e in self._field(outcomes, len(self._rounds(outcomes)))]
-        fit = [v for v in last if times.get(v) and not self._over_budget(outcomes, v)]
-        if not fit:
-            return ""
-        best = min(fit, key=lambda v: median(times[v]))
-        return next(v for v in fit if v == best or _same(times[v], times[best]))
+        """The fastest that keeps the budget; of those shown to be equal to it the first in the target's order."""
+        standings, contenders = self._standings(outcomes), self._contenders(outcomes)
+        fit = [e.name for e in contenders if not self._over_budget(standings, e)]
+        ranked = standings.ranked(fit)
+        return next((v for v in fit if v == ranked[0] or self._equal(standings, v, ranked[0])), "") if ranked else ""
 
-    def _over_budget(self, outcomes: Outcomes, variant: str) -> str:
+    def _equal(self, standings: Standings, name: str, other: str) -> bool:
+        return standings.equal(name, other, self.looks - self.profile.sessions + 1)
+
+    def _undecided(self, standings: Standings, names: Sequence[str]) -> list[str]:
+        """Of those that may win, the ones that are not shown to be equal to the leader, the fastest first."""
+        leader, *others = standings.ranked(names) or [""]
+        return [v for v in others if not self._equal(standings, v, leader)]
+
+    def _over_budget(self, standings: Standings, candidate: Candidate) -> str:
         """Which measured limit the variant breaks, in words."""
-        limits = next(e.limits for e in self.entrants if e.name == variant)
-        rounds = [r[variant] for r in self._rounds(outcomes) if variant in r]
-        latency = median(r["median_ms"] for r in rounds)
+        limits, rounds = candidate.limits, standings.of(candidate.name)
         peaks = [r["memory"]["peak_rss_bytes"] for r in rounds if r["memory"]["peak_rss_bytes"] is not None]
-        if limits.latency_ms is not None and latency > limits.latency_ms:
-            return f"{latency:.3g} ms, limit {limits.latency_ms:g} ms"
+        if (latency := _latency(standings, candidate)) and not latency[0].passes(limits.strict):
+            return latency[1]
         if limits.peak_rss_bytes is not None and peaks and max(peaks) > limits.peak_rss_bytes:
             return f"peak memory {max(peaks) >> 10} KiB, limit {limits.peak_rss_bytes >> 10} KiB"
         return ""
@@ -261,41 +274,50 @@ class Race:
             first = compiler_estimates.why(self._estimates(outcomes)) or FIRST
             reason = first if chosen else "no variant is left to ship"
             return f"{reason}; not measured on the target: {self.unmeasured}"
-        times = self._medians(outcomes)
-        others = {v: median(t) / median(times[chosen]) for v, t in times.items() if v != chosen}
+        standings, names = self._standings(outcomes), [e.name for e in self._contenders(outcomes)]
+        others = [v for v in self._measured(standings) if v != chosen]
         if not others:
             return "the only variant left"
-        near = min(others, key=lambda v: others[v])
-        if others[near] < TIE:
-            return f"as fast as {near}, and before it in the target's order"
-        return f"the fastest that keeps the budget; next is {near}, {others[near]:.2f}x its time"
+        if noise := standings.noisy(chosen):
+            return f"{TOO_NOISY}: {noise}; by rough times it is the fastest"
+        undecided = [v for v in self._undecided(standings, names) if v != chosen]
+        equals = [v for v in names if v not in (chosen, *undecided)]
+        before = f"equal to {' and '.join(equals)} within {CHANGE:.0%}, and before it in the target's order"
+        near = ", ".join(_apart(standings, v, chosen) for v in undecided or standings.ranked(others)[:1])
+        if undecided:
+            return "; ".join([*([before] if equals else []), f"the fastest measured, not decided against {near}"])
+        return before if equals else f"the fastest that keeps the budget; next is {near}"
+
+    def _measured(self, standings: Standings) -> list[str]:
+        return [e.name for e in self.entrants if standings.of(e.name) and not standings.crashed(e.name)]
 
     def _table(self, outcomes: Outcomes, chosen: str) -> dict[str, ChoiceRow]:
         return table(self.entrants, self.left_out, lambda candidate: self._row(outcomes, candidate, chosen))
 
     def _row(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> ChoiceRow:
-        times = self._medians(outcomes)
-        verdict = candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen, times)
-        row = candidate.row(outcomes, verdict, times.get(candidate.name, []))
-        if chosen in times and row["medians_ms"]:
-            row["ratio"] = dataclasses.asdict(_ratio(times[candidate.name], times[chosen]))
+        standings = self._standings(outcomes)
+        verdict = candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen)
+        crashed = standings.crashed(candidate.name)
+        row = candidate.row(outcomes, verdict, [] if crashed else standings.times(candidate.name))
+        row["undecided"] = _unsettled(standings, candidate)
+        if chosen and not crashed and (ratio := standings.ratio(candidate.name, chosen)):
+            row["ratio"] = dataclasses.asdict(ratio)
         return row
 
-    def _verdict(self, outcomes: Outcomes, candidate: Candidate, chosen: str, times: dict[str, list[float]]) -> Verdict:
+    def _verdict(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> Verdict:
         """The verdict on a candidate that was built and kept its limits."""
-        name = candidate.name
+        name, standings = candidate.name, self._standings(outcomes)
         if self.unmeasured or candidate.simulated:
             return self._unranked(outcomes, candidate, chosen)
-        crashed = [r[name]["crashed"] for r in self._rounds(outcomes) if "crashed" in r.get(name, {})]
-        if crashed:
-            return "failed", without_log(crashed[0])
-        if name not in times:
-            return "failed", "was not measured"
-        if over := self._over_budget(outcomes, name):
+        if crashed := standings.crashed(name):
+            return "failed", without_log(crashed)
+        if not standings.of(name):
+            return "failed", f"was not measured{_why_broke(outcomes)}"
+        if over := self._over_budget(standings, candidate):
             return "lost", over
         if name == chosen:
             return candidate.winner(self._why(outcomes, chosen))
-        return "slower", self._slower(times, name, chosen)
+        return self._behind(outcomes, standings, name, chosen)
 
     def _unranked(self, outcomes: Outcomes, candidate: Candidate, chosen: str) -> Verdict:
         """The verdict on a variant within its limits and was not measured."""
@@ -307,40 +329,61 @@ class Race:
         reason = compiler_estimates.behind(estimates, candidate.name)
         return "passed", reason or f"after {chosen} in the target's order"
 
-    def _slower(self, times: dict[str, list[float]], name: str, chosen: str) -> str:
-        if chosen not in times:
-            return "nothing ships"
-        factor = median(times[name]) / median(times[chosen])
-        ran = len(times[name])
-        dropped = f" (dropped after {ran} round{'s' if ran > 1 else ''})" if ran < len(times[chosen]) else ""
-        reason = (
-            f"{factor:.2f}x the time of {chosen}" if factor >= TIE else f"as fast as {chosen}, after it in the order"
-        )
-        return reason + dropped
+    def _behind(self, outcomes: Outcomes, standings: Standings, name: str, chosen: str) -> Verdict:
+        """The verdict on one that ran and does not ship: "slower", "equal", "undecided" or "noisy"."""
+        if not chosen:
+            return "slower", "nothing ships"
+        bound = standings.bound(name, chosen)
+        if bound is None:
+            noise = standings.noisy(name) or standings.noisy(chosen) or "its windows disagree"
+            return "noisy", f"{TOO_NOISY}: {noise}"
+        contenders = [e.name for e in self._contenders(outcomes)]
+        leader = standings.ranked(contenders)[0]
+        if name in contenders and name != leader and not self._equal(standings, name, leader):
+            return "undecided", f"not decided: {_times(bound)} the time of {chosen}"
+        if name in contenders:
+            fastest = chosen if name == leader else leader
+            return "equal", f"equal to {fastest} within {CHANGE:.0%}, and after {chosen} in the target's order"
+        ran = len(standings.of(name))
+        early = f", left after {ran} round{'s' if ran > 1 else ''}" if ran < len(standings.of(chosen)) else ""
+        return "slower", f"{_times(bound)} the time of {chosen}{early}"
 
 
-def _half(n: int) -> int:
-    return min(n, max(2, math.ceil(n / 2)))
+def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str] | None:
+    """How the latency of a variant lies to its limit, by the interval of its sessions; None without a limit."""
+    limit, each = candidate.limits.latency_ms, standings.times(candidate.name)
+    latency = median(each) if each else standings.rough(candidate.name)
+    if limit is None or latency == math.inf:
+        return None
+    ends = stats.interval(each) if len(each) >= decision.SESSIONS else None
+    decided = decide(latency, ends[:2] if ends else (None, None), limit)
+    says = f"{latency:.3g} ms, limit {limit:g} ms"
+    if decided.word != "undecided":
+        return decided, says
+    between = f"{ends[0]:.3g} to {ends[1]:.3g} ms with {decision.CONFIDENCE} confidence" if ends else NO_INTERVAL
+    return decided, f"{says}; {between}: undecided, more sessions may tell"
 
 
-def _faster_half(field: Sequence[Candidate], speed: dict[str, float]) -> list[Candidate]:
-    """The faster half (at least two) and the fastest reference, in the field's order."""
-    ranked = sorted(field, key=lambda e: speed[e.name])
-    keep = {e.name for e in ranked[: _half(len(ranked))]}
-    keep |= {e.name for e in [e for e in ranked if e.reference][:1]}
-    return [e for e in field if e.name in keep]
+def _unsettled(standings: Standings, candidate: Candidate) -> list[str]:
+    """What limits on measured numbers leave undecided."""
+    latency = _latency(standings, candidate)
+    return [latency[1]] if latency and latency[0].word == "undecided" else []
 
 
-def _ratio(times: list[float], others: list[float]) -> stats.Ratio:
-    """The ratio over the rounds that both ran in: everybody starts in the first."""
-    n = min(len(times), len(others))
-    return stats.ratio(times[:n], others[:n])
+def _apart(standings: Standings, name: str, chosen: str) -> str:
+    """`fp32, 1.92x (1.88–1.95) its time`."""
+    bound = standings.bound(name, chosen)
+    return f"{name}, {_times(bound)} its time" if bound else f"{name}, which was {TOO_NOISY}"
 
 
-def _same(times: list[float], best: list[float]) -> bool:
-    """Whether no change may be called between two variants; with too few sessions for an interval, by 2 % alone."""
-    ratio = _ratio(times, best)
-    return not ratio.changed if ratio.n >= ENOUGH_SESSIONS else ratio.median <= TIE
+def _times(bound: Bound) -> str:
+    return f"{bound.ratio:.2f}x ({bound.low:.2f}–{bound.high:.2f})"
+
+
+def _why_broke(outcomes: Outcomes) -> str:
+    """`: ` and why the first round broke, or ""."""
+    reason = outcomes["race/round-1"].reason if "race/round-1" in outcomes else ""
+    return f": {without_log(reason)}" if reason else ""
 
 
 def _broke(outcomes: Outcomes, stage: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import sha256_of
 from edgecompress.formats.mil import convert
-from edgecompress.packaging.contents import Contents
+from edgecompress.packaging.contents import Contents, settings
 from edgecompress.packaging.escape import short
 from edgecompress.packaging.model_card import digest, golden_items
 
@@ -78,6 +78,7 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
     names = {side: [spec["name"] for spec in specs[side]] for side in specs}
     return {
         "card": card,
+        "settings": settings(card),
         "format": kind,
         "name": short(card["name"]) or contents.names.slug,
         "description": card["description"],

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgecompress.core.errors import InputError
 from edgecompress.packaging import archive
-from edgecompress.packaging.contents import Contents, PackageCheck
+from edgecompress.packaging.contents import Contents, PackageCheck, settings
 from edgecompress.packaging.model_card import MODEL, digest
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _android_checks, _android_java, _android_maven
@@ -107,6 +107,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, Any]:
         "ai_pack": options.ai_pack,
         "runtime": card["runtime"]["name"],
         "runtime_version": card["runtime"]["version"],
+        "settings": settings(card),
         "runtime_group": runtime.group,
         "runtime_artifact": runtime.artifact,
         "runtime_package": runtime.package,

@@ -17,7 +17,7 @@ from typing import Any
 from edgecompress.core.errors import InputError
 from edgecompress.packaging.board_runner import bundled
 from edgecompress.packaging.board_runner.predictor import PAYLOAD
-from edgecompress.packaging.contents import CARD, Contents, PackageCheck
+from edgecompress.packaging.contents import CARD, Contents, PackageCheck, settings
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels
 
@@ -72,11 +72,13 @@ def code(contents: Contents, root: Path, package: Path) -> None:
     options: Options = contents.options or Options()
     runtime = contents.card["runtime"]["name"]
     if bundled.opens_with(runtime) is None:
-        render("tar", root, {"card": contents.card}, {"README.md": "README-bare.md.j2"})
+        bare = {"card": contents.card, "settings": settings(contents.card)}
+        render("tar", root, bare, {"README.md": "README-bare.md.j2"})
         return
     bundled.write(root / "run.pyz", runtime, (contents.payload / CARD).read_bytes())
     values = {
         "card": contents.card,
+        "settings": settings(contents.card),
         "slug": contents.names.slug,
         "machine": _tar_wheels.MACHINES[_platform(contents, options)],
         "pythons": options.pythons,

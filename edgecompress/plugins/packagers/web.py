@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import Contents, PackageCheck
+from edgecompress.packaging.contents import Contents, PackageCheck, settings
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _web_checks, _web_ort
 from edgecompress.plugins.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
@@ -65,6 +65,7 @@ def _values(contents: Contents, ort: Path) -> dict[str, Any]:
         "camel": contents.names.camel,
         "folder": f"{card['slug']}-web",
         "runtime": _web_ort.VERSION,
+        "settings": settings(card),
         "pictures": pictured and card["postprocess"]["task"] == "classify",
         "megabytes": round(sum((ort / name).stat().st_size for name in _web_ort.FILES) / 1e6),
         "kilobytes": -(-sum(file["bytes"] for file in card["model"]["files"]) // 1000),

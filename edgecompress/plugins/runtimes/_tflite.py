@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import subprocess
 import sys
@@ -13,15 +14,30 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core import child_process
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.plugins.runtimes import _empty, _settings
 
 if TYPE_CHECKING:
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
+    from edgecompress.core.json import Json
     from edgecompress.core.protocols import OperatorTimes
 
 REHEARSAL_S = 100.0
 NO_TIMES = "its Python runtime reports no times of single operators"
+
+SETTINGS: Mapping[str, Json] = {"xnnpack": True}  # the delegate that the engine takes by default
+EMPTY = (
+    "GAAAAFRGTDMAAA4AFAAQAAwACAAAAAQADgAAABAAAAAcAAAAhAAAAAMAAAABAAAACAAAAAQABAAEAAAAAQAAABAAAAAMABQAEAAMAAgA"
+    "BAAMAAAAEAAAABAAAAAUAAAAGAAAAAAAAAABAAAAAAAAAAEAAAAAAAAAAQAAABAAAAAMAAwACAAAAAAABAAMAAAACAAAAAwAAAABAAAA"
+    "eAAAAAEAAAABAAAAAAAAAA=="
+)  # a graph without operators; base64
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, "tflite", {"model.tflite": base64.b64decode(EMPTY)})
+
 
 # --------------------------------------------------------------------------- a trial
 
@@ -64,8 +80,20 @@ def main() -> int:
 # --------------------------------------------------------------------------- a session
 
 
+def interpreter(engine: Any, artifact: Artifact, threads: int) -> Any:
+    """An interpreter of the module `engine`, by the artifact's settings."""
+    delegated = _settings.of(artifact, SETTINGS).get("xnnpack", True)
+    resolvers = engine.OpResolverType
+    resolver = resolvers.AUTO if delegated else resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    file = str(artifact.file(".tflite"))
+    return engine.Interpreter(file, num_threads=threads, experimental_op_resolver_type=resolver)
+
+
 class TfliteSession:
-    """A file opened by an interpreter, of LiteRT or of its elder: both have the same calls."""
+    """A file opened by an interpreter, of LiteRT or of its elder: both have the same calls.
+
+    Its inputs are the interpreter's own tensors, which each call copies into, and its outputs are copies.
+    """
 
     def __init__(self, interpreter: Interpreter, artifact: Artifact) -> None:
         interpreter.allocate_tensors()

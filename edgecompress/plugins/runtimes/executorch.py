@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import statistics
 import tempfile
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_program
-from edgecompress.plugins.runtimes import _coreml_delegate, _executorch_layer_outputs, _xnnpack
+from edgecompress.plugins.runtimes import _coreml_delegate, _empty, _executorch_layer_outputs, _xnnpack
+from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,10 +37,16 @@ SUFFIX = ""
 
 FILE = "model.pte"
 METHOD = "forward"
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
 CONTAINERS = ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")  # events that hold other events
 NATIVE = "native_call_"  # what an event of an operator outside of every delegate begins with
+EMPTY = (
+    "eNqtUE1Lw0AQfS0xxpBDLVJ6yCEsPXgoYsWL4lH/gbcQ/EhWGghpSDeoSP+fv0p82Q2yDfEgmOXtZObNvJmdEMDd/eqCBhPMeZ/QBvDg"
+    "0AIhcU7cWPB4QN7cwAj730jntJyjeTse6r8ZTrFARG9u9ZuRWRCXFh6JjFgTn+10Y2BsaU4GepuY/6Pr0wss9PP7NtDz+zjq3thuBQdT"
+    "THGsWU9nOvTbbRlev8t1dT+307E1zU7MPF63n1viiohXy+hDqPdKiuuobIpiGYl0Uyr5pqzAOi+yWpYP20qmDMfJLmHtV79ePDd5ofJy"
+    "e6aaqpBiT0u0YmJI7d/q/zL/bnDuLE9Vr22ciN8kuIRD7uBlU78+1Rm+AfEbdEw="
+)  # a program that answers its input, by no operator; zlib, base64
 ELSEWHERE = {"CoreMLBackend": "on macOS and iOS", "VulkanBackend": "on Android, where a GPU has Vulkan"}
 
 
@@ -183,6 +193,11 @@ def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
 # --------------------------------------------------------------------------- a session
 
 
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, FORMAT, {FILE: zlib.decompress(base64.b64decode(EMPTY))})
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> ExecutorchSession:
     """A session on `threads` threads of the CPU. Raises StageFailed where this machine cannot run the program."""
     return ExecutorchSession(artifact, threads, profile)
@@ -193,7 +208,9 @@ class ExecutorchSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
         self.file, self.profile = artifact.file(".pte"), profile
-        self.inputs, self.outputs = ([spec.name for spec in end] for end in (artifact.inputs, artifact.outputs))
+        self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
+        self.outputs = [spec.name for spec in artifact.outputs]
+        self.tensors: list[torch.Tensor] = []  # of the inputs' buffers
         _runtime()._unsafe_reset_threadpool(threads)
         self.program, self.method = _loaded(self.file)
 
@@ -202,17 +219,18 @@ class ExecutorchSession:
         return self._run(self.method, inputs)
 
     def _run(self, method: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import torch
+        if self.inputs.fill(inputs):
+            import torch
 
-        tensors = [torch.from_numpy(inputs[name]) for name in self.inputs]
+            self.tensors = [torch.from_numpy(array) for array in self.inputs.arrays.values()]
         try:
-            answers = method(tensors, clone_outputs=True)  # else they are views of memory that the next run writes
+            answers = method(self.tensors, clone_outputs=False)  # views of memory that the next run writes
         except RuntimeError as error:
             raise StageFailed(f"runtime executorch: {self.file.name}: {_first_line(error)}") from error
-        return {name: answer.numpy() for name, answer in zip(self.outputs, answers, strict=True)}
+        return {name: answer.numpy().copy() for name, answer in zip(self.outputs, answers, strict=True)}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each operator over `runs` runs, inside delegates too, from ExecuTorch's event trace."""
+        """Median milliseconds of each operator over `runs` runs, in delegates too, from ExecuTorch's event trace."""
         plan = _plan(self.file)
         if not self.profile:
             return {"ops": [], "why": "the session was opened without its profile", "fallback": _left(plan)}
@@ -285,14 +303,14 @@ def _events(file: str) -> Iterator[Any]:
 
 
 def _operators(events: Sequence[Any], plan: ExecutionPlan, runs: int) -> list[OperatorTime]:
-    """Events as one mean per operator; first runs left out."""
+    """Events as one median per operator; first runs left out."""
     kernels, delegates = _kernels(plan), _delegates(plan)
     inner = _numbered(_type(event) for event in events if event.is_delegated_op)
     return [
         {
             "name": next(inner) if event.is_delegated_op else kernels[event._instruction_id],
             "type": _type(event),
-            "ms": sum(event.perf_data.raw[-runs:]) / runs,
+            "ms": statistics.median(event.perf_data.raw[-runs:]),
             "where": delegates.get(event._instruction_id, "portable"),
         }
         for event in events

@@ -24,6 +24,7 @@ OPENS_WITH = ("ai-edge-litert",)
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "litert"
 FORMAT = "tflite"
+SETTINGS = _tflite.SETTINGS
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".tflite"
 
@@ -181,13 +182,18 @@ def _checked(data: bytes, file: Path) -> list[list[dict[str, Json]]]:
 # --------------------------------------------------------------------------- a session
 
 
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _tflite.empty(folder)
+
+
 def tapped(request: Request) -> Artifact:
     """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
     return _tflite_layer_outputs.tapped(request)
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
-    """A session on `threads` threads of the CPU, with XNNPACK where it knows the operators."""
-    from ai_edge_litert.interpreter import Interpreter
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
+    from ai_edge_litert import interpreter
 
-    return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+    return _tflite.TfliteSession(_tflite.interpreter(interpreter, artifact, threads), artifact)

@@ -1,18 +1,21 @@
 """The null engine: runs nets described in JSON that compute almost nothing, to test the pipeline without torch.
 
-`model.null` is `{"inputs": [spec], "outputs": [spec], "scale": 1.0, "spin_ms": 0, "sleep_ms": 0, "touch_bytes": 0}`.
-Each output is scale * (the item's mean) * (1, 2, 3, ... along its elements). A run can spin, sleep, and touch memory at
-load. With EDGECOMPRESS_NULL_LOG set it appends its own elapsed milliseconds to that file, a line per run: what a
-profiler is tested against. (An environment variable, because a model file may come from a stranger.)
+`model.null` is `{"inputs": [spec], "outputs": [spec], "scale": 1.0, "spin_ms": 0, "sleep_ms": 0, "work": 0,
+"touch_bytes": 0}`. Each output is scale * (the item's mean) * (1, 2, 3, ... along its elements). A run can sleep, spin
+until a time is over, and do `work` steps of a loop, which is time of the processor; at load it can touch memory. With
+EDGECOMPRESS_NULL_LOG set it appends its own elapsed milliseconds to that file, a line per run: what a profiler is
+tested against. (An environment variable, because a model file may come from a stranger.)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.plugins.runtimes import _empty
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +42,7 @@ SUFFIX = ".null"
 
 DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 LARGEST = 1 << 20  # bytes of a file
-LIMITS = {"spin_ms": 60_000, "sleep_ms": 60_000, "touch_bytes": 4 << 30}
+LIMITS = {"spin_ms": 60_000, "sleep_ms": 60_000, "work": 10**10, "touch_bytes": 4 << 30}
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class NullNet:
     scale: float = 1.0
     spin_ms: float = 0.0
     sleep_ms: float = 0.0
+    work: int = 0  # steps, of some nanoseconds each
     touch_bytes: int = 0
 
 
@@ -93,6 +98,12 @@ def read(request: Request) -> Artifact:
     return Artifact(request.out, FORMAT, net.inputs, net.outputs).write()
 
 
+def empty(folder: Path) -> Artifact:
+    """The smallest net, in an empty folder."""
+    write(folder / "model.null", NullNet(*_empty.SPECS))
+    return Artifact(folder, FORMAT, *_empty.SPECS).write()
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> NullSession:
     """A session on one thread, whatever `threads` says."""
     return NullSession(parse(artifact.file(".null")))
@@ -113,6 +124,8 @@ class NullSession:
         time.sleep(self.net.sleep_ms / 1000)
         while (time.perf_counter() - begin) * 1000 < self.net.spin_ms:
             pass
+        for _ in itertools.repeat(None, self.net.work):
+            pass
         if self.log:
             with Path(self.log).open("a") as log:
                 log.write(f"{(time.perf_counter() - begin) * 1000}\n")
@@ -129,10 +142,11 @@ class NullSession:
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         """One operator: the net itself."""
-        begin = time.perf_counter()
+        edges = [time.perf_counter()]
         for _ in range(runs):
             self.run(inputs)
-        each_ms = (time.perf_counter() - begin) * 1000 / runs
+            edges.append(time.perf_counter())
+        each_ms = 1e3 * statistics.median(b - a for a, b in itertools.pairwise(edges))
         return {"ops": [{"name": "null", "type": "Null", "ms": each_ms, "where": "python"}], "why": "", "fallback": []}
 
     def close(self) -> None:

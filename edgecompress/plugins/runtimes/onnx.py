@@ -16,7 +16,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats import torch_program
-from edgecompress.plugins.runtimes import _onnx_layer_outputs, _savedmodel, _trial
+from edgecompress.plugins.runtimes import _onnx_layer_outputs, _onnx_session, _savedmodel, _trial
 from edgecompress.plugins.runtimes._onnx_session import CPU, OnnxSession, options
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ OPENS_WITH = ("onnxruntime",)
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "onnx"
 FORMAT = "onnx"
+SETTINGS = _onnx_session.SETTINGS
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".onnx"
 
@@ -365,8 +366,13 @@ def _first_line(error: Exception) -> str:
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession:
-    """A session on `threads` threads of the CPU, fully optimised, whose threads do not spin when idle."""
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
     return OnnxSession(artifact, threads, profile, (CPU,))
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _onnx_session.empty(folder)
 
 
 def tapped(request: Request) -> Artifact:

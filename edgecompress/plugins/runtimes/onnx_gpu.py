@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.runtimes import _onnx_layer_outputs
+from edgecompress.plugins.runtimes import _onnx_layer_outputs, _onnx_session
 from edgecompress.plugins.runtimes._onnx_session import CPU, OnnxSession
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ REQUIRES = ("onnxruntime",)
 IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "gpu"
 FORMAT = "onnx"
+SETTINGS = _onnx_session.SETTINGS
 READS: tuple[str, ...] = ()  # runtime onnx exports
 SUFFIX = ""
 
@@ -33,6 +35,11 @@ def export(request: Request) -> Artifact:
 def read(request: Request) -> Artifact:
     """Raises: runtime onnx reads the source files."""
     raise InputError(f"{request.options['path']}: this runtime reads no source files; use runtime onnx")
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _onnx_session.empty(folder)
 
 
 def tapped(request: Request) -> Artifact:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.formats import openvino_ir
-from edgecompress.plugins.runtimes import _openvino_layer_outputs
+from edgecompress.plugins.runtimes import _empty, _openvino_layer_outputs, _settings
+from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
     import openvino
 
+    from edgecompress.core.json import Json
     from edgecompress.core.protocols import OperatorTime, OperatorTimes
 
 REQUIRES = ("openvino",)
@@ -24,7 +28,27 @@ FORMAT = "openvino"
 READS: tuple[str, ...] = ("onnx",)
 SUFFIX = ""
 
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+THREADS = "INFERENCE_NUM_THREADS"
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
+SETTINGS: Mapping[str, Json] = {
+    "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
+    "NUM_STREAMS": 1,
+    "PERFORMANCE_HINT": "LATENCY",
+}
+EMPTY = """<?xml version="1.0"?>
+<net name="empty" version="11">
+<layers>
+<layer id="0" name="x" type="Parameter" version="opset1">
+<data shape="1" element_type="f32"/>
+<output><port id="0" precision="FP32" names="x,y"><dim>1</dim></port></output>
+</layer>
+<layer id="1" name="y/sink" type="Result" version="opset1">
+<input><port id="0" precision="FP32"><dim>1</dim></port></input>
+</layer>
+</layers>
+<edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/></edges>
+</net>
+"""  # a graph without operators
 
 
 def export(request: Request) -> Artifact:
@@ -81,7 +105,7 @@ def tapped(request: Request) -> Artifact:
     core = _openvino().Core()
     try:
         net = core.read_model(request.model.file(".xml"))
-        compiled = core.compile_model(net, "CPU", _config(1)).get_runtime_model()
+        compiled = core.compile_model(net, "CPU", {THREADS: 1, **SETTINGS}).get_runtime_model()
     except RuntimeError as error:
         raise StageFailed(
             f"runtime openvino: the layer outputs cannot be added to the model: {_first_line(error)}"
@@ -89,18 +113,21 @@ def tapped(request: Request) -> Artifact:
     return _openvino_layer_outputs.tapped(request, net, compiled)
 
 
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _empty.written(folder, FORMAT, {"model.xml": EMPTY.encode(), "model.bin": b""})
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> OpenvinoSession:
-    """A session on `threads` threads of the CPU, in one stream, in fp32 where the model is not quantized."""
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
     return OpenvinoSession(artifact, threads, profile)
 
 
-def _config(threads: int) -> dict[str, Any]:
-    return {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
-    }
+def _word(value: Any) -> Json:
+    """A property as it is written in SETTINGS."""
+    if isinstance(value, (str, int)):
+        return value
+    return str(value.to_string() if hasattr(value, "to_string") else value.name)
 
 
 class OpenvinoSession:
@@ -108,35 +135,48 @@ class OpenvinoSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
         openvino = _openvino()
-        config = {**_config(threads), "PERF_COUNT": profile}
+        config = {THREADS: threads, "PERF_COUNT": profile, **_settings.of(artifact, SETTINGS)}
         net = openvino.Core().read_model(artifact.file(".xml"))
         self.names = [spec.name for spec in artifact.outputs]
-        self.profile = profile
-        self.request = openvino.Core().compile_model(net, "CPU", config).create_infer_request()
+        self.profile, self.tensor = profile, openvino.Tensor
+        compiled = openvino.Core().compile_model(net, "CPU", config)
+        self.in_effect = {name: _word(compiled.get_property(name)) for name in SETTINGS}
+        self.request = compiled.create_infer_request()
+        self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
+        self.same_shapes = not any(compiled.output(name).partial_shape.is_dynamic for name in self.names)
+        self.outputs: dict[str, np.ndarray] = {}  # views of the request's own memory
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference."""
-        answer = self.request.infer(inputs, share_inputs=True)
-        return {name: answer[name] for name in self.names}
+        if self.inputs.fill(inputs):
+            for name, array in self.inputs.arrays.items():
+                self.request.set_tensor(name, self.tensor(array, shared_memory=True))
+            self.outputs = {}
+        self.request.infer(share_outputs=True)  # else it copies them too
+        if not (self.outputs and self.same_shapes):
+            self.outputs = {name: self.request.get_tensor(name).data for name in self.names}
+        return {name: array.copy() for name, array in self.outputs.items()}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each operator over `runs` runs, from OpenVINO's own counters; the kernel says where."""
+        """Median milliseconds of each operator over `runs` runs, from OpenVINO's counters; the kernel says where."""
         if not self.profile:
             return {"ops": [], "why": "the session was opened without its profile", "fallback": []}
-        total: dict[str, float] = {}
+        times: dict[str, list[float]] = {}
         about: dict[str, openvino.ProfilingInfo] = {}
         for index in range(WARM_RUNS + runs):
             self.run(inputs)
             for op in self.request.get_profiling_info() if index >= WARM_RUNS else ():
                 if op.status == op.Status.EXECUTED:
-                    total[op.node_name] = total.get(op.node_name, 0.0) + op.real_time.total_seconds() * 1000
+                    each = times.setdefault(op.node_name, [0.0] * runs)
+                    each[index - WARM_RUNS] += op.real_time.total_seconds() * 1000
                     about[op.node_name] = op
         ops: list[OperatorTime] = [
-            {"name": name, "type": about[name].node_type, "ms": ms / runs, "where": about[name].exec_type}
-            for name, ms in total.items()
+            {"name": name, "type": about[name].node_type, "ms": statistics.median(each), "where": about[name].exec_type}
+            for name, each in times.items()
         ]
         return {"ops": ops, "why": "", "fallback": []}
 
     def close(self) -> None:
         """Frees it."""
+        self.outputs = {}
         self.request = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import CheckFailed, InputError, StageFailed
@@ -14,6 +15,7 @@ ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built agains
 IMPORTS = ("tflite_runtime.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = ""
 FORMAT = "tflite"
+SETTINGS = _tflite.SETTINGS
 READS: tuple[str, ...] = ()
 SUFFIX = ""
 
@@ -31,6 +33,11 @@ def read(request: Request) -> Artifact:
     raise InputError(f"{request.options['path']}: runtime tflite reads no source files; use runtime litert")
 
 
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return _tflite.empty(folder)
+
+
 def tapped(request: Request) -> Artifact:
     """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
     return _tflite_layer_outputs.tapped(request)
@@ -38,10 +45,10 @@ def tapped(request: Request) -> Artifact:
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
     """A session on `threads` threads of the CPU. Raises CheckFailed: the file needs a newer runtime, and for what."""
-    from tflite_runtime.interpreter import Interpreter
+    from tflite_runtime import interpreter
 
     try:
-        return _tflite.TfliteSession(Interpreter(str(artifact.file(".tflite")), num_threads=threads), artifact)
+        return _tflite.TfliteSession(_tflite.interpreter(interpreter, artifact, threads), artifact)
     except (ValueError, RuntimeError) as error:
         raise _load_error(str(error)) from error
 

@@ -7,6 +7,7 @@ import itertools
 import os
 import shlex
 import shutil
+import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_program
+from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +34,7 @@ IMPORTS = (
 )  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "torch"
 FORMAT = "aoti"
+NO_EMPTY = "an empty package would have to be compiled on the device"
 NOT_OPENED = "is machine code; if you trust its author, run `edgecompress verify`"
 READS: tuple[str, ...] = ("program",)
 SUFFIX = ""
@@ -39,7 +42,7 @@ SUFFIX = ""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # what NVIDIA's driver shows on Linux, and on Windows' Linux
 FILE = "model.pt2"
 NAME = "model"  # of the generated files: a hash would hold the folder they were made in
-WARM_RUNS = 3  # of the per-operator pass, left out of its means
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 COMPILE = {
     "aot_inductor.package": True,
     "aot_inductor.model_name_for_generated_files": NAME,
@@ -173,7 +176,9 @@ class AotiSession:
         from torch._inductor import aoti_load_package
 
         torch.set_num_threads(threads)
-        self.inputs, self.outputs = ([s.name for s in specs] for specs in (artifact.inputs, artifact.outputs))
+        self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
+        self.outputs = [spec.name for spec in artifact.outputs]
+        self.tensors: list[tuple[torch.Tensor, torch.Tensor]] = []  # of each buffer, and what the device reads
         self.profile = profile
         try:
             self.loader: Any = aoti_load_package(str(artifact.file(".pt2"))).loader
@@ -183,14 +188,20 @@ class AotiSession:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference, the way to the device and back included."""
-        import torch
+        if self.inputs.fill(inputs):
+            import torch
 
-        tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self.inputs]
-        answers = self.loader.boxed_run(tensors)
-        return {name: answer.cpu().numpy() for name, answer in zip(self.outputs, answers, strict=True)}
+            buffers = map(torch.from_numpy, self.inputs.arrays.values())
+            self.tensors = [(buffer, buffer.to(self.device)) for buffer in buffers]
+        elif self.device != "cpu":
+            for buffer, there in self.tensors:
+                there.copy_(buffer)
+        answers = self.loader.boxed_run([there for _, there in self.tensors])
+        outputs = zip(self.outputs, answers, strict=True)  # one may be an input's own memory
+        return {name: answer.to("cpu", copy=True).numpy() for name, answer in outputs}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """Mean milliseconds of each kernel over `runs` runs, from PyTorch's profiler; none leaves its device."""
+        """Median milliseconds of each kernel over `runs` runs, from PyTorch's profiler; none leaves its device."""
         from torch import profiler
 
         if not self.profile:
@@ -215,7 +226,7 @@ class AotiSession:
 
 
 def _operators(events: Sequence[FunctionEvent], runs: int, device: str) -> list[OperatorTime]:
-    """Each run has the same kernels in the same order: their means, a name that comes again numbered."""
+    """Each run has the same kernels in the same order: their medians, a name that comes again numbered."""
     each = len(events) // runs
     counts: dict[str, int] = {}
     operators: list[OperatorTime] = []
@@ -225,5 +236,5 @@ def _operators(events: Sequence[FunctionEvent], runs: int, device: str) -> list[
         times = [e.time_range.elapsed_us() / 1000 for e in events[index::each]]
         place = f"{device} {'aten' if event.name.startswith('aoti_torch_') else 'inductor'}"
         name = f"{kind}_{counts[kind]}" if counts[kind] > 1 else kind
-        operators.append({"name": name, "type": kind, "ms": sum(times) / len(times), "where": place})
+        operators.append({"name": name, "type": kind, "ms": statistics.median(times), "where": place})
     return operators

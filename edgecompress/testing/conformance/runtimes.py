@@ -20,7 +20,7 @@ from edgecompress.testing.conformance.common import (
     stage,
 )
 from edgecompress.testing.conformance.nets import net, samples
-from edgecompress.testing.conformance.sessions import check_outputs, opened
+from edgecompress.testing.conformance.sessions import check_answers_stay, check_outputs, opened
 
 if TYPE_CHECKING:
     from edgecompress.core.protocols import OperatorTimes
@@ -47,7 +47,9 @@ def check_runtime(name: str, tmp_path: Path) -> None:
         _check_ops(session.ops(item(data), 3), says, profile)
         again = check_outputs(session, artifact, data, says)
         assert all((answers[k] == again[k]).all() for k in answers), f"{says}: the same input gave another output"
+        check_answers_stay(session, data, says)
         session.close()
+    _check_empty(module, folder / "empty", says)
     if module.SUFFIX:
         _check_read(module, artifact, folder, says)
 
@@ -68,6 +70,24 @@ def _check_ops(table: OperatorTimes, says: str, profile: bool) -> None:
     for op in table["ops"]:
         assert set(op) == {"name", "type", "ms", "where"}, f"{says}: an operator has name, type, ms and where: {op}"
         assert math.isfinite(op["ms"]) and op["ms"] >= 0, f"{says}: {op['name']} took {op['ms']} ms"
+
+
+def _check_empty(module: ModuleType, folder: Path, says: str) -> None:
+    """Its empty model answers what it is given, or there is a reason why it has none."""
+    if not hasattr(module, "empty"):
+        assert getattr(module, "NO_EMPTY", ""), f"{says}: has no empty model, and no NO_EMPTY that says why"
+        return
+    import numpy as np
+
+    folder.mkdir()
+    model = module.empty(folder)
+    check_artifact(model, module.FORMAT, f"{says}: empty")
+    given = {spec.name: np.full(spec.concrete(), 5, spec.dtype) for spec in model.inputs}
+    session = opened(module, model, profile=False)
+    answers = session.run(given)
+    assert set(answers) == {spec.name for spec in model.outputs}, f"{says}: the empty model answered {sorted(answers)}"
+    assert all((array == 5).all() for array in answers.values()), f"{says}: the empty model changed its input"
+    session.close()
 
 
 def _check_read(module: ModuleType, artifact: Artifact, folder: Path, says: str) -> None:

@@ -89,3 +89,12 @@ def check_outputs(session: Session, artifact: Artifact, data: Artifact, says: st
         assert np.isfinite(output).all(), f"{says}: '{spec.name}' holds NaN or infinity"
     assert all((kept[name] == inputs[name]).all() for name in inputs), f"{says}: a run changed its input"
     return answers
+
+
+def check_answers_stay(session: Session, data: Artifact, says: str) -> None:
+    """What a run answered is the caller's: a run on other arrays leaves it alone."""
+    inputs = item(data)
+    given = session.run(inputs)
+    kept = {name: array.copy() for name, array in given.items()}
+    session.run({name: array + array.dtype.type(1) for name, array in inputs.items()})
+    assert all((kept[name] == given[name]).all() for name in kept), f"{says}: a run changed an earlier answer"

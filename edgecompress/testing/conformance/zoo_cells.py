@@ -59,7 +59,7 @@ def check_zoo(runtime: str, folder: Path, cells: Sequence[str]) -> dict[str, Zoo
         lines = map(json.loads, answers.read_text(encoding="utf-8").splitlines())
         done |= {line["cell"]: ZooOutcome(**line["found"]) for line in lines}
         if crashed := next((cell for cell in rest if cell not in done), None):
-            done[crashed] = ZooOutcome(f"the process {agent_client.ending(code, AGENT_S)}; its log is {log.name}")
+            done[crashed] = ZooOutcome(f"the process {child_process.ending(code, AGENT_S)}; its log is {log.name}")
     return {cell: done[cell] for cell in cells}
 
 

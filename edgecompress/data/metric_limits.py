@@ -1,0 +1,119 @@
+"""The limits on a task metric, each decided by the interval of what the artifact lost on the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgecompress.core import decision
+from edgecompress.core.decision import CONFIDENCE, Decision, Interval
+from edgecompress.core.model import Check
+from edgecompress.core.settings import Limits
+from edgecompress.data import paired_shares
+from edgecompress.data.metrics import MetricComparison
+
+NAMES = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has a number for some of them
+RELATIVE = "metric_loss"  # settings.Limits: of a metric for which none of those is given
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a limit is held against: the number, its interval, and the items that it is of."""
+
+    name: str
+    value: float
+    interval: Interval
+    n: int
+    counts: tuple[int, int] | None = None  # items lost and gained, where the number counts them
+
+    def decided(self, limit: float) -> Decision:
+        """Whether the loss is within a limit."""
+        return decision.decide(self.value, self.interval, limit)
+
+    def needed(self, limit: float) -> int | None:
+        """How many items would decide, if they are like these."""
+        if self.counts:
+            return paired_shares.items_needed(*self.counts, self.n, limit / self.n)
+        return decision.needed(self.n, self.value, self.interval, limit)
+
+
+def losses(m: MetricComparison) -> dict[str, Loss]:
+    """By the limit's name what it is held against; a limit that this metric has no number for is not there."""
+    low, high, n = m.get("low"), m.get("high"), m["n"]
+    found = []
+    if (net := m.get("net_lost")) is not None:
+        lost, gained = m["items_lost"] or 0, m["items_gained"] or 0
+        found.append(Loss("items_lost", net, decision.negated((low, high), n), n, (lost, gained)))
+    if (ratio := m.get("ratio")) is not None:
+        found.append(Loss("metric_ratio", ratio, (low, high), n))
+    if m["before"] is not None and m["after"] is not None:
+        of_drop = (
+            (None, None) if ratio is not None else decision.negated((low, high))
+        )  # else the interval is the ratio's
+        found.append(Loss("metric_drop", m["before"] - m["after"], of_drop, n))
+    return {loss.name: loss for loss in found}
+
+
+def surely_kept(limit: int, gained: int, n: int) -> int:
+    """The most items, net, that may be lost of n beside so many gained while that is decided inside; or -1."""
+    kept = -1
+    while (
+        kept < limit and Loss("", kept + 1, _of_items(kept + 1 + gained, gained, n), n).decided(limit).word == "inside"
+    ):
+        kept += 1
+    return kept
+
+
+def _of_items(lost: int, gained: int, n: int) -> Interval:
+    """The interval of the net items lost."""
+    return decision.negated(paired_shares.interval(gained, min(lost, n - gained), n), n)
+
+
+def checks(m: MetricComparison, limits: Limits) -> Iterator[Check]:
+    """Each limit that this metric has a number for; where none is given, that on what it loses of its own value."""
+    given = [(loss, limit) for name, loss in losses(m).items() if (limit := getattr(limits, name)) is not None]
+    if not given and limits.metric_loss is not None and (own := relative(m)):
+        given = [(own, limits.metric_loss)]
+    yield from (_check(m, loss, limit, limits.strict) for loss, limit in given)
+
+
+def relative(m: MetricComparison) -> Loss | None:
+    """What a metric loses relative to the source's own value; None where that is zero, or there is no comparison."""
+    before, after, ratio, n = m["before"], m["after"], m.get("ratio"), m["n"]
+    low, high = m.get("low"), m.get("high")
+    if ratio is not None:
+        ends = (None, None) if low is None or high is None else (low - 1, high - 1)
+        return Loss(RELATIVE, ratio - 1, ends, n)
+    if m.get("reason") is not None or not before or after is None:  # an error of zero has no ratio
+        return None
+    return Loss(RELATIVE, (before - after) / abs(before), decision.negated((low, high), 1 / abs(before)), n)
+
+
+def _check(m: MetricComparison, loss: Loss, limit: float, strict: bool) -> Check:
+    decided = loss.decided(limit)
+    needed = loss.needed(limit) if decided.word == "undecided" else None
+    says = f"{_says(m, loss, limit)}; {_bounds(loss, decided, needed)}"
+    refused = "; strict limits refuse that" if strict and decided.word == "undecided" else ""
+    low, high = loss.interval
+    passes = decided.passes(strict)
+    return Check(loss.name, passes, loss.value, limit, says + refused, decided.word, low, high, needed)
+
+
+def _says(m: MetricComparison, loss: Loss, limit: float) -> str:
+    if loss.counts:
+        both = f"{loss.counts[0]} lost, {loss.counts[1]} gained"
+        return f"net {loss.value} of {loss.n} items lost ({both}), limit {limit:g}"
+    change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
+    word = {"metric_ratio": "ratio", "metric_drop": "drop", RELATIVE: "loss relative to the source"}[loss.name]
+    return f"{change}: {word} {loss.value:.4g}, limit {limit:g}"
+
+
+def _bounds(loss: Loss, decided: Decision, needed: int | None) -> str:
+    """`at most 3.8 with 95 % confidence`, `0.9 to 5.7 with 95 % confidence: undecided, about 2,100 items ...`."""
+    low, high = loss.interval
+    if low is None or high is None:
+        return f"undecided: {loss.n} item{'s' if loss.n > 1 else ''} have no interval"
+    if decided.word != "undecided":
+        end = f"at most {high:.3g}" if decided.word == "inside" else f"at least {low:.3g}"
+        return f"{end} with {CONFIDENCE} confidence"
+    return f"{low:.3g} to {high:.3g} with {CONFIDENCE} confidence: undecided, {decision.enough(needed, loss.n)}"
