@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from edgecompress.core.settings import Limits
-from edgecompress.data import beliefs, output_channels, output_checks
+from edgecompress.data import beliefs, output_channels, output_checks, output_outline
 from edgecompress.data.channel_axis import channel_axis
 
 N = 200
@@ -112,6 +112,37 @@ def test_a_joined_output_of_boxes_and_scores_is_judged_by_its_channels() -> None
     says = broken({"y": joined}, {"y": lost})
     assert any("channel 4" in line for line in says)
     assert broken({"y": joined}, {"y": noisy(joined, 0.0)}) == []
+
+
+def listed() -> dict[str, np.ndarray]:
+    """Up to three detections of an item, the best first, and padding: as non-maximum suppression leaves them."""
+    scores = -np.sort(-RANDOM.uniform(0.3, 1, (N, 6))) * (np.arange(6) < RANDOM.integers(1, 4, (N, 1)))
+    return {"boxes": RANDOM.uniform(0, 300, (N, 6, 4)) * (scores > 0)[..., None], "scores": scores}
+
+
+def test_detections_in_another_order_are_the_same_ones() -> None:
+    golden = listed()
+    other = {name: array.copy() for name, array in golden.items()}
+    other["scores"][:, 1:3] += 0.015 * RANDOM.normal(size=(N, 2)) * (other["scores"][:, 1:3] > 0)
+    order = np.argsort(-other["scores"], axis=1)
+    swapped = {
+        "boxes": np.take_along_axis(other["boxes"], order[..., None], 1),
+        "scores": np.take_along_axis(other["scores"], order, 1),
+    }
+    assert (order[:, :3] != np.arange(3)).any(1).sum() > 2
+    assert broken({"boxes": golden["boxes"]}, {"boxes": swapped["boxes"]}) != []
+    assert broken(golden, swapped, found_error=0.1) == []
+
+
+def test_a_detection_that_is_missing_or_moved_in_a_list_is_found() -> None:
+    golden = listed()
+    missed = {"boxes": golden["boxes"][:, 1:], "scores": golden["scores"][:, 1:]}
+    gone = {k: np.concatenate([v, np.zeros_like(v[:, :1])], 1) for k, v in missed.items()}
+    some = RANDOM.random(N) < 0.05
+    says = broken(golden, {k: np.where(some.reshape(-1, *[1] * (v.ndim - 1)), gone[k], v) for k, v in golden.items()})
+    assert any("output 'scores'" in line for line in says)
+    moved = {**golden, "boxes": golden["boxes"] + 20 * (golden["boxes"] > 0)}
+    assert any("output 'boxes'" in line and "where something is found" in line for line in broken(golden, moved))
 
 
 def test_a_segmenter_that_loses_a_rare_class_is_refused_though_its_pixels_agree() -> None:
@@ -229,7 +260,7 @@ def test_the_items_at_once_do_not_matter(at_once: int, monkeypatch: pytest.Monke
     boxes, scores = scene()
     golden, outputs = {"boxes": boxes, "scores": scores}, {"boxes": noisy(boxes, 0.1), "scores": noisy(scores, 0.1)}
     whole = output_channels.compare(golden, outputs, {})
-    monkeypatch.setattr(output_channels, "AT_ONCE", at_once * 60)
+    monkeypatch.setattr(output_outline, "AT_ONCE", at_once * 60)
     streamed = output_channels.compare(golden, outputs, {})
     for name in golden:
         for key in output_checks.LIMITS:

@@ -1,27 +1,22 @@
 """Each channel of an output against the source's: how far it is off, relative to its own spread, and in which items.
 
-Streamed item by item in two passes, so that outputs may be larger than memory: the first outlines the source's output
-(its axes, spreads, what its numbers can be), the second compares.
+Streamed item by item, so that outputs may be larger than memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.data import beliefs, channel_axis
+from edgecompress.data import beliefs, detector
+from edgecompress.data.output_outline import MANY, OUTLIERS, Ends, Outline, outline, parts
 
 if TYPE_CHECKING:
     import numpy as np
 
-AT_ONCE = 1 << 22  # numbers
-OUTLIERS = 0.01  # of the items, the largest: no part of a spread; and the tail that is limited
-MANY = 16  # channels at most that each mean something; more are the components of one thing, judged together
 LOST = 1.0  # of its spread: a channel so far off has nothing to do with the source's any more
 SMALL = 1e-3  # of a channel's spread: where something is found it counts as no less
-STILL = 1e-6  # of a channel's size, and of the whole output's spread: what varies by less is constant
-PRESENT = 0.5  # of an object, expected in an item that a detector's errors are counted of
 CUT = 0.01  # of a channel's values at its end, more than the source's: it is cut off
 WORST = 3  # items that are named
 
@@ -52,141 +47,6 @@ class ChannelFacts(TypedDict):
     cut: list[int]  # those that are cut off at an end in the artifact only
     size: int  # channels
     classifier: bool  # many classes, of which one is chosen with more confidence than all others together, on average
-
-
-@dataclass
-class Ends:
-    """The least and largest value of each channel, and how many are exactly that."""
-
-    low: np.ndarray
-    high: np.ndarray
-    at_low: np.ndarray
-    at_high: np.ndarray
-    count: int = 0
-
-    @staticmethod
-    def of(channels: int) -> Ends:
-        import numpy as np
-
-        infinite, none = np.full(channels, np.inf), np.zeros(channels)
-        return Ends(infinite, -infinite, none, none)
-
-    def add(self, rows: np.ndarray) -> None:
-        """[items, places, channels]"""
-        import numpy as np
-
-        low = np.minimum(self.low, rows.min((0, 1), initial=np.inf))
-        high = np.maximum(self.high, rows.max((0, 1), initial=-np.inf))
-        self.at_low = self.at_low * (low == self.low) + (rows == low).sum((0, 1))
-        self.at_high = self.at_high * (high == self.high) + (rows == high).sum((0, 1))
-        self.low, self.high, self.count = low, high, self.count + rows.shape[0] * rows.shape[1]
-
-    def shares(self) -> np.ndarray:
-        """Of the values, those at the end that more are at."""
-        import numpy as np
-
-        most: np.ndarray = np.maximum(self.at_low, self.at_high) / max(self.count, 1)
-        return most
-
-
-@dataclass
-class Outline:
-    """The source's output: [items, places, channels] by `axis`; what its numbers can be; the spread of each channel."""
-
-    axis: int
-    places: int
-    plane: bool
-    kind: beliefs.Kind
-    mean: np.ndarray
-    spread: np.ndarray
-    ends: Ends
-    background: int | None
-    constant: np.ndarray
-
-    def rows(self, array: np.ndarray) -> np.ndarray:
-        """Some items as float64 [items, places, channels]."""
-        return channel_axis.channels_last(array, self.axis)
-
-    @property
-    def alone(self) -> np.ndarray:
-        """The channels that are probabilities each for itself: of some places above one half, of others not."""
-        import numpy as np
-
-        low, high = self.ends.low, self.ends.high
-        if self.kind == "logit":
-            return np.ones(len(low), bool)
-        if self.kind not in ("shares", "values"):
-            return np.zeros(len(low), bool)
-        return (low >= 0) & (high <= 1) & (low < beliefs.DECIDED) & (high >= beliefs.DECIDED)
-
-    def sought(self, rows: np.ndarray) -> np.ndarray | None:
-        """How probable something is at each place, where that is what the output tells: [items, places]."""
-        if self.places < 2 or self.plane:
-            return None
-        p = beliefs.probabilities(rows, self.kind)
-        if self.background is not None:
-            sought: np.ndarray = 1 - p[..., self.background]
-            return sought
-        return p[..., self.alone].max(initial=0.0, axis=-1) if self.alone.any() else None
-
-
-def outline(array: np.ndarray, layout: str = "") -> Outline:
-    """The first pass over the source's output [items, ...]."""
-    import numpy as np
-
-    axis = channel_axis.channel_axis(array, layout)
-    shape = channel_axis.channels_last(array[:1], axis).shape
-    ends, tally = Ends.of(shape[2]), beliefs.Tally()
-    first = channel_axis.channels_last(array[:1], axis).mean((0, 1))  # to take squares of small numbers
-    items, chosen = list[np.ndarray](), np.zeros(shape[2])
-    for part in parts(array):
-        rows = channel_axis.channels_last(array[part], axis)
-        ends.add(rows)
-        tally.add(rows)
-        items.append(np.stack([(rows - first).mean(1), np.square(rows - first).mean(1)]))
-        chosen += np.bincount(rows.argmax(-1).ravel(), minlength=shape[2])
-    sums, squares = np.concatenate(items, axis=1)
-    mean, share = _middle(sums), chosen / chosen.sum()
-    kind = tally.kind(shape[2])
-    rare = kind in beliefs.CLASSES and shape[1] > 1 and share.max() > 1 - beliefs.RARE
-    spread, constant = _spreads(np.maximum(squares - 2 * sums * mean + mean * mean, 0.0), ends)
-    background = int(share.argmax()) if rare else None
-    return Outline(axis, shape[1], array.ndim > 3, kind, mean + first, spread, ends, background, constant)
-
-
-def _kept(items: int) -> int:
-    """How many items are left without the outlying ones."""
-    return items - int(items * OUTLIERS)
-
-
-def _middle(sums: np.ndarray) -> np.ndarray:
-    """The mean of each channel without its outlying items, from the items' own means [items, channels]."""
-    import numpy as np
-
-    order = np.abs(sums - np.median(sums, axis=0)).argsort(axis=0, kind="stable")
-    return np.asarray(np.take_along_axis(sums, order[: _kept(len(sums))], axis=0).mean(0))
-
-
-def _spreads(power: np.ndarray, ends: Ends) -> tuple[np.ndarray, np.ndarray]:
-    """The spread of each channel without its outlying items, those of small channels raised; which are constant."""
-    import numpy as np
-
-    spread = np.sqrt(np.sort(power, axis=0)[: _kept(len(power))].mean(0))
-    size = np.maximum(np.abs(ends.low), np.abs(ends.high))
-    constant = spread <= STILL * size
-    whole = float(np.sqrt(np.square(spread).mean()))
-    least = float(np.median(spread)) if len(spread) > MANY else STILL * whole
-    raised = np.maximum(np.where(constant, whole, spread), least)
-    return np.where(raised > 0, raised, np.where(size > 0, size, 1.0)), constant
-
-
-def parts(array: np.ndarray) -> Iterator[slice]:
-    """The items of an output, so many at once as a memory easily holds."""
-    step = max(1, AT_ONCE // max(1, array[:1].size))
-    return (slice(begin, begin + step) for begin in range(0, len(array), step))
-
-
-# --------------------------------------------------------------------------- the second pass
 
 
 @dataclass
@@ -302,23 +162,21 @@ def compare(
     """The channels of each output of the same items; `layouts`: of those whose layout is known.
 
     Boxes and the like are judged by what a detector finds: where another output, or other channels, tell for each of
-    the same places how probable something is there, errors count by that.
+    the same places how probable something is there, errors count by that; a list of detections is matched first.
     """
+    golden = detector.with_places(golden)
+    outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
     outlines = {name: outline(array, layouts.get(name, "")) for name, array in golden.items()}
-    finder = next((name for name in golden if _finds(golden[name], outlines[name])), None)
+    finder = detector.find(golden, outlines)
     facts = {}
     for name, ours in golden.items():
         o, comparison = outlines[name], Comparison(outlines[name])
-        helped = finder is not None and outlines[finder].places == o.places and not o.plane
+        helped = finder if finder and finder.helps(o) else None
         step = max(1, ours.size // beliefs.MOST_RANKED)
         for part in parts(ours):
-            sought = outlines[finder].sought(outlines[finder].rows(golden[finder][part])) if helped and finder else None
-            comparison.add(o.rows(ours[part]), o.rows(outputs[name][part]), sought, step)
+            rows = o.rows(ours[part]), o.rows(outputs[name][part])
+            if helped and helped.listed:
+                rows = rows[0], helped.matched(outputs, part, rows)
+            comparison.add(*rows, helped.sought(part) if helped else None, step)
         facts[name] = comparison.facts()
     return facts
-
-
-def _finds(array: np.ndarray, o: Outline) -> bool:
-    """Whether an output tells of each place whether something is there, which it rarely is."""
-    sought = o.sought(o.rows(array[next(parts(array))]))
-    return sought is not None and 0 < float(sought.mean()) < beliefs.RARE
