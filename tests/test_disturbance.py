@@ -17,12 +17,12 @@ RUN_MS = 1.0
 def window(**more: Any) -> Window:
     """A window of 100 runs of a millisecond that computed all the time."""
     quiet: dict[str, Any] = {"n": 100, "window_s": 0.1, "median_ms": RUN_MS, "cpu_s": 0.1, "waited_s": 0.0}
-    quiet |= {"preempted": 0, "long_s": 0.0, "stolen_s": 0.0, "others_s": 0.0}
+    quiet |= {"preempted": 0, "gave_up": 0, "long_s": 0.0, "stolen_s": 0.0, "others_s": 0.0}
     found: Window = {**quiet, **more}  # type: ignore[typeddict-item]
     return found
 
 
-UNTOLD = {"waited_s": None, "stolen_s": None, "others_s": None}  # macOS; Windows has no `preempted` either
+UNTOLD = {"waited_s": None, "stolen_s": None, "others_s": None}  # macOS; Windows counts no switches either
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ UNTOLD = {"waited_s": None, "stolen_s": None, "others_s": None}  # macOS; Window
         {**UNTOLD, "preempted": None},
         {"waited_s": 0.05, "preempted": 15},  # half of the time, but few of the runs
         {"waited_s": 0.0005, "preempted": 60},  # many of the runs, but no time to speak of
-        {"cpu_s": 0.002},  # it sleeps, evenly
-        {**UNTOLD, "cpu_s": 0.002},
+        {"cpu_s": 0.002, "gave_up": 100},  # it sleeps, evenly
+        {**UNTOLD, "cpu_s": 0.002, "gave_up": 100},
         {"cpu_s": 0.19},  # two threads
         {"long_s": 0.05},  # a long run that computed
         {"stolen_s": 0.02},  # two ticks
@@ -50,6 +50,7 @@ def test_what_leaves_the_median_alone_is_no_disturbance(more: dict[str, Any]) ->
         ({"waited_s": 0.05, "preempted": 40, "cpu_s": 0.05}, "other work held its processors for 50% of the time"),
         ({"waited_s": 0.05, "preempted": None, "cpu_s": 0.05}, "other work held its processors for 50% of the time"),
         ({**UNTOLD, "preempted": 40, "cpu_s": 0.06}, "other work held its processors for 40% of the time"),
+        ({"waited_s": 0.08, "gave_up": 100, "cpu_s": 0.02}, "other work held its processors for 80% of the time"),
         ({"stolen_s": 0.04}, "the hypervisor took 40% of a processor"),
         ({"window_s": 0.4, "long_s": 0.3}, "it stood still for 75% of the time"),  # stopped once
         ({**UNTOLD, "preempted": None, "window_s": 0.4, "long_s": 0.3}, "it stood still for 75% of the time"),
@@ -65,8 +66,8 @@ def test_a_standstill_of_two_threads_is_noticed() -> None:
 
 
 def test_a_window_is_what_the_kernel_counted_between_two_readings() -> None:
-    before = Counters(10.0, 1.0, 0.5, 7, (100, 0, 0, 900, 0, 0, 0, 0))
-    after = Counters(10.1, 1.09, 0.51, 9, (110, 0, 0, 909, 0, 0, 0, 1))
+    before = Counters(10.0, 1.0, 0.5, (7, 20), (100, 0, 0, 900, 0, 0, 0, 0))
+    after = Counters(10.1, 1.09, 0.51, (9, 23), (110, 0, 0, 909, 0, 0, 0, 1))
     found = disturbance.window(before, after, [1_000_000] * 80 + [21_000_000], 1.0)
     assert found == pytest.approx(
         {
@@ -76,13 +77,14 @@ def test_a_window_is_what_the_kernel_counted_between_two_readings() -> None:
             "cpu_s": 0.09,
             "waited_s": 0.01,
             "preempted": 2,
+            "gave_up": 3,
             "long_s": 0.02,
             "stolen_s": 0.01,
             "others_s": 0.01,
         }
     )
     silent = disturbance.window(Counters(0.0, 0.0, None, None, ()), Counters(0.1, 0.1, None, None, ()), [1, 1], 1.0)
-    assert [silent[key] for key in ("waited_s", "preempted", "stolen_s", "others_s")] == [None] * 4
+    assert [silent[key] for key in ("waited_s", "preempted", "gave_up", "stolen_s", "others_s")] == [None] * 5
 
 
 # --------------------------------------------------------------------------- turns

@@ -35,6 +35,7 @@ class Window(Neighbours):
     cpu_s: float
     waited_s: float | None  # ready to run, and without a processor; None where the kernel does not tell
     preempted: int | None  # times a thread lost its processor against its will; None where nothing counts them
+    gave_up: int | None  # times a thread gave its processor up, to wait for something: it has to get one again
     long_s: float  # what runs that took LONG times the typical one took beyond it
 
 
@@ -45,20 +46,20 @@ class Counters:
     wall_s: float
     cpu_s: float
     waited_s: float | None
-    preempted: int | None
+    switches: tuple[int, int] | None  # against its will, and not
     ticks: tuple[int, ...]
 
     @classmethod
     def now(cls) -> Counters:
         """Reads them; the clock is read last."""
-        ticks, preempted, waited_s, cpu_s = _ticks(), _preempted(), _waited_s(), time.process_time()
-        return cls(time.perf_counter(), cpu_s, waited_s, preempted, ticks)
+        ticks, switches, waited_s, cpu_s = _ticks(), _switches(), _waited_s(), time.process_time()
+        return cls(time.perf_counter(), cpu_s, waited_s, switches, ticks)
 
 
 def window(before: Counters, after: Counters, times_ns: Sequence[int], typical_ms: float) -> Window:
     """The window between two readings, in which the runs took `times_ns`; a run of the session takes `typical_ms`."""
     cpu_s, usual_ns = after.cpu_s - before.cpu_s, 1e6 * typical_ms
-    both = before.preempted is not None and after.preempted is not None
+    preempted, gave_up = map(_less, after.switches or (None, None), before.switches or (None, None))
     known = before.waited_s is not None and after.waited_s is not None
     return {
         "n": len(times_ns),
@@ -66,7 +67,8 @@ def window(before: Counters, after: Counters, times_ns: Sequence[int], typical_m
         "median_ms": statistics.median(times_ns) / 1e6,
         "cpu_s": cpu_s,
         "waited_s": max(0.0, (after.waited_s or 0.0) - (before.waited_s or 0.0)) if known else None,
-        "preempted": (after.preempted or 0) - (before.preempted or 0) if both else None,
+        "preempted": preempted,
+        "gave_up": gave_up,
         "long_s": sum(t - usual_ns for t in times_ns if t > LONG * usual_ns) / 1e9,
         **_neighbours(before.ticks, after.ticks, cpu_s),
     }
@@ -75,15 +77,15 @@ def window(before: Counters, after: Counters, times_ns: Sequence[int], typical_m
 def cause(window: Window, threads: int) -> str:
     """What makes the median of a window doubtful, in words; "" where nothing does.
 
-    Waiting for a processor matters where it takes more than HARMLESS of the window and hits more than HIT of the runs;
-    where the kernel does not count it, the time without a processor stands for it. The hypervisor may take STOLEN. A
-    standstill is what long runs took while the process neither computed nor waited: it was stopped, or slept.
+    Waiting for a processor matters where it takes more than HARMLESS of the window and hits more than HIT of the runs:
+    those that were preempted, or had to get a processor again after they had waited for something. Where the kernel
+    does not count it, the time without a processor stands for it, if as many were preempted. The hypervisor may take
+    STOLEN. A standstill is what long runs took while the process neither computed nor waited: it was stopped.
     """
     wall_s, waited_s, stolen_s = window["window_s"], window["waited_s"], window["stolen_s"] or 0.0
     idle_s = max(0.0, wall_s - window["cpu_s"] / _busy(window, threads))
     lost_s = min(wall_s, idle_s if waited_s is None else waited_s)
-    hit = window["preempted"] is None or window["preempted"] > HIT * window["n"]
-    if lost_s > HARMLESS * wall_s and hit and (waited_s is not None or window["preempted"]):
+    if lost_s > HARMLESS * wall_s and _hit(window) > HIT * window["n"]:
         return f"other work held its processors for {lost_s / wall_s:.0%} of the time"
     if stolen_s > GRAIN_S + STOLEN * wall_s:
         return f"the hypervisor took {stolen_s / wall_s:.0%} of a processor"
@@ -91,6 +93,15 @@ def cause(window: Window, threads: int) -> str:
     if still_s > STILL_S + STILL * wall_s:
         return f"it stood still for {still_s / wall_s:.0%} of the time"
     return ""
+
+
+def _hit(window: Window) -> float:
+    """Runs that may have waited for a processor, at most."""
+    if window["waited_s"] is None:
+        return window["preempted"] or 0
+    if window["preempted"] is None or window["gave_up"] is None:
+        return window["n"]
+    return window["preempted"] + window["gave_up"]
 
 
 def _busy(window: Window, threads: int) -> float:
@@ -135,10 +146,18 @@ def _waited_ns(thread: Path) -> int:
         return 0  # it has just ended
 
 
-def _preempted() -> int | None:
-    """Times the kernel took the processor away from this process (its threads too); None where nothing counts them."""
+def _switches() -> tuple[int, int] | None:
+    """Times that this process (its threads too) lost its processor against its will, and gave it up to wait.
+
+    None where nothing counts them.
+    """
     try:
         import resource
     except ImportError:  # Windows
         return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_nivcsw, used.ru_nvcsw
+
+
+def _less(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before

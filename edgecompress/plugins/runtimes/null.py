@@ -121,7 +121,8 @@ class NullSession:
         """One inference: {input: array [batch, ...]} -> {output: array [batch, ...]}."""
         begin = time.perf_counter()
         result = {spec.name: self._output(spec, inputs[self.net.inputs[0].name]) for spec in self.net.outputs}
-        time.sleep(self.net.sleep_ms / 1000)
+        if self.net.sleep_ms:
+            time.sleep(self.net.sleep_ms / 1000)
         while (time.perf_counter() - begin) * 1000 < self.net.spin_ms:
             pass
         for _ in itertools.repeat(None, self.net.work):
