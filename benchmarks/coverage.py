@@ -1,10 +1,11 @@
-"""Do the intervals hold what they promise? Synthetic devices of known latency and energy, measured thousands of times.
+"""Do the intervals hold what they promise? Synthetic devices of known latency and energy, measured thousands of times,
+and items of known true loss, judged as often.
 
     python benchmarks/coverage.py [--trials 2000] [--runs 500] [--seed 0] [--json]
 
 Each row is a generator and an interval: how often it held the truth, what it promises, and the chance of so few hits
 if the promise holds (one-sided binomial; below 1 % it is broken). Devices that drift or throttle must be flagged in
-95 % of the trials at least, steady ones in 5 % at most. The numbers go through the functions that a profile uses
+95 % of the trials at least, steady ones in 5 % at most. A loss just past its limit may be called inside in 5 %. The numbers go through the functions that a profile uses
 (statistic, race, stages.latency). Exit 1 when a promise is broken.
 """
 
@@ -21,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.core import session_stats, stats
+from edgecompress.core import decision, session_stats, stats
+from edgecompress.data import paired_shares
 from edgecompress.pipeline.searches import race
 from edgecompress.reporting import noise
 from edgecompress.stages import energy, latency
@@ -91,6 +93,9 @@ def rows(trials: int, runs: int, seed: int) -> Iterator[Row]:
     yield from ratios(np.random.default_rng([seed, 3]), trials)
     for i, (name, plant) in enumerate(PLANTS.items()):
         yield from energies(name, plant, np.random.default_rng([seed, 4, i]), trials)
+    for n in ITEMS:
+        for i, (lost, gained) in enumerate(LOSSES):
+            yield decisions(n, lost, gained, np.random.default_rng([seed, 5, n, i]), trials)
 
 
 def table(found: Sequence[Row]) -> str:
@@ -280,6 +285,23 @@ def _of_two_runs(one: str, other: str, draw: Random, trials: int) -> Row:
         hits += (found.low or 0.0) <= truth <= (found.high or math.inf)
     t = 1 / 2**STANDARD
     return Row(f"ratio, {one} / {other}", "two runs of 6", hits, trials, 1 - 2 * t * (1 + t))
+
+
+# --------------------------------------------------------------------------- decisions
+
+ITEMS = (20, 100, 500, 2000)
+LOSSES = ((0.002, 0.0), (0.01, 0.0), (0.012, 0.004), (0.03, 0.02), (0.3, 0.3), (0.97, 0.01), (1.0, 0.0))
+
+
+def decisions(n: int, lost: float, gained: float, draw: Random, trials: int) -> Row:
+    """How often a true loss just past the limit is called inside, of items lost and gained with these chances."""
+    inside = 0
+    for a, b, _ in draw.multinomial(n, [lost, gained, max(0.0, 1 - lost - gained)], trials):
+        low, high = paired_shares.interval(int(b), int(a), n)
+        limit = lost - gained - 1e-9
+        inside += decision.decide((a - b) / n, (-high, -low), limit).word == "inside"
+    what = f"{n} items, loss past the limit called inside"
+    return Row(f"lost {lost:.1%}, gained {gained:.1%}", what, inside, trials, FALSE_ALARMS, at_most=True)
 
 
 # --------------------------------------------------------------------------- energy
