@@ -5,8 +5,8 @@ and items of known true loss, judged as often.
 
 Each row is a generator and an interval: how often it held the truth, what it promises, and the chance of so few hits
 if the promise holds (one-sided binomial; below 1 % it is broken). Devices that drift or throttle must be flagged in
-95 % of the trials at least, steady ones in 5 % at most. A loss just past its limit may be called inside in 5 %. The numbers go through the functions that a profile uses
-(statistic, race, stages.latency). Exit 1 when a promise is broken.
+95 % of the trials at least, steady ones in 5 % at most. A loss just past its limit may be called inside in 5 %. The
+numbers go through the functions that a profile uses (statistic, race, stages.latency). Exit 1 when a promise is broken.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Race:
             reason = first if chosen else "no variant is left to ship"
             return f"{reason}; not measured on the target: {self.unmeasured}"
         times = self._medians(outcomes)
-        others = {v: median(t) / median(times[chosen]) for v, t in times.items() if v != chosen}
+        others = {v: _ratio(t, times[chosen]).median for v, t in times.items() if v != chosen}
         if not others:
             return "the only variant left"
         near = min(others, key=lambda v: others[v])
