@@ -139,6 +139,8 @@ def test_one_session_calls_nothing(tmp_path: Path, before: Report, after: Report
     change = changed(held(tmp_path, before, after), "latency_ms")
     assert (change.called, change.low) == ("none", None)
     assert change.says == "3.00× slower, not called"
+    change = changed(held(tmp_path, before, slower(after, 1 / 2.98)), "latency_ms")
+    assert (change.called, change.says) == ("none", "no change called (0.993×)")
 
 
 # --------------------------------------------------------------------------- what is refused
@@ -566,7 +568,7 @@ def test_what_shipped_is_measured_again_in_turns(
     assert main.main(["deploy", *words, "--out", "out"]) == 0
     capsys.readouterr()
     turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=6", "--set=profile.more_sessions=12"]
-    assert main.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.1x"]) == 1
+    assert main.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.0001x"]) == 1
     told = json.loads(capsys.readouterr().out)
     latency = next(row for row in told["rows"] if row["metric"] == "latency_ms")
     assert latency["changes"][0]["paired"] and latency["changes"][0]["n"] >= 6

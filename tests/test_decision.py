@@ -90,6 +90,10 @@ def test_what_is_surely_inside_or_outside_needs_no_more_items() -> None:
     assert inside.says.endswith("limit 5; at most 3.81 with 95 % confidence")
 
 
+def test_a_net_gain_is_called_one() -> None:
+    assert check(1, 3, 500, 5).says.startswith("net 2 of 500 items gained (1 lost, 3 gained), limit 5; at most ")
+
+
 def test_an_undecided_number_past_its_limit_does_not_ship() -> None:
     found = check(7, 0, 500, 5)
     assert (found.ok, found.decision) == (False, "undecided") and found.needed

@@ -160,6 +160,15 @@ def test_a_reference_that_ships_is_compared_with_a_faster_one_only(report: Repor
     assert before_after.baseline({**report, "subject": "fp32"}) == "openvino-fp32"
 
 
+@pytest.mark.parametrize("guess", [{}, {"guessed": True, "exact": False}, {"guessed": True, "exact": True}])
+@pytest.mark.parametrize("called", ["same", "none"])
+@pytest.mark.parametrize("factor", [0.985, 0.999, 1.0, 1.001, 1.015])
+def test_no_two_that_are_as_fast_are_called_faster_or_slower(factor: float, called: str, guess: Report) -> None:
+    change = {"factor": factor, "low": None, "high": None, "n": 1, "called": called, **guess}
+    says = before_after.say(change, ("faster", "slower"))
+    assert says.startswith("no change") and "faster" not in says and "slower" not in says
+
+
 def test_every_change_is_against_one_baseline(report: Report) -> None:
     assert report["baseline"] == "openvino-fp32"
     assert {each["before_of"] for each in report["deltas"]} == {"openvino-fp32", "source"}  # the accuracy: the source's

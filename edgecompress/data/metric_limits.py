@@ -102,7 +102,8 @@ def _check(m: MetricComparison, loss: Loss, limit: float, strict: bool) -> Check
 def _says(m: MetricComparison, loss: Loss, limit: float) -> str:
     if loss.counts:
         both = f"{loss.counts[0]} lost, {loss.counts[1]} gained"
-        return f"net {loss.value} of {loss.n} items lost ({both}), limit {limit:g}"
+        net = f"net {abs(loss.value):g} of {loss.n} items {'gained' if loss.value < 0 else 'lost'}"
+        return f"{net} ({both}), limit {limit:g}"
     change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
     word = {"metric_ratio": "ratio", "metric_drop": "drop", RELATIVE: "loss relative to the source"}[loss.name]
     return f"{change}: {word} {loss.value:.4g}, limit {limit:g}"
