@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TypedDict
 
 from edgecompress.core.model import SETTINGS, Artifact
-from edgecompress.core.protocols import Session, Windows
+from edgecompress.core.protocols import Arena, Session, Windows
 from edgecompress.device.agent import call_cost
 from edgecompress.device.agent.call_cost import CallCost
 from edgecompress.device.agent.environment import Environment, environment
@@ -38,11 +39,8 @@ class Window(Neighbours):
     cpu_s: float
 
 
-class SessionMemory(ResidentMemory):
+class SessionMemory(ResidentMemory, Arena):
     """The resident memory of a session, and the arena that its runtime planned."""
-
-    arena_bytes: int | None
-    arena_reason: str
 
 
 class SessionFacts(Window, CallCost):
@@ -76,7 +74,7 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
     warm = warm_up(session.run, inputs, request.profile)
     before = memory.peak()
     window = _window(session.run, inputs, request.profile, out)
-    used: SessionMemory = {**memory.facts(before, 8 * window["n"]), **_arena(session, request)}
+    used: SessionMemory = {**memory.facts(before, 8 * window["n"]), **arena(session, runtime)}
     session.close()
     return {
         **call_cost.measured(runtime, model.facts.get(SETTINGS), request.threads),
@@ -132,13 +130,14 @@ def _preempted() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-class _Arena(TypedDict):
-    arena_bytes: int | None
-    arena_reason: str
-
-
-def _arena(session: Session, request: AgentRequest) -> _Arena:
-    planned = getattr(session, "arena_bytes", None)
-    name = request.runtime.name if request.runtime else ""
-    reason = "" if planned is not None else f"runtime {name} does not report its arena"
-    return {"arena_bytes": planned, "arena_reason": reason}
+def arena(session: Session, runtime: ModuleType) -> Arena:
+    """What the session tells of its plan; a plan that breaks is told, and costs no measurement."""
+    if not hasattr(session, "arena"):
+        reason = getattr(runtime, "NO_ARENA", "its runtime tells nothing of its memory plan")
+        return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
+    try:
+        planned: Arena = session.arena()
+    except Exception as error:
+        message = " ".join(str(error).split())[:200]
+        return {"arena_bytes": None, "arena_reason": f"{type(error).__name__}: {message}", "arena_peak": ""}
+    return planned
