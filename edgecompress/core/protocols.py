@@ -66,8 +66,19 @@ class OperatorTimes(TypedDict):
     fallback: list[str] | None
 
 
+class Arena(TypedDict):
+    """Bytes that a runtime plans for activations, None with the reason; the largest tensor where most are held."""
+
+    arena_bytes: int | None
+    arena_reason: str
+    arena_peak: str
+
+
 class Session(Protocol):
-    """An opened artifact. Inputs and outputs have the names of the artifact's specs."""
+    """An opened artifact. Inputs and outputs have the names of the artifact's specs.
+
+    It may have `arena() -> Arena`; else its runtime may say in `NO_ARENA` why nothing is known of it.
+    """
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference."""
@@ -105,7 +116,7 @@ class Runtime(Protocol):
     own defaults where that is empty. A session may tell `in_effect`: the values that the engine then has.
 
     It may have `empty(folder) -> Artifact`: the smallest model that it opens, written without a library: what a call
-    costs without a net is measured with it; else `NO_EMPTY`, why there is none.
+    costs without a net is measured with it; else it may say in `NO_EMPTY` why there is none.
 
     It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
     own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and

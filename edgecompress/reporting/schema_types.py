@@ -11,6 +11,7 @@ class ReportedMemory(TypedDict, total=False):
     artifact_bytes: int
     arena_bytes: int | None
     arena_reason: str
+    arena_peak: str
     peak_rss_bytes: int
     file_backed_bytes: int
 

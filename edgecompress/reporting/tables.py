@@ -110,10 +110,16 @@ def _call(n: Mapping[str, Any]) -> str:
 
 def memory(report: Report) -> TextTable:
     """Memory is four numbers, never one."""
-    head = ("variant", "artifact", "planned arena", "peak RSS over baseline", "of it file-backed")
-    keys = ("size", "arena", "peak_rss", "file_backed")
-    rows = tuple((v["name"], *(_or_why(v["numbers"][k]) for k in keys)) for v in report["variants"] if v["sessions"])
+    head = ("variant", "artifact", "planned arena", "its largest tensor", "peak RSS over baseline", "of it file-backed")
+    rows = tuple(_memory(v) for v in report["variants"] if v["sessions"])
     return TextTable("Memory", head, rows, empty="Not measured.")
+
+
+def _memory(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    n = variant["numbers"]
+    peaks = (s["memory"].get("arena_peak") for s in variant["sessions"] if s["memory"])
+    cells = [_or_why(n[key]) for key in ("size", "arena", "peak_rss", "file_backed")]
+    return variant["name"], *cells[:2], next(filter(None, peaks), DASH), *cells[2:]
 
 
 def energy(report: Report) -> TextTable:

@@ -175,9 +175,11 @@ def _memory(artifact: Artifact | None, sessions: Sequence[ReportedSession], why:
     arena = [s["memory"] for s in sessions if s["memory"]]
     planned = next((m["arena_bytes"] for m in arena if m.get("arena_bytes") is not None), None)
     no_arena = next((m["arena_reason"] for m in arena if m.get("arena_reason")), why)
+    peak = next((m["arena_peak"] for m in arena if m.get("arena_peak")), "")
+    largest = f"; most is held with {peak}" if peak else ""
     numbers = {
         "size": number("size", size, n=1, source="the artifact's files", reason=why),
-        "arena": number("arena", planned, source="the runtime", reason=no_arena),
+        "arena": number("arena", planned, n=1, source=f"the runtime's plan{largest}", reason=no_arena),
     }
     for metric in RSS:
         each = median(sessions, metric, why)

@@ -10,11 +10,12 @@ import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from types import ModuleType
+from typing import Any
 
 from edgecompress.core import child_process
 from edgecompress.core.model import SETTINGS, Artifact
-from edgecompress.core.protocols import Session
+from edgecompress.core.protocols import Arena, Session
 from edgecompress.device.agent import call_cost, disturbance
 from edgecompress.device.agent.call_cost import CallCost
 from edgecompress.device.agent.environment import Environment, environment
@@ -27,11 +28,8 @@ LATENCIES = "latencies.ns"  # nanoseconds per run, 64-bit whole numbers of this 
 WINDOW = "window"  # what the conductor says: one more; anything else is the list of the windows that are kept
 
 
-class SessionMemory(ResidentMemory):
+class SessionMemory(ResidentMemory, Arena):
     """The resident memory of a session, and the arena that its runtime planned."""
-
-    arena_bytes: int | None
-    arena_reason: str
 
 
 class SessionFacts(CallCost):
@@ -73,7 +71,7 @@ def run(request: AgentRequest, out: Path) -> SessionAnswer:
         conductor.say(windows.take())
     gc.enable()
     windows.write(out / LATENCIES, word)
-    used: SessionMemory = {**memory.facts(before, windows.record_bytes), **_arena(session, request)}
+    used: SessionMemory = {**memory.facts(before, windows.record_bytes), **arena(session, runtime)}
     session.close()
     return {
         **call_cost.measured(runtime, model.facts.get(SETTINGS), request.threads),
@@ -146,13 +144,14 @@ class _Windows:
         return sum(times.itemsize * len(times) for times in self.times)
 
 
-class _Arena(TypedDict):
-    arena_bytes: int | None
-    arena_reason: str
-
-
-def _arena(session: Session, request: AgentRequest) -> _Arena:
-    planned = getattr(session, "arena_bytes", None)
-    name = request.runtime.name if request.runtime else ""
-    reason = "" if planned is not None else f"runtime {name} does not report its arena"
-    return {"arena_bytes": planned, "arena_reason": reason}
+def arena(session: Session, runtime: ModuleType) -> Arena:
+    """What the session tells of its plan; a plan that breaks is told, and costs no measurement."""
+    if not hasattr(session, "arena"):
+        reason = getattr(runtime, "NO_ARENA", "its runtime tells nothing of its memory plan")
+        return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
+    try:
+        planned: Arena = session.arena()
+    except Exception as error:
+        message = " ".join(str(error).split())[:200]
+        return {"arena_bytes": None, "arena_reason": f"{type(error).__name__}: {message}", "arena_peak": ""}
+    return planned

@@ -29,6 +29,7 @@ NATIVE = platform.system() == "Darwin"
 SIMULATED = "" if NATIVE else "the MIL interpreter"  # what runs it here in Core ML's place: its speed says nothing
 DTYPES = {"float16": "float16", "float32": "float32", "float64": "float32", "bfloat16": "float32"}  # others: int32
 AGREE_DB = 40.0  # Core ML and the interpreter round at other places; a wrong operator is far below
+NO_ARENA = "Core ML tells nothing of its memory plan"
 NO_EMPTY = "an empty model would have to be written by coremltools on the device"
 NO_TIMES = "Core ML reports no time per operator"
 NO_MACOS = "Core ML runs on Apple's systems only: here its program is interpreted, so its speed is not measured"

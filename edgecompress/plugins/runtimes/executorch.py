@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from executorch.exir.schema import ExecutionPlan, Operator
 
-    from edgecompress.core.protocols import OperatorTime, OperatorTimes
+    from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes
 
 REQUIRES = ("torch", "executorch>=1.5")
 IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
@@ -243,6 +243,17 @@ class ExecutorchSession:
             program.write_etdump_result_to_file(f"{folder}/events")
             events = list(_events(f"{folder}/events"))
         return {"ops": _operators(events, plan, runs), "why": "", "fallback": _left(plan)}
+
+    def arena(self) -> Arena:
+        """The program's own plan; not known where delegates plan memory of their own beside it."""
+        plan = _plan(self.file)
+        planned = sum(plan.non_const_buffer_sizes)
+        if others := sorted(set(_delegates(plan).values())):
+            reason = (
+                f"the program plans {planned:,} bytes, and {', '.join(others)} more, of which the file tells nothing"
+            )
+            return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
+        return {"arena_bytes": planned, "arena_reason": "", "arena_peak": ""}
 
     def close(self) -> None:
         """Frees it."""

@@ -14,10 +14,12 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats import tflite, torch_program
-from edgecompress.plugins.runtimes import _tflite, _tflite_layer_outputs, _trial
+from edgecompress.plugins.runtimes import _litert_arena, _tflite, _tflite_layer_outputs, _trial
 
 if TYPE_CHECKING:
     import torch
+
+    from edgecompress.core.protocols import Arena
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
 OPENS_WITH = ("ai-edge-litert",)
@@ -192,8 +194,16 @@ def tapped(request: Request) -> Artifact:
     return _tflite_layer_outputs.tapped(request)
 
 
-def open(artifact: Artifact, threads: int, profile: bool = False) -> _tflite.TfliteSession:
+class LitertSession(_tflite.TfliteSession):
+    """A file opened by LiteRT."""
+
+    def arena(self) -> Arena:
+        """The memory that is planned for activations, or why it is not known."""
+        return _litert_arena.arena(self.interpreter, _tflite.left(self.interpreter._get_ops_details()))
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> LitertSession:
     """A session on `threads` threads of the CPU, by the artifact's settings."""
     from ai_edge_litert import interpreter
 
-    return _tflite.TfliteSession(_tflite.interpreter(interpreter, artifact, threads), artifact)
+    return LitertSession(_tflite.interpreter(interpreter, artifact, threads), artifact)

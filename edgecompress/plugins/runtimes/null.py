@@ -37,6 +37,7 @@ REQUIRES = ("numpy",)
 OPENS_WITH: tuple[str, ...] = ()
 EXTRA = ""
 FORMAT = "null"
+NO_ARENA = "a null net plans no memory"
 READS: tuple[str, ...] = ()
 SUFFIX = ".null"
 

@@ -30,6 +30,7 @@ IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memor
 EXTRA = "onnx"
 FORMAT = "onnx"
 SETTINGS = _onnx_session.SETTINGS
+NO_ARENA = _onnx_session.NO_ARENA
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".onnx"
 

@@ -21,6 +21,7 @@ IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memor
 EXTRA = "gpu"
 FORMAT = "onnx"
 SETTINGS = _onnx_session.SETTINGS
+NO_ARENA = _onnx_session.NO_ARENA
 READS: tuple[str, ...] = ()  # runtime onnx exports
 SUFFIX = ""
 

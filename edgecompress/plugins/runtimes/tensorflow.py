@@ -23,6 +23,7 @@ REQUIRES = ("tensorflow-cpu",)
 IMPORTS = ("tensorflow",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "tensorflow"
 FORMAT = "savedmodel"
+NO_ARENA = "TensorFlow takes memory as it runs: nothing is planned"
 NO_EMPTY = "TensorFlow is supported as a source only"
 NOT_OPENED = "runs its author's code when it is loaded; if you trust the author, run `edgecompress verify`"
 READS: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ SETTINGS = _tflite.SETTINGS
 READS: tuple[str, ...] = ()
 SUFFIX = ""
 
+NO_ARENA = "tflite-runtime 2.14 plans otherwise than today's LiteRT, and tells nothing of its plan"
 MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
 CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
 

@@ -34,6 +34,7 @@ IMPORTS = (
 )  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "torch"
 FORMAT = "aoti"
+NO_ARENA = "the compiled library takes its buffers as it runs, and tells nothing of them"
 NO_EMPTY = "an empty package would have to be compiled on the device"
 NOT_OPENED = "is machine code; if you trust its author, run `edgecompress verify`"
 READS: tuple[str, ...] = ("program",)
