@@ -54,11 +54,11 @@ class Tally:
         many = channels > 1
         if self.low >= 0 and self.high <= 1 + UNIT:
             return "probabilities" if many and self.off_sum < UNIT else "shares"
+        if many and self.high <= UNIT and self.off_exp < UNIT:
+            return "log-probabilities"
         if max(-self.low, self.high) > LARGEST_LOGIT or (many and self.off_unit < UNIT):
             return "values"
-        if not many:
-            return "logit" if self.low < 0 < self.high else "values"
-        return "log-probabilities" if self.high <= 0 and self.off_exp < UNIT else "logits"
+        return "logits" if many else "logit" if self.low < 0 < self.high else "values"
 
 
 def probabilities(rows: np.ndarray, what: Kind) -> np.ndarray:
