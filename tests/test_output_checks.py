@@ -309,7 +309,7 @@ def test_the_longer_axis_holds_the_channels_where_its_places_differ_more() -> No
 
 KINDS: dict[beliefs.Kind, np.ndarray] = {
     "probabilities": RANDOM.dirichlet([1, 1, 1], (9, 1)),
-    "log-probabilities": np.log(RANDOM.dirichlet([1, 1, 1], (9, 1))),
+    "log-probabilities": np.log(np.array([0.3, 0.7, 1e-99]) * np.ones((9, 1, 1))),
     "shares": RANDOM.random((9, 1, 3)),
     "logits": RANDOM.normal(size=(9, 1, 3)),
     "logit": RANDOM.normal(size=(9, 1, 1)),

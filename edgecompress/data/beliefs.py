@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Kind = Literal["probabilities", "log-probabilities", "shares", "logits", "logit", "values"]
 CLASSES: tuple[Kind, ...] = ("probabilities", "log-probabilities", "logits")  # of which one is chosen
 
-LARGEST_LOGIT = 100.0  # scores are within this of 0: what goes beyond are lengths, places, prices
+LEAST_LOGIT, LARGEST_LOGIT = -1000.0, 100.0  # scores lie between: what goes beyond are lengths, places, prices
 UNIT = 1e-3  # how near to 1 sums of probabilities, and lengths of normalised vectors, are
 RARE = 0.2  # of the places at most hold what a detector looks for
 LEAST = 1e-3  # of a probability in a logarithm: 8 bits have no smaller one
@@ -48,17 +48,18 @@ class Tally:
     def kind(self, channels: int) -> Kind:
         """probabilities: at least 0, of sum 1. log-probabilities: their logarithms. shares: in 0..1, each for itself.
 
-        logits: of two channels or more, no larger than LARGEST_LOGIT, and no vectors of length 1. logit: the same of
+        logits: of two channels or more, from LEAST_LOGIT to LARGEST_LOGIT, no vectors of length 1. logit: the same of
         one channel, of both signs. values: anything else.
         """
         many = channels > 1
         if self.low >= 0 and self.high <= 1 + UNIT:
             return "probabilities" if many and self.off_sum < UNIT else "shares"
-        if max(-self.low, self.high) > LARGEST_LOGIT or (many and self.off_unit < UNIT):
+        if many and self.high <= UNIT and self.off_exp < UNIT:
+            return "log-probabilities"
+        scores = self.low >= LEAST_LOGIT and self.high <= LARGEST_LOGIT
+        if not scores or (many and self.off_unit < UNIT):
             return "values"
-        if not many:
-            return "logit" if self.low < 0 < self.high else "values"
-        return "log-probabilities" if self.high <= 0 and self.off_exp < UNIT else "logits"
+        return "logits" if many else "logit" if self.low < 0 < self.high else "values"
 
 
 def probabilities(rows: np.ndarray, what: Kind) -> np.ndarray:
