@@ -310,13 +310,13 @@ def races(name: str, level: Callable[[Random, int], Array], draw: Random, trials
     left = equal = hits = told = 0
     for _ in range(trials):
         choice = raced(FIELD, level, draw)
-        left += choice.table["fastest"]["verdict"] == choice.table["equal"]["verdict"] == "slower"
+        left += any(choice.table[v]["verdict"] == "slower" for v in FIELD if FIELD[v] == 1.0)
         equal += choice.stage == "near" and choice.table["fastest"]["verdict"] == "equal"
         ratio = choice.table["ref"].get("ratio") or {}
         if None not in (low := ratio.get("low"), high := ratio.get("high")) and ratio["n"] >= STANDARD:
             told += 1
             hits += low <= FIELD["ref"] / FIELD[choice.stage] <= high
-    yield Row(f"race, {name}", "the fastest left", left, trials, sequential.ERROR, at_most=True)
+    yield Row(f"race, {name}", "one of the fastest left", left, trials, sequential.ERROR, at_most=True)
     yield Row(f"race, {name}", "called equal, 3 % apart", equal, trials, sequential.ERROR, at_most=True)
     yield Row(f"race, {name}", "shipped to reference", hits, told, stats.COVERAGE)
 

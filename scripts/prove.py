@@ -27,7 +27,17 @@ LONG = {"EDGECOMPRESS_PROVE": "1", "EDGECOMPRESS_KILLS": "6", "EDGECOMPRESS_FLIP
 LONGEST = ("test_fuzz", "test_faults", "test_kill", "test_parity", "test_zoo")  # begun first: the last to end
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 LOGS = "benchmarks/prove-"  # written by this script, so not part of what it tests
-MEASURED = ("parity", "coverage", "agent_overhead", "arena", "agreement", "sensitivity", "sparsity", "safety_cost")
+MEASURED = (
+    "parity",
+    "coverage",
+    "noise",
+    "agent_overhead",
+    "arena",
+    "agreement",
+    "sensitivity",
+    "sparsity",
+    "safety_cost",
+)
 REMEASURED = ("pruning", "bench")
 TESTS = re.compile(r"\btest_\w+")
 SKIPPED = re.compile(r"^SKIPPED (.+)$", re.MULTILINE)
