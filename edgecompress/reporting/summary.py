@@ -61,8 +61,9 @@ def _measured(report: Report) -> str:
 
 
 def _nothing(report: Report) -> str:
-    why = report["not_measured"] or report["choice"]["reason"] or _first_bad(report)
-    return f"Nothing ships: {'; '.join([why, *_lost(report)])}."
+    if why := report["not_measured"]:
+        return f"Nothing ships: {why}."
+    return f"Nothing ships: {'; '.join([report['choice']['reason'] or _first_bad(report), *_lost(report)])}."
 
 
 def _lost(report: Report) -> Iterator[str]:
