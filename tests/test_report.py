@@ -374,7 +374,9 @@ def test_an_accuracy_that_nobody_judged_is_a_warning(deploy: Request, tmp_path: 
     found = report_json.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
     valid(found)
     warnings = [n["text"] for n in found["notes"] if n["level"] == "warning"]
-    assert warnings == ["Accuracy was not judged: the data has no labels."]
+    assert warnings == [
+        "Accuracy was not measured: the data has no labels; the outputs alone were held against the source's."
+    ]
     assert variant(found, "int8")["numbers"]["accuracy"]["reason"] == "the data has no labels"
 
 

@@ -143,7 +143,8 @@ def _throttled(report: Report) -> Iterator[str]:
 def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
     """Promises that nobody could hold; a limit that is for another kind of metric is none of them."""
     if verify and not verify.get("metric"):
-        yield f"Accuracy was not judged: {verify.get('reasons', {}).get('metric') or 'there is no metric'}."
+        why = verify.get("reasons", {}).get("metric") or "there is no metric"
+        yield f"Accuracy was not measured: {why}; the outputs alone were held against the source's."
     for check in verify.get("checks") or ():
         if check["ok"] is None and check["name"] not in (*NAMES, "name"):
             yield f"{check['says']}."
