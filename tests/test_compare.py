@@ -25,7 +25,7 @@ from edgecompress.commands import compare as command
 from edgecompress.commands import compare_page
 from edgecompress.core.errors import InputError
 from edgecompress.data import paired_shares
-from edgecompress.reporting import compare, gates, report_json
+from edgecompress.reporting import compare, compare_output, gates, report_json
 
 Report = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
@@ -435,7 +435,7 @@ def test_the_text_is_as_agreed(tmp_path: Path, before: Report, after: Report, mo
     found = command.compare(["a.json", "b.json"], promises)
     screen = Console(width=140, no_color=True, force_terminal=False, record=True)
     with screen.capture() as told:
-        screen.print(compare.render(found), crop=False)
+        screen.print(compare_output.render(found), crop=False)
     text = "".join(f"{line.rstrip()}\n" for line in told.get().splitlines())
     if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
         GOLDEN.write_text(text)
@@ -449,7 +449,7 @@ def test_names_of_strangers_cannot_drive_the_terminal(tmp_path: Path, before: Re
     after["environment"]["governor"] = report_inputs.HOSTILE
     screen = Console(width=120, no_color=True)
     with screen.capture() as told:
-        screen.print(compare.render(held(tmp_path, before, after)))
+        screen.print(compare_output.render(held(tmp_path, before, after)))
     assert "\x1b" not in told.get() and "\u202e" not in told.get()
 
 

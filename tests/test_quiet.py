@@ -9,6 +9,7 @@ import pytest
 
 from edgecompress.cli import main
 from edgecompress.reporting import compare as reporting
+from edgecompress.reporting import compare_output
 
 QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 Told = pytest.CaptureFixture[str]
@@ -54,6 +55,6 @@ def test_a_list_stays_whole(capsys: Told) -> None:
 
 def test_the_outcome_of_gates_begins_with_the_worst() -> None:
     verdicts = tuple(reporting.GateVerdict("g", "new", ended, "1") for ended in reversed(reporting.VERDICTS))
-    said = reporting.outcome(reporting.ReportComparison((), (), (), (), verdicts))
+    said = compare_output.outcome(reporting.ReportComparison((), (), (), (), verdicts))
     assert said.startswith("FAIL: ")
     assert [clause.split(": ")[1] for clause in said.removeprefix("FAIL: ").split("; ")] == list(reporting.VERDICTS)

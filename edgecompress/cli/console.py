@@ -221,14 +221,14 @@ def report(screen: Console, facts: Mapping[str, Any]) -> None:
 
 def compared(screen: Console, args: argparse.Namespace, comparison: ReportComparison, page: Path | None = None) -> None:
     """A comparison, and where its page is; with --quiet its outcome in one line."""
-    from edgecompress.reporting import compare
+    from edgecompress.reporting import compare_output
 
     if args.json:
-        print_json({**compare.data(comparison), "page": str(page) if page else None})
+        print_json({**compare_output.data(comparison), "page": str(page) if page else None})
         return
     if args.quiet:
-        return line(screen, compare.outcome(comparison))
-    screen.print(compare.render(comparison), crop=False)
+        return line(screen, compare_output.outcome(comparison))
+    screen.print(compare_output.render(comparison), crop=False)
     if page:
         screen.print(f"page: {one_line(str(page))}", markup=False, highlight=False, soft_wrap=True)
 

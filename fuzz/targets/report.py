@@ -8,8 +8,7 @@ from random import Random
 from edgecompress.commands import compare
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.packaging import model_card
-from edgecompress.reporting import compare as comparison
-from edgecompress.reporting import external_results, read, terminal
+from edgecompress.reporting import compare_output, external_results, read, terminal
 from fuzz import trees
 
 WORDS = tuple(f'"{word}"'.encode() for word in ("schema", "variants", "numbers", "value", "unit", "choice", "kind"))
@@ -35,8 +34,8 @@ def _shown(folder: Path) -> None:
     with read.rendering(folder):
         terminal.render(read.report(folder))
     compared = compare.compare([folder, folder / "report.json"])
-    comparison.render(compared)
-    comparison.data(compared)
+    compare_output.render(compared)
+    compare_output.data(compared)
 
 
 def changed(data: bytes, random: Random) -> bytes:

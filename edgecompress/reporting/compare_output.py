@@ -1,0 +1,113 @@
+"""A comparison of reports as data, in one line, and on a console."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.reporting.compare import VERDICTS, MetricRow, ReportComparison, rendering
+from edgecompress.reporting.formatting import text
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table as RichTable
+
+STYLES = {"better": "green", "worse": "red"}
+SIGNS = {"kept": ("✔", "green"), "undecided": ("?", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
+
+Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
+
+
+def data(comparison: ReportComparison) -> dict[str, Any]:
+    """The comparison as JSON. Raises InputError as `compare.of`."""
+    with rendering(comparison.entries):
+        return _data(comparison)
+
+
+def _data(comparison: ReportComparison) -> dict[str, Any]:
+    entries = [
+        {
+            "label": e.label,
+            "variant": e.variant["name"],
+            "runtime": e.variant["runtime"],
+            "device": e.device_name,
+            "date": e.report["date"],
+            "artifact_sha256": e.artifact,
+        }
+        for e in comparison.entries
+    ]
+    rows = [
+        {
+            "metric": row.metric.gate,
+            "better": row.metric.better,
+            "numbers": row.numbers,
+            "changes": [dataclasses.asdict(c) for c in row.changes],
+        }
+        for row in comparison.rows
+    ]
+    remarks = {"sentences": comparison.sentences, "warnings": comparison.warnings}
+    gates = [dataclasses.asdict(g) for g in comparison.gates]
+    return {
+        "entries": entries,
+        "rows": rows,
+        **remarks,
+        "gates": gates,
+        "verdict": comparison.verdict,
+        "exit_code": comparison.exit_code,
+    }
+
+
+def outcome(comparison: ReportComparison) -> str:
+    """In one line: the verdict, and how the gates ended, the broken ones first; without gates what changed."""
+    worst_first = list(VERDICTS)
+    verdicts = sorted(comparison.gates, key=lambda g: worst_first.index(g.ended))
+    gates = "; ".join(f"{g.words}: {g.ended}: {g.entry} {g.says}" for g in verdicts)
+    return f"{comparison.verdict}: {gates}" if gates else "; ".join(comparison.sentences)
+
+
+def render(comparison: ReportComparison) -> Group:
+    """What a console prints of it. Raises InputError as `compare.of`."""
+    with rendering(comparison.entries):
+        return _rendered(comparison)
+
+
+def _rendered(comparison: ReportComparison) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in comparison.gates]
+    lines = [*((line, "") for line in comparison.sentences), *((f"! {w}", "yellow") for w in comparison.warnings)]
+    texts = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
+    if comparison.verdict:
+        texts.append(Text(f"{comparison.verdict} (exit code {comparison.exit_code})", "bold"))
+    for line in texts:  # whole, however narrow the console
+        line.no_wrap, line.overflow = True, "ignore"
+    return Group(_table(comparison), "", *texts)
+
+
+def head(comparison: ReportComparison) -> tuple[str, ...]:
+    """Of the table: the entries; for two of them the change has a column of its own."""
+    return ("", *(e.label for e in comparison.entries), *(["change"] if len(comparison.entries) == 2 else []))
+
+
+def cells(row: MetricRow) -> list[Cell]:
+    """A row of the table without its name; for more than two entries the change stands below each number."""
+    numbers = [(text(number, spread=True), "") for number in row.numbers]
+    changes = [(change.says or "not compared", change.called) for change in row.changes]
+    if len(numbers) == 2:
+        return [(line,) for line in (*numbers, *changes)]
+    return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
+
+
+def _table(comparison: ReportComparison) -> RichTable:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for words in head(comparison):
+        shown.add_column(Text(words), overflow="fold")
+    for row in comparison.rows:
+        texts = [[Text(words, STYLES.get(called, "")) for words, called in cell] for cell in cells(row)]
+        shown.add_row(row.metric.label, *(Text("\n").join(lines) for lines in texts))
+    return shown
