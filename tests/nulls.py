@@ -19,7 +19,6 @@ name = "plain"
 """
 
 FAST = {
-    "profile.sessions": 3,
     "profile.more_sessions": 0,
     "profile.warmup_s": 0.0,
     "profile.warmup_runs": 1,

@@ -255,7 +255,7 @@ def test_plan_prints_stages_bound_and_time_and_leaves_nothing_behind(
     before = sorted(folder.rglob("*"))
     assert run("plan", *asked, *QUICK) == 0
     out = capsys.readouterr().out
-    assert "plain/verify" in out and "race: at most 3 rounds" in out and "when nothing is stored" in out
+    assert "plain/verify" in out and "race: at most 6 rounds" in out and "when nothing is stored" in out
     assert sorted(folder.rglob("*")) == before
 
 
