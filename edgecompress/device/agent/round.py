@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import importlib
 import json
 import os
 import select
@@ -11,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypedDict
@@ -138,12 +140,7 @@ class SessionProcess:
         file = folder / REQUEST
         file.write_text(replace(own, artifacts={}, runtimes={}, tied=False).to_json(), encoding="utf-8")
         with (folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [*_agent(request.pythons.get(label, "")), str(file)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+            self.process = _started([*_agent(request.pythons.get(label, "")), str(file)], log)
         assert self.process.stdin and self.process.stdout
         self.words: IO[bytes] = self.process.stdin
         self.lines, self.read = self.process.stdout.fileno(), b""
@@ -213,6 +210,28 @@ class SessionProcess:
     def held_bytes(self) -> int:
         """Its resident memory; 0 where the kernel does not tell."""
         return _kib(Path(f"/proc/{self.process.pid}/status"), "VmRSS:") or 0
+
+
+def _started(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The process of an agent; a copy of this one where this Python is emulated, so that the kernel cannot start it."""
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    copy = functools.partial(_as_agent, command[-1])
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, preexec_fn=copy)
+
+
+def _as_agent(file: str) -> None:
+    """Answers a request in a copy of this process, and ends it."""
+    code = 1
+    try:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # Popen waits for the end of one of them
+        sys.argv = [sys.argv[0], file]
+        code = importlib.import_module(f"{MODULE}.__main__").main()
+    finally:
+        os._exit(code)
 
 
 def _agent(python: str) -> list[str]:

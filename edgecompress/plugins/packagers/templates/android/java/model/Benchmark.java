@@ -45,7 +45,8 @@ final class Benchmark {
         Map<String, Object> told = new LinkedHashMap<>();
         told.put("schema", "edgecompress/measured/1");
         told.put("model", pair("name", spec.facts.get("name"), "sha256", spec.digest()));
-        told.put("runtime", spec.facts.get("runtime"));
+        Map<String, Object> runtime = Facts.table(spec.facts.get("runtime"));
+        told.put("runtime", pair("name", runtime.get("name"), "version", runtime.get("version")));
         told.put("device", Device.told());
         Map<String, Object> run = pair("threads", threads, "batch", 1);
         run.put("warmup", WARMUP);
