@@ -122,6 +122,15 @@ def test_a_session_that_ends_costs_only_itself(tmp_path, out, monkeypatch):
     assert found["a"]["n"] >= 20 and not (out / "b").exists()
 
 
+def test_a_python_that_the_kernel_cannot_start_is_copied(tmp_path, out):
+    foreign = tmp_path / "python3"  # as in an emulated userland
+    foreign.write_bytes(b"\x7fELF of another machine")
+    foreign.chmod(0o755)
+    nets = {name: bench_inputs.net(tmp_path / name, spin_ms=1.0) for name in "ab"}
+    found = ask(a_round(tmp_path, nets, pythons=dict.fromkeys(nets, str(foreign))), out)["sessions"]
+    assert min(told["n"] for told in found.values()) >= PROFILE["windows"]
+
+
 def test_sessions_that_do_not_fit_into_memory_together_follow_one_another(tmp_path, out, monkeypatch):
     monkeypatch.setattr(rounds, "_free_bytes", lambda: 1)
     opened = []

@@ -130,15 +130,19 @@ def _factor(gain: Gain) -> str:
         ends = f" [{significant(change['low'], 3)}, {significant(change['high'], 3)}]" if change["low"] else ""
         near = "≈ " if change.get("guessed") and not change["exact"] else ""
         return f"{near}{times(change['factor'])}{ends} the{NOUN[gain['metric']] or ' speed'} of {gain['twin']}"
-    beside = "as" if before_after.alike(change) else "than"
+    beside = "as" if before_after.alike(_told(gain)) else "than"
     return f"{_change(gain)} {beside} {gain['twin']}"
 
 
 def _change(gain: Gain) -> str:
     """`1.76× faster [1.70, 1.82]`, also where it is only told that too few sessions ran to call it."""
-    change = {**gain["change"], "called": "none"} if gain["gained"] is None else gain["change"]
-    says = before_after.say(change, QUANTITIES[gain["metric"]].words)
+    says = before_after.say(_told(gain), QUANTITIES[gain["metric"]].words)
     return says if says.startswith("no change") else f"{says}{NOUN[gain['metric']]}"
+
+
+def _told(gain: Gain) -> before_after.Change:
+    """The change, called none where too few sessions ran."""
+    return {**gain["change"], "called": "none"} if gain["gained"] is None else gain["change"]
 
 
 def _standing(gain: Gain) -> str:
