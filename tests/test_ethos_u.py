@@ -224,7 +224,7 @@ limits = { fallback_ops = 0 }
 
 [[variant]]
 name = "pruned"
-limits = { metric_loss = inf }
+limits = { metric_loss = 1.0 }
 compress = [{ use = "prune_channels", macs = 0.5, align = 16 }, { use = "int8", io = "int8" }]
 """
 

@@ -95,9 +95,11 @@ class OpenedFiles:
     def _answer(self) -> None:
         asked, waiting = bytearray(NOTIFICATION.size), select.poll()
         waiting.register(self._listener, select.POLLIN)
-        if not any(events & select.POLLIN for _, events in waiting.poll(0)):
-            self.close()  # the worker and all that it started have ended: older kernels would wait for more
-            return
+        events = next((events for _, events in waiting.poll(0)), 0)
+        if not events & select.POLLIN:
+            if events:
+                self.close()  # the worker and all that it started have ended
+            return  # else who asked has ended: older kernels would wait for the next one
         try:
             fcntl.ioctl(self._listener, RECEIVE, asked)
             number, thread, _, call, _, _, *arguments = NOTIFICATION.unpack(asked)
