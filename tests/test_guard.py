@@ -68,7 +68,8 @@ class Bench:
         if label not in self.lost:
             return Outcome(name, "lost", reason="nothing to do")
         lost = self.lost[label]
-        metric = {"name": "top1", "n": ITEMS, "items_lost": lost, "items_gained": 0, "net_lost": lost}
+        shares = {"before": 1.0, "after": 1.0 - lost / ITEMS}
+        metric = {"name": "top1", "n": ITEMS, "items_lost": lost, "items_gained": 0, "net_lost": lost, **shares}
         metric["expected"] = {"lost": max(0, lost - 1) / ITEMS, "gained": 0.0}
         output = {"name": "logits", "sqnr_db": 40.0 - lost, "cosine": 1.0, "reason": ""}
         return self._made(name, {"metric": metric, "outputs": [output]})
@@ -206,6 +207,9 @@ def test_it_always_ends_and_never_takes_a_worse_rung_than_it_saw(lost: dict[str,
 
 def verdict(**metric: Any) -> dict[str, Any]:
     channels = {**dict.fromkeys(output_checks.LIMITS), "channel_error": 0.05, "dead": [], "classifier": False}
+    if "items_lost" in metric:
+        metric["net_lost"] = metric["items_lost"] - metric["items_gained"]
+    metric = {"before": None, "after": None, **metric} if metric else {}
     return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": "", **channels}]}
 
 
@@ -262,7 +266,7 @@ def test_without_a_metric_the_limits_on_outputs_are_the_budget() -> None:
 
 
 def test_a_metric_without_a_limit_of_its_own_may_lose_one_percent_of_the_source() -> None:
-    assert budget().excess(verdict(n=9, before=0.8, after=0.79)) == pytest.approx(0.01 - 0.008)
+    assert budget().excess(verdict(n=9, before=0.8, after=0.79)) == pytest.approx(0.01 / 0.8 - 0.01)
     assert budget(metric_drop=0.05).excess(verdict(n=9, before=0.8, after=0.79)) == pytest.approx(0.01 - 0.05)
     assert budget().excess(verdict(n=9, before=0.5, after=0.6, ratio=1.2)) == pytest.approx(0.19)
 

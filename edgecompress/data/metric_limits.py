@@ -47,9 +47,7 @@ def losses(m: MetricComparison) -> dict[str, Loss]:
     if (ratio := m.get("ratio")) is not None:
         found.append(Loss("metric_ratio", ratio, (low, high), n))
     if m["before"] is not None and m["after"] is not None:
-        of_drop = (
-            (None, None) if ratio is not None else decision.negated((low, high))
-        )  # else the interval is the ratio's
+        of_drop = decision.negated((low, high)) if ratio is None else (None, None)  # that is the ratio's
         found.append(Loss("metric_drop", m["before"] - m["after"], of_drop, n))
     return {loss.name: loss for loss in found}
 
@@ -70,11 +68,16 @@ def _of_items(lost: int, gained: int, n: int) -> Interval:
 
 
 def checks(m: MetricComparison, limits: Limits) -> Iterator[Check]:
-    """Each limit that this metric has a number for; where none is given, that on what it loses of its own value."""
+    """Each limit that holds for this metric."""
+    return (_check(m, loss, limit, limits.strict) for loss, limit in limited(m, limits))
+
+
+def limited(m: MetricComparison, limits: Limits) -> list[tuple[Loss, float]]:
+    """What the metric lost, with the limit on it; where no limit fits, that on what it loses of its own value."""
     given = [(loss, limit) for name, loss in losses(m).items() if (limit := getattr(limits, name)) is not None]
     if not given and limits.metric_loss is not None and (own := relative(m)):
-        given = [(own, limits.metric_loss)]
-    yield from (_check(m, loss, limit, limits.strict) for loss, limit in given)
+        return [(own, limits.metric_loss)]
+    return given
 
 
 def relative(m: MetricComparison) -> Loss | None:

@@ -63,7 +63,6 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
     """Fills the empty folder `payload` with model, golden items, labels and card; returns the card.
 
     `options`: the packager's, a dataclass; they are kept, for `package verify` writes the code of a package again.
-
     Raises InputError for what cannot be told: labels that are not those of the model, an excerpt that does not fit.
     """
     files = _model(shipped.artifact, payload)
@@ -79,17 +78,8 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
         "slug": names(shortened(name, NAME_CHARS)).slug,
         "packager": packager,
         "packaged": _packaged(shipped, options),
-        "runtime": {
-            "name": shipped.runtime,
-            "version": _runtime_version(shipped),
-            "settings": dict(shipped.artifact.facts.get(SETTINGS) or registry.runtime(shipped.runtime).settings),
-        },
-        "model": {
-            "format": shipped.artifact.kind,
-            "precision": _precision(shipped),
-            "main": _main(files),
-            "files": files,
-        },
+        "runtime": _runtime(shipped),
+        "model": _file(shipped, files),
         "inputs": [_spec(spec) for spec in shipped.artifact.inputs],
         "outputs": [_spec(spec) for spec in shipped.artifact.outputs],
         "preprocess": _preprocess(shipped),
@@ -107,6 +97,16 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
     check(card, str(shipped.artifact.path))
     (payload / CARD).write_text(text(card), encoding="utf-8")
     return card
+
+
+def _runtime(shipped: Shipped) -> Card:
+    settings = shipped.artifact.facts.get(SETTINGS) or registry.runtime(shipped.runtime).settings
+    return {"name": shipped.runtime, "version": _runtime_version(shipped), "settings": dict(settings)}
+
+
+def _file(shipped: Shipped, files: Sequence[Card]) -> Card:
+    kind, precision = shipped.artifact.kind, _precision(shipped)
+    return {"format": kind, "precision": precision, "main": _main(files), "files": files}
 
 
 def text(card: Card) -> str:

@@ -150,30 +150,27 @@ def _sections(report: Report) -> list[Raw]:
         *_smaller(report, fig),
         _speed(report, rows, fig),
         *_profilers(report, fig),
-        section(
-            "Operators",
-            rows(tables.operators),
-            *_titled(report, tables.fallback),
-            *_titled(report, estimates.left),
-            fig("operators"),
-            fig("roofline"),
-            *_titled(report, roofline.table),
-            *_folded(report, roofline.operators),
-        ),
+        section("Operators", rows(tables.operators), *_operators(report, fig)),
         section("Does it compute the same", *_proof(report, rows)),
         section("Memory", rows(tables.memory), fig("timeline"), *_folded(report, profiler_tables.timeline)),
-        section(
-            "Energy",
-            rows(tables.energy),
-            fig("energy", "power"),
-            *_folded(report, power.table),
-            *_tradeoffs(report, fig),
-            *_folded(report, tables.sensors),
-        ),
+        section("Energy", rows(tables.energy), *_energy(report, fig)),
         *_elsewhere(report, fig),
         tag("div", _data(report), _environment(report), class_="columns"),
         section("How it was made", *_making(report, rows)),
     ]
+
+
+def _operators(report: Report, fig: Any) -> Iterator[Raw]:
+    """Those that left the accelerator, those that take the time, and what bounds them."""
+    yield from (*_titled(report, tables.fallback), *_titled(report, estimates.left))
+    yield from (fig("operators"), fig("roofline"))
+    yield from (*_titled(report, roofline.table), *_folded(report, roofline.operators))
+
+
+def _energy(report: Report, fig: Any) -> Iterator[Raw]:
+    """The power over time, what one inference takes, and by which sensors that is known."""
+    yield fig("energy", "power")
+    yield from (*_folded(report, power.table), *_tradeoffs(report, fig), *_folded(report, tables.sensors))
 
 
 def _smaller(report: Report, fig: Any) -> Iterator[Raw]:

@@ -234,15 +234,8 @@ def estimate(gross: Measured, idle: Measured, seconds: float) -> list[Measured]:
     net = _scaled(gross, "energy_net", joules - idle_joules, low - idle_high, high - idle_low)
     if low <= idle_high:
         reason = "the error band of the power model is wider than its estimate above idle"
-        net = Measured(
-            "energy_net",
-            None,
-            UNITS["energy_net"],
-            "unavailable",
-            source=gross.source,
-            scope=gross.scope,
-            reason=reason,
-        )
+        unknown = Measured("energy_net", None, UNITS["energy_net"], "unavailable", reason=reason)
+        net = dataclasses.replace(unknown, source=gross.source, scope=gross.scope)
     per_joule = dataclasses.replace(
         gross,
         metric="inferences_per_joule",

@@ -63,7 +63,7 @@ class Results:
     fallback: Sequence[FallbackOperator] | None
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
     moved: Sequence[reference_answers.Moved] = ()
-    scored: frozenset[str] = frozenset()
+    scored: frozenset[str] = frozenset()  # the outputs that the metric reads
     right: str | None = None  # the items that the artifact has right, as bits; None where scores are other numbers
 
 
@@ -87,23 +87,24 @@ def run(request: Request) -> Artifact:
         request.progress(0.8, "comparing")
         results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
-        pairs = _pairs(request.inputs["golden"], request.model)
-        defaults = engine_defaults.facts(
-            told.get("defaults"), Path(scratch), _split(request), request.inputs["golden"], pairs
-        )
-    checks = [*_checks(results, limits), *_precision(request)]
-    facts = {
-        "n": tensors.count(request.inputs["samples"], _split(request)),
+        golden = request.inputs["golden"]
+        pairs = _pairs(golden, request.model)
+        defaults = engine_defaults.facts(told.get("defaults"), Path(scratch), _split(request), golden, pairs)
+    n = tensors.count(request.inputs["samples"], _split(request))
+    facts = _facts(results, [*_checks(results, limits), *_precision(request)])
+    return Artifact(request.out, "verdict", facts={"n": n, **facts, **defaults}).write()
+
+
+def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
+    lost = next((check.says for check in checks if check.ok is False), "")
+    told: dict[str, object] = {
         "outputs": results.outputs,
         "metric": results.metric,
         "checks": [asdict(check) for check in checks],
         "reasons": results.reasons,
-        **defaults,
-        **({} if results.fallback is None else {"fallback": results.fallback}),
-        **({} if results.right is None else {"right": results.right}),
-        **({"lost": lost} if (lost := next((c.says for c in checks if c.ok is False), "")) else {}),
     }
-    return Artifact(request.out, "verdict", facts=facts).write()
+    known = {"fallback": results.fallback, "right": results.right, "lost": lost or None}
+    return told | {name: value for name, value in known.items() if value is not None}
 
 
 def _split(request: Request) -> str:

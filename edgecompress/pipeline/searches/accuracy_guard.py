@@ -386,15 +386,14 @@ class Budget:
         interval a standard error is added, for other items give another one. Where limits are strict, a budget is kept
         by what is decided inside. Without a metric: what the outputs lack.
         """
-        m, limits = facts.get("metric") or {}, self.limits
-        if limits.items_lost is not None and m.get("items_lost") is not None:
-            return self.sure - self._chance(m, limits.items_lost)
-        if m.get("ratio") is not None and (most := _ratio(limits)) is not None:
-            return float(m["ratio"] + self._margin(m["ratio"], m.get("high")) - most)
-        if (drop := _drop(m, limits)) is not None and None not in (m.get("before"), m.get("after")):
-            change = m["after"] - m["before"]
-            return float(self._margin(change, m.get("low")) - change - drop)
-        return max([0.0, *_lacking(facts["outputs"], limits)])
+        m: metrics.MetricComparison | None = facts.get("metric")
+        beyond = [self._beyond(m, loss, most) for loss, most in metric_limits.limited(m, self.limits)] if m else []
+        return max(beyond or [0.0, *_lacking(facts["outputs"], self.limits)])
+
+    def _beyond(self, metric: metrics.MetricComparison, loss: metric_limits.Loss, most: float) -> float:
+        if loss.counts:
+            return self.sure - self._chance(metric, int(most))
+        return loss.value + self._margin(loss.value, loss.interval[1]) - most
 
     def _margin(self, value: float, end: float | None) -> float:
         """What a number may be off, from an end of its interval: a standard error, or all of it."""
@@ -402,27 +401,14 @@ class Budget:
             return math.inf if self.limits.strict else 0.0
         return abs(end - value) / (1 if self.limits.strict else paired_shares.Z)
 
-    def _chance(self, metric: Table, most: int) -> float:
+    def _chance(self, metric: metrics.MetricComparison, most: int) -> float:
         """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""
-        counted = {word: metric[f"items_{word}"] / metric["n"] for word in ("lost", "gained")}
+        seen = {"lost": metric["items_lost"] or 0, "gained": metric["items_gained"] or 0}
+        counted = {word: count / metric["n"] for word, count in seen.items()}
         expected = metric.get("expected") or counted
         lost, gained = self.items * max(expected["lost"], counted["lost"]), self.items * expected["gained"]
         most = metric_limits.surely_kept(most, round(gained), self.items) if self.limits.strict else most
         return flip_risk.chance(lost, gained, most)
-
-
-def _ratio(limits: Limits) -> float | None:
-    """How far an error may grow."""
-    if limits.metric_ratio is not None or limits.metric_drop is not None or limits.metric_loss is None:
-        return limits.metric_ratio
-    return 1 + limits.metric_loss
-
-
-def _drop(metric: Table, limits: Limits) -> float | None:
-    """How far the metric may fall."""
-    if limits.metric_drop is not None or limits.metric_loss is None or not metric.get("before"):
-        return limits.metric_drop
-    return limits.metric_loss * abs(float(metric["before"]))
 
 
 def foretold(facts: Table) -> float:
