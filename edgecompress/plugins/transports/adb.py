@@ -47,13 +47,15 @@ STATES = {
 }
 # What adb returns is no code to trust (0 when adbd dies), so the last line is ours. The program has a process group of
 # its own, and beside it a guard that reads stdin: where that ends (at the deadline, or with this side, the link, or
-# adbd), the group is killed. For dash, mksh, toybox alike.
-GUARDED = """cd {folder}
+# adbd), the group is killed. adbd hangs up on this shell where the link ends: it goes on, or a guard that it had not yet
+# started would leave the program alone. For dash, mksh, toybox alike.
+GUARDED = """trap : HUP
+cd {folder}
 exec 3<&0
 setsid {program} </dev/null 2>&1 3<&- & job=$!
 setsid sh -c 'cat >/dev/null; kill -s KILL -- -$0 || kill -s KILL $0' $job <&3 >/dev/null 2>&1 & guard=$!
 wait $job; code=$?
-kill -s KILL -- -$job 2>/dev/null
+kill -s KILL -- -$job 2>/dev/null || kill -s KILL $job 2>/dev/null
 kill -s KILL -- -$guard 2>/dev/null || kill -s KILL $guard
 echo; echo {token}=$code
 """
