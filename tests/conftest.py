@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from edgecompress.core.model import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
+gc.set_threshold(50_000)  # as in a worker
 if "PYTEST_XDIST_WORKER" not in os.environ:  # stores of tests are not told to the user's own register
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="edgecompress-state-")
     atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
@@ -203,6 +205,14 @@ def promised(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not reason.removeprefix("Skipped: ").startswith(tuple(HERE_NOT)):
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid}: skipped, but EDGECOMPRESS_REQUIRE is set: {reason}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def libraries_are_no_garbage() -> Iterator[None]:
+    """Libraries that a file of tests loaded are not walked over for garbage in the next: it took a fifth of the time."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import os
 import sys
@@ -23,10 +24,12 @@ from edgecompress.pipeline.store import observed_digest
 from edgecompress.pipeline.worker_protocol import StageRequest
 
 Say = Callable[[Mapping[str, Json]], None]
+YOUNG = 50_000  # objects between two looks for garbage: with Python's 700 a quarter of an import of torch is such looks
 
 
 def main() -> int:
     """Reads the request named by the first argument and answers on stdout; the second is a socket of `opened_files`."""
+    gc.set_threshold(YOUNG)
     stage_request: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     limits = Limits(**stage_request["limits"])
     if stage_request["observes"]:
