@@ -209,7 +209,7 @@ def promised(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def libraries_are_no_garbage() -> Iterator[None]:
-    """Libraries that a file of tests loaded are not walked over for garbage in the next: it took a fifth of the time."""
+    """Libraries that a file of tests has loaded are not searched for garbage in the next: a fifth of the time."""
     yield
     gc.collect()
     gc.freeze()

@@ -33,7 +33,8 @@ def ran(folder: Path, required: str, text: str, *options: str) -> subprocess.Com
     (folder / "pytest.ini").write_text(MARKERS)
     env = {**os.environ, "EDGECOMPRESS_SHARED": str(folder / "none"), "EDGECOMPRESS_REQUIRE": required}
     env["PYTHONPATH"] = str(Path(__file__).parent)  # what conftest.py imports
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:anyio", *options, str(folder)]
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", *options, str(folder)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import tempfile
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 @contextmanager
 def taken(run: str, alone: bool) -> Iterator[None]:
     """A turn in a run of tests: shared with the other processes, or with nobody."""
-    folder = Path(tempfile.gettempdir()) / f"edgecompress-turns-{run}"
+    folder = Path(os.environ["XDG_STATE_HOME"]) / f"turns-{run}"  # which goes with the run: see conftest.py
     folder.mkdir(exist_ok=True)
     with (folder / "room").open("w") as room:
         with _locked(folder / "door"):  # who waits for the room alone keeps the others from going in before

@@ -47,8 +47,8 @@ STATES = {
 }
 # What adb returns is no code to trust (0 when adbd dies), so the last line is ours. The program has a process group of
 # its own, and beside it a guard that reads stdin: where that ends (at the deadline, or with this side, the link, or
-# adbd), the group is killed. adbd hangs up on this shell where the link ends: it goes on, or a guard that it had not yet
-# started would leave the program alone. For dash, mksh, toybox alike.
+# adbd), the group is killed. Where the link ends adbd sends this shell SIGHUP: it goes on, or it would leave a program
+# behind whose guard it had not started yet. For dash, mksh, toybox alike.
 GUARDED = """trap : HUP
 cd {folder}
 exec 3<&0
