@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
-from edgecompress.formats import torch_program
+from edgecompress.formats import pte, torch_program
 from edgecompress.plugins.runtimes import _coreml_delegate, _empty, _executorch_layer_outputs, _xnnpack
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from executorch.exir.schema import ExecutionPlan, Operator
 
     from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes
 
@@ -107,8 +106,8 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
         file.write_bytes(_lowered(program, backend))
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
         raise StageFailed(f"runtime executorch: lowering to {backend}: {_first_line(error)}") from error
-    plan = _plan(file)
-    return {"backend": backend, "delegates": list(_delegates(plan).values()), "fallback": _left(plan)}
+    plan = pte.read(file)
+    return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
 
 
 def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:
@@ -140,38 +139,14 @@ def read(request: Request) -> Artifact:
 # --------------------------------------------------------------------------- what a file says of itself
 
 
-def _plan(file: Path) -> ExecutionPlan:
-    """The execution plan of a .pte file: its operators, delegates and instructions."""
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    return deserialize_pte_binary(file.read_bytes()).program.execution_plan[0]
-
-
-def _delegates(plan: ExecutionPlan) -> dict[int, str]:
-    """The delegate of each instruction that calls one."""
-    return {step: plan.delegates[index].id for step, index in _calls(plan, "delegate_index")}
-
-
-def _kernels(plan: ExecutionPlan) -> dict[int, str]:
+def _kernels(plan: pte.Plan) -> dict[int, str]:
     """The operator of each instruction that calls one outside of delegates, numbered: "aten::relu.out #1"."""
-    called = {step: _operator(plan.operators[index]) for step, index in _calls(plan, "op_index")}
-    return dict(zip(called, _numbered(called.values()), strict=True))
+    return dict(zip(plan.kernel_calls, _numbered(plan.kernel_calls.values()), strict=True))
 
 
-def _calls(plan: ExecutionPlan, what: str) -> Iterator[tuple[int, int]]:
-    """The instructions that call something of a list of the plan, and its place there."""
-    for step, instruction in enumerate(plan.chains[0].instructions):
-        if hasattr(instruction.instr_args, what):
-            yield step, getattr(instruction.instr_args, what)
-
-
-def _left(plan: ExecutionPlan) -> list[str]:
+def _left(plan: pte.Plan) -> list[str]:
     """The calls of operators that no delegate took."""
     return [name for name in _kernels(plan).values() if not name.startswith(SHAPES)]
-
-
-def _operator(operator: Operator) -> str:
-    return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
 
 
 def _numbered(names: Iterable[str]) -> Iterator[str]:
@@ -231,7 +206,7 @@ class ExecutorchSession:
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
         """Median milliseconds of each operator over `runs` runs, in delegates too, from ExecuTorch's event trace."""
-        plan = _plan(self.file)
+        plan = pte.read(self.file)
         if not self.profile:
             return {"ops": [], "why": "the session was opened without its profile", "fallback": _left(plan)}
         program, method = _loaded(self.file, events=True)
@@ -246,14 +221,13 @@ class ExecutorchSession:
 
     def arena(self) -> Arena:
         """The program's own plan; not known where delegates plan memory of their own beside it."""
-        plan = _plan(self.file)
-        planned = sum(plan.non_const_buffer_sizes)
-        if others := sorted(set(_delegates(plan).values())):
+        plan = pte.read(self.file)
+        if others := ", ".join(sorted(set(plan.delegate_calls.values()))):
             reason = (
-                f"the program plans {planned:,} bytes, and {', '.join(others)} more, of which the file tells nothing"
+                f"the program plans {plan.planned_bytes:,} bytes, and {others} more, of which the file tells nothing"
             )
             return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
-        return {"arena_bytes": planned, "arena_reason": "", "arena_peak": ""}
+        return {"arena_bytes": plan.planned_bytes, "arena_reason": "", "arena_peak": ""}
 
     def close(self) -> None:
         """Frees it."""
@@ -284,13 +258,13 @@ def _why_not(file: Path) -> str:
     """What the program needs and this build has not: a delegate, an operator; else nothing."""
     runtime = _runtime()
     try:
-        plan = _plan(file)
-    except Exception:  # the file itself is broken: what the runtime said says more
+        plan = pte.read(file)
+    except InputError:  # what the runtime said of a broken file says more
         return ""
-    for name in sorted(set(_delegates(plan).values()) - set(runtime._get_registered_backend_names())):
+    for name in sorted(set(plan.delegate_calls.values()) - set(runtime._get_registered_backend_names())):
         there = ELSEWHERE.get(name, "elsewhere")
         return f"{name} is not in this build of ExecuTorch: the program runs {there}, not here"
-    lacking = sorted({_operator(o) for o in plan.operators} - set(runtime._get_operator_names()))
+    lacking = sorted(set(plan.operators) - set(runtime._get_operator_names()))
     return f"it has no kernel for {', '.join(lacking)}; write the model without it" if lacking else ""
 
 
@@ -313,16 +287,16 @@ def _events(file: str) -> Iterator[Any]:
     return (event for event in every if event.name not in CONTAINERS)
 
 
-def _operators(events: Sequence[Any], plan: ExecutionPlan, runs: int) -> list[OperatorTime]:
+def _operators(events: Sequence[Any], plan: pte.Plan, runs: int) -> list[OperatorTime]:
     """Events as one median per operator; first runs left out."""
-    kernels, delegates = _kernels(plan), _delegates(plan)
+    kernels = _kernels(plan)
     inner = _numbered(_type(event) for event in events if event.is_delegated_op)
     return [
         {
             "name": next(inner) if event.is_delegated_op else kernels[event._instruction_id],
             "type": _type(event),
             "ms": statistics.median(event.perf_data.raw[-runs:]),
-            "where": delegates.get(event._instruction_id, "portable"),
+            "where": plan.delegate_calls.get(event._instruction_id, "portable"),
         }
         for event in events
     ]
