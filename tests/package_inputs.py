@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import preprocess
 from edgecompress.testing import shipped_sample
@@ -55,6 +55,12 @@ def shipped(
     if declared:
         shipped_sample.keep_raw(folder, "input", raw[0])
     return folder
+
+
+def set_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """A shipped artifact's session settings."""
+    artifact = Artifact.read(folder / "artifact")
+    dataclasses.replace(artifact, facts={**artifact.facts, SETTINGS: dict(settings)}).write()
 
 
 def null(folder: Path, name: str = "Null net", **source: Any) -> Path:

@@ -45,9 +45,20 @@ def test_the_self_test_passes_in_other_runtimes(runtime: str, tmp_path: Path) ->
     run = android_packages.jvm(opened, tmp_path / "jvm", runtime)
     for command in ("selftest", "selftest-compressed"):
         assert [android_packages.steps(line) for line in run(command, [opened.assets])] == [PASSES]
+    assert run("settings", [opened.assets]) == ["{asked.xnnpack=true}" if runtime == "litert" else "{}"]
     broken = android_packages.copied(opened, tmp_path / "changed")
     flip(next((broken / "small-pets/model").iterdir()), 0.5)
     assert not android_packages.steps(run("selftest", [broken])[0])["files"]
+
+
+def test_a_session_has_the_settings_that_the_model_was_verified_with(small: Opened, run: Jvm, tmp_path: Path) -> None:
+    known = "{asked.arena=true, asked.level=ALL_OPT, asked.mode=SEQUENTIAL, asked.session.intra_op.allow_spinning=0}"
+    assert run("settings", [small.assets]) == [known]
+    folder = package_inputs.shipped(tmp_path / "shipped")
+    package_inputs.set_settings(folder, {"graph_optimization_level": "ORT_ENABLE_BASIC", "enable_cpu_mem_arena": False})
+    other = packed(folder, tmp_path)
+    chosen = android_packages.jvm(other, tmp_path / "jvm", "onnx")("settings", [other.assets])
+    assert chosen == ["{asked.arena=false, asked.level=BASIC_OPT}"]
 
 
 def test_a_picture_is_classified_as_python_does(small: Opened, run: Jvm) -> None:

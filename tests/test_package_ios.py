@@ -6,6 +6,7 @@ import json
 import plistlib
 import re
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -416,3 +417,11 @@ def test_an_onnx_model_packs_and_verifies(tmp_path: Path) -> None:
     packed = package.package(package_inputs.shipped(tmp_path / "dist"), "ios", tmp_path / "a.zip")
     found = {check.name: check.status for check in verify(packed)}
     assert set(found.values()) <= {"pass", "skipped"} and found["golden"] == found["processing"] == "pass"
+    with zipfile.ZipFile(packed) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/ModelSpec.swift"))
+        spec = archive.read(name).decode()
+    assert '("graph_optimization_level", "ORT_ENABLE_ALL"),' in spec
+    assert '("session.intra_op.allow_spinning", "0"),' in spec
+    package_inputs.set_settings(tmp_path / "dist", {"enable_cpu_mem_arena": False})
+    with pytest.raises(InputError, match="enable_cpu_mem_arena = False, which the runtime's Swift interface cannot"):
+        package.package(tmp_path / "dist", "ios", tmp_path / "b.zip")

@@ -97,6 +97,22 @@ def test_the_self_test_passes(page: Page) -> None:
     assert page.browser.execute_script("return document.getElementById('self-test').dataset.state") == "pass"
 
 
+def test_a_session_has_the_settings_that_the_model_was_verified_with(page: Page) -> None:
+    asked = "const { options } = await import('./session.js'); const { default: spec } = await import('./spec.js');"
+    known = page.asked(asked + "return options(spec.settings);")
+    assert known == {
+        "executionProviders": ["wasm"],
+        "graphOptimizationLevel": "all",
+        "executionMode": "sequential",
+        "enableCpuMemArena": True,
+        "extra": {"session.intra_op.allow_spinning": "0"},
+    }
+    other = {"graph_optimization_level": "ORT_ENABLE_BASIC", "execution_mode": "ORT_PARALLEL"}
+    chosen = page.asked(asked + "return options(given[0]);", {**other, "enable_cpu_mem_arena": False})
+    assert (chosen["graphOptimizationLevel"], chosen["executionMode"]) == ("basic", "parallel")
+    assert chosen["enableCpuMemArena"] is False and chosen["extra"] == {}
+
+
 def test_the_golden_picture_has_the_golden_label(page: Page, roots: dict[str, Path]) -> None:
     card, answer = golden(roots[page.address.rstrip("/").rpartition("/")[2]], "outputs")
     assert page.texts("#classes .name")[0] == str(answer.argmax())  # the demo's labels are its digits

@@ -242,7 +242,8 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
         print_json({**_result_data(result), "summary": facts.get("summary")})
         return result.exit_code
     if args.quiet:
-        line(screen, facts["summary"]["sentence"] if facts else result.message)
+        if result.exit_code <= CheckFailed.exit_code:  # else the error has told it
+            line(screen, facts["summary"]["sentence"] if facts else result.message)
         return result.exit_code
     if facts:
         report(screen, facts)

@@ -73,7 +73,7 @@ def _row(quantity: Quantity, before: dict[str, Any] | None, after: dict[str, Any
         return _accuracy(after)
     old = before["numbers"].get(metric) if before else None
     new = after["numbers"][metric]
-    change, why = None, "nothing to compare with"
+    change, why = None, "nothing to compare with" if before else ""
     if before and old:
         change, why = _change(quantity, before, after)
     row = {"metric": metric, "label": quantity.label, "better": quantity.better, "before": old, "after": new}

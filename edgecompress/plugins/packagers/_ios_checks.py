@@ -36,6 +36,7 @@ TENSOR = re.compile(rf"TensorSpec\(\s*name: {TEXT}, feature: {TEXT},\s*shape: (\
 NORMALISED = re.compile(r"scale: ([-+.\de]+),\s*mean: (\[[^\]\n]*\]),\s*std: (\[[^\]\n]*\]),")
 CONSTANT = re.compile(rf"static let (name|version|runtime|main|digest)(?:: String)? = {TEXT}")
 LIMIT = re.compile(r"static let (tolerance|processingReal|processingWhole): Double = ([-+.\de]+)")
+SETTING = re.compile(rf"^        \({TEXT}, {TEXT}\),$", re.MULTILINE)
 ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
@@ -155,6 +156,8 @@ def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
     _equal("runtime", constants.get("runtime"), card["runtime"]["name"])
     _equal("main", constants.get("main"), card["model"]["main"])
     _equal("digest", constants.get("digest"), digest(card))
+    settings = {_plain(setting): _plain(value) for setting, value in SETTING.findall(text)}
+    _equal("settings", settings, {name: str(value) for name, value in card["runtime"].get("settings", {}).items()})
     _files(FILE.findall(text), card)
     tensors = [(_plain(n), json.loads(shape), dtype) for n, _, shape, dtype in TENSOR.findall(text)]
     expected = [(spec["name"], spec["shape"], spec["dtype"]) for spec in (*card["inputs"], *card["outputs"])]

@@ -23,7 +23,7 @@ TEMPLATES: Mapping[str, str] = {
 }  # path in the package -> template
 SCRIPTS = (
     *("canvas.js", "files.js", "measure.js", "page.js", "pictures.js"),
-    *("processing.js", "selftest.js", "show.js", "tensors.js"),
+    *("processing.js", "selftest.js", "session.js", "show.js", "tensors.js"),
 )
 OURS = (PAGE, "page.css", "model.js", *SCRIPTS)  # files that a browser acts on
 POLICY = (
@@ -40,7 +40,8 @@ PAGE_CHARS, TAGS = 1 << 16, 256  # of the page, at most: a parser takes the squa
 def spec(card: Mapping[str, Any]) -> dict[str, Any]:
     """What the wrapper has compiled in: spec.js is this, as one JSON value."""
     runtime = {"name": _web_ort.NAME, "version": _web_ort.VERSION}
-    return {"schema": SCHEMA, "runtime": runtime, **{key: card[key] for key in COMPILED}}
+    settings = card["runtime"].get("settings", {})
+    return {"schema": SCHEMA, "runtime": runtime, "settings": settings, **{key: card[key] for key in COMPILED}}
 
 
 def every(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[PackageCheck]:

@@ -5,6 +5,8 @@ import android.content.FolderContext;
 import android.graphics.Bitmap;
 import java.io.File;
 import java.util.Arrays;
+import java.util.Map;
+import java.util.TreeMap;
 
 /** `Run COMMAND CACHE FOLDER...`: one line of what a package answers, for each folder of assets. */
 public final class Run {
@@ -36,6 +38,11 @@ public final class Run {
             String plain = called(model, Bitmap.class, picture);
             String same = plain.equals(called(model, Bitmap.class, hidden)) ? "" : " differs";
             return plain + same + " " + called(model, float[].class, model.goldenInputs()[0]);
+        }
+        if (command.startsWith("settings")) {
+            Map<Object, Object> asked = new TreeMap<>(System.getProperties());
+            asked.keySet().removeIf(name -> !name.toString().startsWith("asked."));
+            return asked.toString();
         }
         return model.selfTest().json();
     }

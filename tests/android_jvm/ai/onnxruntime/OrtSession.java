@@ -11,7 +11,35 @@ import pipe.Pipe;
 /** ONNX Runtime's. */
 public class OrtSession implements AutoCloseable {
     public static class SessionOptions implements AutoCloseable {
+        public enum OptLevel {
+            NO_OPT,
+            BASIC_OPT,
+            EXTENDED_OPT,
+            ALL_OPT
+        }
+
+        public enum ExecutionMode {
+            SEQUENTIAL,
+            PARALLEL
+        }
+
         public void setIntraOpNumThreads(int numThreads) throws OrtException {}
+
+        public void setOptimizationLevel(OptLevel level) throws OrtException {
+            System.setProperty("asked.level", level.name());
+        }
+
+        public void setExecutionMode(ExecutionMode mode) throws OrtException {
+            System.setProperty("asked.mode", mode.name());
+        }
+
+        public void setCPUArenaAllocator(boolean useArena) throws OrtException {
+            System.setProperty("asked.arena", String.valueOf(useArena));
+        }
+
+        public void addConfigEntry(String configKey, String configValue) throws OrtException {
+            System.setProperty("asked." + configKey, configValue);
+        }
 
         @Override
         public void close() {}

@@ -16,6 +16,11 @@ public final class Interpreter implements AutoCloseable {
         public Options setNumThreads(int numThreads) {
             return this;
         }
+
+        public Options setUseXNNPACK(boolean useXNNPACK) {
+            System.setProperty("asked.xnnpack", String.valueOf(useXNNPACK));
+            return this;
+        }
     }
 
     private final Pipe pipe;

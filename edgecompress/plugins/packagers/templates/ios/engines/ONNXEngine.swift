@@ -9,8 +9,10 @@ final class ONNXEngine: Engine {
     init(folder: URL) throws {
         environment = try ORTEnv(loggingLevel: .warning)
         let options = try ORTSessionOptions()
-        try options.setGraphOptimizationLevel(.all)
         try options.setIntraOpNumThreads(Int32(ModelSpec.threads))
+        for (name, value) in ModelSpec.settings {
+            try ONNXEngine.apply(name, value, options)
+        }
         let file = folder.appendingPathComponent(ModelSpec.main).path
         session = try ORTSession(env: environment, modelPath: file, sessionOptions: options)
     }
@@ -27,6 +29,21 @@ final class ONNXEngine: Engine {
         return try ModelSpec.outputs.map { spec in
             guard let value = answer[spec.feature] else { throw PackageError("ONNX Runtime gave no '\(spec.feature)'") }
             return try value.tensorData() as Data
+        }
+    }
+
+    /// One of the settings that the model was verified with.
+    private static func apply(_ name: String, _ value: String, _ options: ORTSessionOptions) throws {
+        switch name {
+        case "graph_optimization_level":
+            let levels: [String: ORTGraphOptimizationLevel] = [
+                "ORT_DISABLE_ALL": .none, "ORT_ENABLE_BASIC": .basic, "ORT_ENABLE_EXTENDED": .extended,
+            ]
+            try options.setGraphOptimizationLevel(levels[value] ?? .all)
+        case "execution_mode", "enable_cpu_mem_arena":
+            break  // it has no other: operators run in sequence, with an arena
+        default:
+            try options.addConfigEntry(withKey: name, value: value)
         }
     }
 

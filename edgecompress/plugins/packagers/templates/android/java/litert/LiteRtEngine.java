@@ -19,6 +19,7 @@ final class LiteRtEngine implements Engine {
     static Engine open(ModelFiles files, Spec spec, int threads) throws IOException {
         Interpreter.Options options = new Interpreter.Options();
         options.setNumThreads(threads);
+        options.setUseXNNPACK(!Boolean.FALSE.equals(spec.settings.get("xnnpack")));
         try {
             return new LiteRtEngine(new Interpreter(files.map(spec.main), options), spec);
         } catch (IllegalArgumentException refused) {

@@ -27,6 +27,8 @@ final class Spec {
     final List<Tensor> outputs;
     final Map<String, Object> golden;
     final Map<String, Object> postprocess;
+    /** Of the engine's session: those that the model was verified with. */
+    final Map<String, Object> settings;
 
     Spec(String json) {
         facts = Facts.table(Json.read(json));
@@ -38,6 +40,8 @@ final class Spec {
         outputs = tensors("outputs");
         golden = Facts.table(facts.get("golden"));
         postprocess = Facts.table(facts.get("postprocess"));
+        Map<String, Object> chosen = Facts.table(Facts.table(facts.get("runtime")).get("settings"));
+        settings = chosen == null ? Collections.emptyMap() : chosen;
     }
 
     private List<Tensor> tensors(String side) {

@@ -32,12 +32,47 @@ final class OnnxEngine implements Engine {
             OrtEnvironment environment = OrtEnvironment.getEnvironment();
             OrtSession.SessionOptions options = new OrtSession.SessionOptions();
             options.setIntraOpNumThreads(threads);
+            apply(spec.settings, options);
             OrtSession session = spec.files.size() == 1
                     ? environment.createSession(files.map(spec.main), options)
                     : environment.createSession(files.unpacked(spec).getPath(), options);
             return new OnnxEngine(environment, options, session, spec);
         } catch (OrtException refused) {
             throw new IOException(spec.main + ": ONNX Runtime refuses it", refused);
+        }
+    }
+
+    private static void apply(Map<String, Object> settings, OrtSession.SessionOptions options) throws OrtException {
+        for (Map.Entry<String, Object> setting : settings.entrySet()) {
+            String value = String.valueOf(setting.getValue());
+            switch (setting.getKey()) {
+                case "graph_optimization_level":
+                    options.setOptimizationLevel(level(value));
+                    break;
+                case "execution_mode":
+                    options.setExecutionMode("ORT_PARALLEL".equals(value)
+                            ? OrtSession.SessionOptions.ExecutionMode.PARALLEL
+                            : OrtSession.SessionOptions.ExecutionMode.SEQUENTIAL);
+                    break;
+                case "enable_cpu_mem_arena":
+                    options.setCPUArenaAllocator(Boolean.parseBoolean(value));
+                    break;
+                default:
+                    options.addConfigEntry(setting.getKey(), value);
+            }
+        }
+    }
+
+    private static OrtSession.SessionOptions.OptLevel level(String name) {
+        switch (name) {
+            case "ORT_DISABLE_ALL":
+                return OrtSession.SessionOptions.OptLevel.NO_OPT;
+            case "ORT_ENABLE_BASIC":
+                return OrtSession.SessionOptions.OptLevel.BASIC_OPT;
+            case "ORT_ENABLE_EXTENDED":
+                return OrtSession.SessionOptions.OptLevel.EXTENDED_OPT;
+            default:
+                return OrtSession.SessionOptions.OptLevel.ALL_OPT;
         }
     }
 

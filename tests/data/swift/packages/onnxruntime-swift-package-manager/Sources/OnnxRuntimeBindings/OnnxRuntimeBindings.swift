@@ -16,6 +16,7 @@ open class ORTSessionOptions {
     public init() throws {}
     open func setGraphOptimizationLevel(_ graphOptimizationLevel: ORTGraphOptimizationLevel) throws {}
     open func setIntraOpNumThreads(_ intraOpNumThreads: Int32) throws {}
+    open func addConfigEntry(withKey key: String, value: String) throws {}
 }
 
 open class ORTRunOptions {}

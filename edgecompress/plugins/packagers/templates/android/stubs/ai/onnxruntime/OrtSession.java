@@ -5,7 +5,27 @@ import java.util.Optional;
 
 public class OrtSession implements AutoCloseable {
     public static class SessionOptions implements AutoCloseable {
+        public enum OptLevel {
+            NO_OPT,
+            BASIC_OPT,
+            EXTENDED_OPT,
+            ALL_OPT
+        }
+
+        public enum ExecutionMode {
+            SEQUENTIAL,
+            PARALLEL
+        }
+
         public void setIntraOpNumThreads(int numThreads) throws OrtException {}
+
+        public void setOptimizationLevel(OptLevel level) throws OrtException {}
+
+        public void setExecutionMode(ExecutionMode mode) throws OrtException {}
+
+        public void setCPUArenaAllocator(boolean useArena) throws OrtException {}
+
+        public void addConfigEntry(String configKey, String configValue) throws OrtException {}
 
         @Override
         public void close() {}

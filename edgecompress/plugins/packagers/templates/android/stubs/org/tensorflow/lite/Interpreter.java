@@ -10,6 +10,11 @@ public final class Interpreter extends InterpreterImpl implements InterpreterApi
         public Options setNumThreads(int numThreads) {
             return this;
         }
+
+        @Override
+        public Options setUseXNNPACK(boolean useXNNPACK) {
+            return this;
+        }
     }
 
     public Interpreter(ByteBuffer byteBuffer, Options options) {}

@@ -7,6 +7,10 @@ public interface InterpreterApi extends AutoCloseable {
         public Options setNumThreads(int numThreads) {
             return this;
         }
+
+        public Options setUseXNNPACK(boolean useXNNPACK) {
+            return this;
+        }
     }
 
     void runForMultipleInputsOutputs(Object[] inputs, Map<Integer, Object> outputs);
