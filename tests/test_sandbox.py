@@ -202,16 +202,50 @@ def test_offline_holds_for_libraries_for_the_users_code_and_for_children(
         run.stage(stage)
 
 
+GREEDY = {
+    "its own": "held = []\nwhile True:\n    held.append(bytearray(b'x') * (32 << 20))",
+    "files without a name": """
+import os, time
+files = [os.memfd_create(str(i)) for i in range(64)]
+for file in files:
+    os.write(file, b"x" * (32 << 20))
+    time.sleep(0.02)
+time.sleep(60)
+""",
+    "of a child": """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "held = b'x' * (700 << 20); import time; time.sleep(60)"])
+""",
+}
+TOGETHER = """
+import subprocess, sys, time
+hold = "held = b'x' * (100 << 20); import time; time.sleep(60)"
+held = [subprocess.Popen([sys.executable, "-c", hold]) for _ in range(8)]
+time.sleep(60)
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("body", GREEDY.values(), ids=GREEDY)
 def test_a_stage_that_takes_too_much_memory_is_ended_with_what_to_do(
-    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch
+    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    stage = technique("held = []\nwhile True:\n    held.append(bytearray(b'x') * (32 << 20))")
+    stage = technique(body)
     monkeypatch.setenv(sandbox.MEMORY, "0.5")
     with pytest.raises(
         TooMuchMemory, match=r"probe: its process took 0\.\d GB .* limit is 0\.5 GB; .*EDGECOMPRESS_MEMORY"
     ):
         run.stage(stage)
+
+
+@pytest.mark.slow
+def test_a_stage_that_reads_a_strangers_file_has_its_memory_for_all_that_it_starts(
+    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = technique(TOGETHER)
+    monkeypatch.setenv(sandbox.MEMORY, "0.5")
+    with pytest.raises(TooMuchMemory, match=r"its limit is 0\.5 GB"):
+        run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=True))
 
 
 @pytest.mark.slow

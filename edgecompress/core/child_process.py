@@ -89,18 +89,50 @@ def wait(process: subprocess.Popen[bytes], seconds: float, most_bytes: int, who:
     return process.poll()
 
 
-def check_memory(who: str, pid: int, most_bytes: int) -> None:
-    """Raises TooMuchMemory when a process holds more than that: pages of its own, not those of files that it reads."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:  # it has ended, or this system has no /proc
-        return
-    held = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
-    if held > most_bytes:
+def check_memory(who: str, pid: int, most_bytes: int, together: bool = False) -> None:
+    """Raises TooMuchMemory when a process, or one that it started, holds more: not counting files that they read.
+
+    `together`: all of them may hold so much, instead of each.
+    """
+    family = _family(pid)
+    held = [_resident(each, shared=together and len(family) > 1) + _unnamed_files(each) for each in family]
+    most = sum(held) if together else max(held)
+    if most > most_bytes:
         raise TooMuchMemory(
-            f"{who}: its process took {held / 1e9:.1f} GB of memory, its limit is {most_bytes / 1e9:.1f} GB; "
+            f"{who}: its process took {most / 1e9:.1f} GB of memory, its limit is {most_bytes / 1e9:.1f} GB; "
             "give more with EDGECOMPRESS_MEMORY=GIB in the environment"
         )
+
+
+def _family(pid: int) -> list[int]:
+    """A process, its children, theirs, ..."""
+    found = [pid]
+    for each in found:
+        for file in Path(f"/proc/{each}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # it has ended
+                found += map(int, file.read_text().split())
+    return found
+
+
+def _resident(pid: int, shared: bool) -> int:
+    """Bytes of a process's own pages; `shared`: its share of those that several processes hold (a slower question)."""
+    fields = ("Pss_Anon:", "Pss_Shmem:") if shared else ("RssAnon:", "RssShmem:")
+    try:
+        lines = Path(f"/proc/{pid}/{'smaps_rollup' if shared else 'status'}").read_text(errors="replace").splitlines()
+    except OSError:  # it has ended, or may not be asked this, or this system has no /proc
+        return _resident(pid, shared=False) if shared else 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(fields))
+
+
+def _unnamed_files(pid: int) -> int:
+    """Bytes of the files in memory (memfd_create) that a process has open, mapped or not."""
+    held: dict[int, int] = {}
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith("/memfd:"):
+                there = link.stat()
+                held[there.st_ino] = there.st_blocks * 512
+    return sum(held.values())
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

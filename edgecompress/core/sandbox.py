@@ -64,7 +64,7 @@ class Limits:
     sockets: bool = True  # Unix sockets, through which a service could act for it
     cpu_s: int = ALL  # of each process
     file_bytes: int = ALL  # of each file
-    resident_bytes: int = ALL  # of each process; watched by the one that starts it
+    resident_bytes: int = ALL  # of each process, of all together where `programs` are named; watched from outside
 
 
 entered = Limits()  # those of this process
