@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -105,7 +106,8 @@ def main() -> int:
         if rest := [name for name in converters if name not in done]:
             with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
                 alone.submit(measure, net, rest, kept).result()  # the nets' modules have the same name
-    lines = [line for line in read(kept) if line.net in nets and line.converter in converters]
+    found = {(line.net, line.converter): line for line in read(kept)}
+    lines = [found[key] for key in itertools.product(nets, converters) if key in found]
     print(table(lines))
     return int(any(word == "outside" for line in lines if not line.error for word in line.words))
 
