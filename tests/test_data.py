@@ -104,6 +104,13 @@ def test_dictionaries_tuples_and_missing_labels(tmp_path: Path, factory: Callabl
     assert not (tmp_path / "b" / "out" / "test" / "labels.npy").exists()
 
 
+def test_labels_of_several_numbers_may_be_padded_with_negative_ones(
+    tmp_path: Path, factory: Callable[[Fn], str]
+) -> None:
+    found = run(tmp_path, factory(lambda split: ((np.arange(4), np.array([3, 1, -1])) for _ in range(3))))
+    assert read(found, "test", "labels").tolist() == [[3, 1, -1]] * 3
+
+
 def test_labels_may_be_rows(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
     found = run(tmp_path, factory(lambda split: ((np.arange(4), np.arange(1, 5)) for _ in range(3))))
     assert read(found, "test", "labels").shape == (3, 4)

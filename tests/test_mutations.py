@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import dataclasses
 import itertools
 import shutil
@@ -167,7 +168,9 @@ def test_verify_exits_with_1_for_a_planted_fault_and_with_0_without(
     options = Options(store=store)
     assert edgecompress.verify(deployed.folder, options=options).exit_code == 0
     dist = Path(shutil.copytree(deployed.folder, tmp_path / "dist"))
-    plant(Artifact.read(dist / "artifact"), "transpose", 0)
+    artifact, _ = plant(Artifact.read(dist / "artifact"), "transpose", 0)
+    origin = json.loads((dist / "deploy.json").read_text())
+    (dist / "deploy.json").write_text(json.dumps({**origin, "sha256": artifact.sha256}))
     result = edgecompress.verify(dist, options=options)
     assert result.exit_code == 1
     assert "output 'output' changed by" in result.message

@@ -289,7 +289,13 @@ def test_items_that_are_not_finite_are_left_to_the_check_of_those() -> None:
         ((9, 21, 33, 33), "", 1),
         ((9, 33, 33, 21), "", 3),
         ((9, 512, 7, 7), "", 1),
-        ((9, 1, 7, 9), "", 1),
+        ((9, 1, 27, 29), "", 1),
+        ((9, 1, 3), "", 2),
+        ((9, 1, 1, 3), "", 3),
+        ((9, 1, 3, 1), "", 2),
+        ((9, 1, 6), "", 2),
+        ((9, 1, 100, 6), "", 3),
+        ((9, 1, 1, 1), "", 1),
         ((9, 3, 20, 30), "", 1),
         ((9, 20, 30, 3), "", 3),
         ((9, 3, 20, 20, 85), "", 4),
@@ -299,6 +305,21 @@ def test_items_that_are_not_finite_are_left_to_the_check_of_those() -> None:
 )
 def test_the_channels_are_found_by_the_shape(shape: tuple[int, ...], layout: str, axis: int) -> None:
     assert channel_axis(np.zeros(shape), layout) == axis
+
+
+def test_each_number_is_judged_by_itself_however_many_axes_of_size_1_are_beside_it() -> None:
+    golden = RANDOM.normal(size=(N, 3)) * np.array([0.01, 0.01, 10.0])
+    ruined = golden * np.array([0.0, 0.0, 1.0])
+    for shape in ((3,), (1, 3), (3, 1), (1, 1, 3), (1, 3, 1)):
+        says = broken({"y": golden.reshape(N, *shape)}, {"y": ruined.reshape(N, *shape)})
+        assert says and "0, 1" in says[0], shape
+
+
+def test_a_constant_output_keeps_its_value() -> None:
+    golden = {"y": np.full((N, 1), 70.0)}
+    assert broken(golden, {"y": np.full((N, 1), 70.2)}) == []
+    (says,) = broken(golden, {"y": np.full((N, 1), 7.0)})
+    assert "constant in the source: off by 90 % of its value" in says
 
 
 def test_the_longer_axis_holds_the_channels_where_its_places_differ_more() -> None:

@@ -423,5 +423,7 @@ def test_an_onnx_model_packs_and_verifies(tmp_path: Path) -> None:
     assert '("graph_optimization_level", "ORT_ENABLE_ALL"),' in spec
     assert '("session.intra_op.allow_spinning", "0"),' in spec
     package_inputs.set_settings(tmp_path / "dist", {"enable_cpu_mem_arena": False})
-    with pytest.raises(InputError, match="enable_cpu_mem_arena = False, which the runtime's Swift interface cannot"):
+    with pytest.raises(
+        InputError, match="enable_cpu_mem_arena = False, but in this package its runtime can have True only"
+    ):
         package.package(tmp_path / "dist", "ios", tmp_path / "b.zip")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from edgecompress.core import registry
+from edgecompress.core import session_settings as chosen
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.packaging import contents, model_card
-from edgecompress.plugins.runtimes import _settings
 from edgecompress.reporting import session_settings
 from edgecompress.stages import engine_defaults
 from edgecompress.testing.conformance.nets import net
@@ -30,9 +30,9 @@ def card(facts: dict[str, Any]) -> Artifact:
 
 
 def test_a_card_without_settings_means_the_runtimes_own_and_an_empty_one_the_engines() -> None:
-    assert _settings.of(card({}), KNOWN) == KNOWN
-    assert _settings.of(card({SETTINGS: {}}), KNOWN) == {}
-    assert _settings.of(card({SETTINGS: {"streams": 2}}), KNOWN) == {"streams": 2}
+    assert chosen.of(card({}), KNOWN) == KNOWN
+    assert chosen.of(card({SETTINGS: {}}), KNOWN) == {}
+    assert chosen.of(card({SETTINGS: {"streams": 2}}), KNOWN) == {"streams": 2}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_card_without_settings_means_the_runtimes_own_and_an_empty_one_the_eng
 )
 def test_a_strangers_setting_is_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        _settings.of(card({SETTINGS: settings}), KNOWN)
+        chosen.of(card({SETTINGS: settings}), KNOWN)
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_an_optimisation_level_that_onnx_runtime_has_not_is_refused(tmp_path: Pa
 def test_every_runtime_with_settings_takes_each_of_them_and_none() -> None:
     for runtime in registry.runtimes():
         assert all(isinstance(value, (str, int, float, bool)) for value in runtime.settings.values())
-        assert _settings.of(card({SETTINGS: {}}), runtime.settings) == {}
+        assert chosen.of(card({SETTINGS: {}}), runtime.settings) == {}
     formats = {runtime.format for runtime in registry.runtimes() if runtime.settings}
     assert formats == {"onnx", "openvino", "tflite"}
     for kind in formats:  # one card serves every runtime of its format

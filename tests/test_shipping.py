@@ -18,6 +18,7 @@ import pytest
 import edgecompress
 from edgecompress.core import durable, work_folder
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
+from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.store import Store
 
@@ -227,6 +228,26 @@ def test_bytes_that_change_after_they_were_verified_do_not_ship(asked, results, 
     with pytest.raises(StageFailed, match="changed after it was verified; deploy again"):
         deploy(asked, results, tmp_path / "out")
     assert not os.listdir(tmp_path)
+
+
+def test_an_artifact_of_another_deploy_is_refused_in_a_shipped_folder(asked, results, out, tmp_path):
+    other = {**asked, **nulls.make(tmp_path / "net", scale=2.0)}
+    assert deploy(other, results, tmp_path / "other").exit_code == 0
+    shutil.rmtree(out / "artifact")
+    shutil.copytree(tmp_path / "other" / "artifact", out / "artifact")
+    for command in (edgecompress.profile, edgecompress.verify, edgecompress.package):
+        with pytest.raises(InputError, match=r"is not the artifact that shipped with .*deploy again"):
+            command(out)
+
+
+def test_the_settings_of_a_session_are_sealed_with_the_bytes(tmp_path):
+    (tmp_path / "artifact").mkdir()
+    artifact = Artifact(tmp_path / "artifact", "any", facts={SETTINGS: {"streams": 1}}).write()
+    card = tmp_path / "artifact" / "artifact.json"
+    assert shipping.sound(artifact.path) == artifact
+    card.write_text(card.read_text().replace('"streams": 1', '"streams": 2'))
+    with pytest.raises(InputError, match="changed after it was shipped"):
+        shipping.sound(artifact.path)
 
 
 @pytest.mark.parametrize("files", [["thesis.tex"], {"thesis.tex": ""}, "thesis.tex", [], [["thesis.tex"]]])

@@ -146,7 +146,8 @@ def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin
     (part / CARD).unlink()
     for name, stage in names.items():
         shipping.copied(artifact_of(walk, stage), part / name)
-    content = {**origin, shipping.FILES: shipping.files(part)}
+    sealed = {shipping.SHA256: artifact_of(walk, names["artifact"]).sha256, shipping.FILES: shipping.files(part)}
+    content = {**origin, **sealed}
     (part / ORIGIN).write_text(json.dumps(content, indent=1), encoding="utf-8")
     if left_behind := external_results.carry(out, part, external_results.digest(artifact_of(walk, names["artifact"]))):
         print(

@@ -27,6 +27,8 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     excerpt = inner.parent / "excerpt"
     origin = inner.parent / ORIGIN
     record = _origin_in(origin) if os.path.lexists(origin) else {}
+    if record.get(shipping.SHA256, artifact.sha256) != artifact.sha256:
+        raise InputError(f"{inner}: is not the artifact that shipped with {origin} (sha256 differs); deploy again")
     return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, record
 
 

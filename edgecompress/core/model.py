@@ -111,8 +111,10 @@ class Artifact:
         return sum(p.stat().st_size for p in self.files() if p not in here)
 
     def digest(self) -> str:
-        """sha256 over kind, specs, and each file's name and bytes."""
-        digest = hashlib.sha256(json.dumps([self.kind, _specs(self.inputs), _specs(self.outputs)]).encode())
+        """sha256 over kind, specs, the settings of its sessions, and each file's name and bytes."""
+        settings = [self.facts[SETTINGS]] if SETTINGS in self.facts else []
+        told = [self.kind, _specs(self.inputs), _specs(self.outputs), *settings]
+        digest = hashlib.sha256(json.dumps(told).encode())
         for file in self.files():
             digest.update(file.relative_to(self.path).as_posix().encode() + b"\0")
             digest.update(bytes.fromhex(sha256_of(file)))

@@ -9,26 +9,38 @@ if TYPE_CHECKING:
     import numpy as np
 
 NAMED = "C"  # in a layout such as "NCHW"
+FEW = 16  # numbers of an axis that mean different things, where the axes beside it are of size 1 or much longer
 
 
 def channel_axis(array: np.ndarray, layout: str = "") -> int:
     """The axis of an output [items, ...] that holds its channels; 0 where the items are single numbers.
 
-    The one that the layout names; else an axis of size 1 beside others, if it is the first or the last of an item; of
-    two axes the last, unless it is the longer one ([anchors, 4], but also [84, anchors] and [steps, words]): then the
-    one whose places differ more from each other on average over the items. Of three the odd one beside a plane of equal
-    sides, else the shorter end; of more the last, unless the two last are equal.
+    The one that the layout names. Beside axes of size 1 a short one ([1, 3], [1, anchors, 6]), else the axis of size 1,
+    if it is the first or the last of an item. Of two axes the last, unless it is the longer one ([anchors, 4], but also
+    [84, anchors] and [steps, words]): then the one whose places differ more from each other on average over the items.
+    Of three the odd one beside a plane of equal sides, else the shorter end; of more the last, unless the two last are
+    equal.
     """
     sizes = array.shape[1:]
     if len(layout) == array.ndim and NAMED in layout:
         return layout.index(NAMED)
     if len(sizes) < 2:
         return len(sizes)
+    if 1 in sizes and (short := _short(sizes)) is not None:
+        return 1 + short
     if 1 in (sizes[0], sizes[-1]):
         return 1 if sizes[0] == 1 else array.ndim - 1
     if len(sizes) == 2:
         return 2 if sizes[1] <= sizes[0] else 1 + _distinct(array)
     return 1 if _first(sizes) else array.ndim - 1
+
+
+def _short(sizes: Sequence[int]) -> int | None:
+    """Of one or two axes that are longer than 1 the short one, at most half of the other; None where there is none."""
+    longer = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: sizes[i])
+    if len(longer) not in (1, 2) or sizes[longer[0]] > FEW:
+        return None
+    return longer[0] if len(longer) == 1 or 2 * sizes[longer[0]] <= sizes[longer[1]] else None
 
 
 def _first(sizes: Sequence[int]) -> bool:

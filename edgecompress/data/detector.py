@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Arrays = Mapping[str, "np.ndarray"]
+PLACED = "NPC"  # items, places, channels
 
 
 def with_places(outputs: Arrays) -> Arrays:
@@ -22,6 +23,13 @@ def with_places(outputs: Arrays) -> Arrays:
         name: array[..., None] if array.ndim == 2 and array.shape[1] in places else array
         for name, array in outputs.items()
     }
+
+
+def layouts(outputs: Arrays) -> dict[str, str]:
+    """Of those with one number for each of the places of another output: it is no list of that many channels."""
+    several = {array.shape[1] for array in outputs.values() if array.ndim == 3 and array.shape[2] > 1}
+    one = (name for name, array in outputs.items() if array.ndim == 3 and array.shape[2] == 1)
+    return {name: PLACED for name in one if outputs[name].shape[1] in several}
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,8 @@ def compare(
     """
     golden = detector.with_places(golden)
     outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
-    outlines = {name: outline(array, layouts.get(name, "")) for name, array in golden.items()}
+    found = detector.layouts(golden)
+    outlines = {name: outline(array, layouts.get(name) or found.get(name, "")) for name, array in golden.items()}
     finder = detector.find(golden, outlines)
     facts = {}
     for name, ours in golden.items():

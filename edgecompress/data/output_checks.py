@@ -20,8 +20,13 @@ MOST_NAMED = 5  # channels
 
 
 def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
-    """What an output keeps and breaks; one that says nothing, as it is constant in the source, is not judged."""
+    """What an output keeps and breaks; of one that is constant in the source only the value is looked at."""
     if facts["constant"] == facts["size"]:
+        value, most = facts["channel_error"], limits.channel_error
+        if value is not None and most is not None and value > most:
+            off = f"off by {percent(value)} of its value, limit {percent(most)}"
+            yield Check("channel_error", False, value, most, f"output '{name}' is constant in the source: {off}")
+            return
         says = f"output '{name}' is not judged: in the source it is constant on these items"
         yield Check("channel_error", None, None, limits.channel_error, says)
         return

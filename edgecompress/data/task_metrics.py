@@ -163,13 +163,20 @@ def mean_overlap(first: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return score
 
 
+def _of_classes(output: np.ndarray, shape: tuple[int, ...]) -> int:
+    """The axis that the labels lack: where several would fit, the one that looks like channels."""
+    axis = channel_axis.channel_axis(output)
+    fits = [i for i in range(1, output.ndim) if output.shape[:i] + output.shape[i + 1 :] == shape]
+    return axis if axis in fits or not fits else fits[0]
+
+
 def _regions(output: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pixels of the intersection and of the union of each item and class, [n, classes]; 0 for classes without label."""
     import numpy as np
 
     if labels.dtype.kind not in "iub":
         raise InputError(f"labels are {labels.dtype}, but class labels must be integers")
-    axis = channel_axis.channel_axis(output) if output.ndim > labels.ndim else None
+    axis = _of_classes(output, labels.shape) if output.ndim > labels.ndim else None
     channels = 1 if axis is None else output.shape[axis]
     valid = labels[(labels >= 0) & (labels != IGNORED)]
     count = max(2, channels, int(valid.max(initial=0)) + 1)
@@ -260,7 +267,7 @@ def _found(outputs: Arrays) -> np.ndarray:
     if len(outputs) == 1:
         rows = next(iter(outputs.values()))
         if rows.ndim == 3 and rows.shape[-1] == 6:
-            return np.asarray(rows, np.float64)
+            return np.concatenate([rows[..., :5], np.rint(rows[..., 5:])], -1, dtype=np.float64)
     if not {"boxes", "scores"} <= set(outputs):
         shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in outputs.items())
         raise InputError(f"it needs boxes [n, k, 4] and scores, or one output [n, k, 6], not {shapes}; give your own")
@@ -268,7 +275,7 @@ def _found(outputs: Arrays) -> np.ndarray:
     if scores.ndim == 3:
         classes, scores = scores.argmax(-1), scores.max(-1)
     else:
-        classes = np.asarray(outputs.get("classes", np.zeros(scores.shape)))
+        classes = np.rint(outputs.get("classes", np.zeros(scores.shape)))
     return np.concatenate([boxes, scores[..., None], classes[..., None]], -1)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
 from edgecompress.packaging.identifiers import Names
 
 CARD = "model_card.json"  # in the payload, and at the package's root
 PAYLOAD = ("model", "golden", "labels.json", CARD)  # what a payload folder holds
 
+LEVELS = {"graph_optimization_level": ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")}
 Card = Mapping[str, Any]  # packaging/model_card.schema.json
 
 
@@ -38,6 +41,17 @@ class PackageCheck:
     name: str
     status: Literal["pass", "fail", "skipped"]
     reason: str = ""
+
+
+def check_settings(card: Card, possible: Mapping[str, Sequence[Json]]) -> None:
+    """Raises InputError for a session setting that the runtime's interface in a package cannot have."""
+    for name, value in card["runtime"].get("settings", {}).items():
+        if name in possible and value not in possible[name]:
+            known = " or ".join(map(str, possible[name]))
+            raise InputError(
+                f"the model was verified with {name} = {value}, but in this package its runtime can have {known} only; "
+                "deploy it with that"
+            )
 
 
 def settings(card: Card) -> str:

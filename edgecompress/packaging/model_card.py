@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import environments, registry
+from edgecompress.core import environments, registry, session_settings
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import read_json
 from edgecompress.core.model import SETTINGS, Artifact, TensorSpec, sha256_of
@@ -100,8 +100,8 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
 
 
 def _runtime(shipped: Shipped) -> Card:
-    settings = shipped.artifact.facts.get(SETTINGS) or registry.runtime(shipped.runtime).settings
-    return {"name": shipped.runtime, "version": _runtime_version(shipped), "settings": dict(settings)}
+    settings = session_settings.of(shipped.artifact, registry.runtime(shipped.runtime).settings)
+    return {"name": shipped.runtime, "version": _runtime_version(shipped), "settings": settings}
 
 
 def _file(shipped: Shipped, files: Sequence[Card]) -> Card:
@@ -190,6 +190,8 @@ def _model(artifact: Artifact, payload: Path) -> list[dict[str, Any]]:
 
 def _main(files: Sequence[Mapping[str, Any]]) -> str:
     """The file that a runtime opens; the folder, where the format is one (.mlpackage, SavedModel); else the largest."""
+    if not files:
+        raise InputError("the artifact has no file that a device needs; deploy it again")
     tops = {"/".join(str(f["path"]).split("/")[:2]) for f in files}
     if len(tops) == 1:
         return tops.pop()

@@ -14,6 +14,7 @@ from edgecompress.core.json import read_json
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.reporting import external_results, read
 
+SHA256 = "sha256"  # in ORIGIN: of the artifact
 ORIGIN = "deploy.json"  # beside the artifact: what it was made from, and every file that shipped with it
 FILES = "files"  # in it
 REPORT = ("report.html", "report.json", "report.md")

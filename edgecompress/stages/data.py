@@ -312,14 +312,14 @@ def _array(value: ArrayLike, where: str) -> np.ndarray:
 
 
 def _label(value: ArrayLike, where: str) -> np.ndarray:
-    """A label as int64 or float32. Raises InputError for one below zero: a class is counted from 0."""
+    """A label as int64 or float32. Raises InputError for a class below zero; in a list of numbers it may pad."""
     import numpy as np
 
     label = _array(value, f"{where}: the label")
     if label.dtype.kind == "f":
         return label.astype(np.float32)
-    if (label.astype(np.int64) < 0).any():
-        raise InputError(f"{where}: label {label.min()} is out of range; classes are counted from 0")
+    if label.ndim == 0 and label.astype(np.int64) < 0:
+        raise InputError(f"{where}: label {label} is out of range; classes are counted from 0")
     return label.astype(np.int64)
 
 

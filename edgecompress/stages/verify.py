@@ -229,7 +229,12 @@ def _metric(
 
 
 def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:
-    """The outputs that the metric reads."""
+    """The outputs that the metric reads and tells about: scores that are the same for all items tell nothing."""
+    import numpy as np
+
+    scores = [np.load(request.out / f"{side}.npy") for side in ("before", "after")]
+    if not any(np.ptp(side) for side in scores):
+        return frozenset()
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
     return frozenset() if metric is None or labels is None else metrics.reads(metric, ours, labels)

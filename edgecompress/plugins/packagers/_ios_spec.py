@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
 from edgecompress.formats.mil import convert
-from edgecompress.packaging.contents import Contents, settings
+from edgecompress.packaging.contents import LEVELS, Contents, check_settings, settings
 from edgecompress.packaging.escape import short
 from edgecompress.packaging.model_card import digest, golden_items
 
@@ -53,8 +54,12 @@ DTYPES = {  # numbers that an engine's Swift interface takes
     "tflite": ("float32", "int8", "uint8", "int16", "int32", "int64", "bool"),
     "onnx": ("float32", "int8", "uint8", "int32", "int64"),
 }
-# Settings that the engines' Swift interfaces have no way to change.
-FIXED = {"execution_mode": "ORT_SEQUENTIAL", "enable_cpu_mem_arena": True, "xnnpack": True}
+# What the engines' Swift interfaces have no way to change.
+FIXED: Mapping[str, Sequence[Json]] = {
+    "execution_mode": ("ORT_SEQUENTIAL",),
+    "enable_cpu_mem_arena": (True,),
+    "xnnpack": (True,),
+}
 # Modules of Apple's, Swift's and the runtimes' that an app, or the package itself, may import beside the model's.
 MODULES = (
     *("accelerate", "alamofire", "arkit", "avfoundation", "benchmark", "combine", "contacts", "coreaudio"),
@@ -75,7 +80,7 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
     """All that the templates name. Raises InputError for a model that the runtime's Swift interface cannot take."""
     card, kind = contents.card, contents.card["model"]["format"]
     specs = _features(card, kind)
-    _check_settings(card)
+    check_settings(card, {**LEVELS, **FIXED})
     prepared = _preprocess(card)
     task = card["postprocess"]
     names = {side: [spec["name"] for spec in specs[side]] for side in specs}
@@ -101,15 +106,6 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
         "golden": _golden(card, names),
         "golden_files": [_file(contents.payload, item) for item in golden_items(card)],
     }
-
-
-def _check_settings(card: Mapping[str, Any]) -> None:
-    for name, value in card["runtime"].get("settings", {}).items():
-        if name in FIXED and value != FIXED[name]:
-            raise InputError(
-                f"the model was verified with {name} = {value}, which the runtime's Swift interface cannot set; deploy "
-                f"it with {name} = {FIXED[name]}"
-            )
 
 
 def _engine(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import Contents, PackageCheck, settings
+from edgecompress.packaging.contents import LEVELS, Contents, PackageCheck, check_settings, settings
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _web_checks, _web_ort
 from edgecompress.plugins.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
@@ -56,6 +56,7 @@ def code(contents: Contents, root: Path, package: Path) -> None:
 def _values(contents: Contents, ort: Path) -> dict[str, Any]:
     """What the templates say."""
     card = contents.card
+    check_settings(card, LEVELS)
     pictured = card["preprocess"] is not None and card["preprocess"]["spectrogram"] is None
     return {
         "spec": spec(card),

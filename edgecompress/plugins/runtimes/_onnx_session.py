@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import stats
+from edgecompress.core import session_settings, stats
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
-from edgecompress.plugins.runtimes import _empty, _settings
+from edgecompress.plugins.runtimes import _empty
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class OnnxSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool, providers: Sequence[str]) -> None:
         self.file, self.profile, self.providers = artifact.file(".onnx"), profile, providers
-        self.options = functools.partial(options, threads, _settings.of(artifact, SETTINGS))
+        self.options = functools.partial(options, threads, session_settings.of(artifact, SETTINGS))
         self.names = [spec.name for spec in artifact.outputs]
         self.session = self._session(self.options())
         self.inputs = InputBuffers([spec.name for spec in artifact.inputs])

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import child_process
+from edgecompress.core import child_process, session_settings
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, TensorSpec
-from edgecompress.plugins.runtimes import _empty, _settings
+from edgecompress.plugins.runtimes import _empty
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ def main() -> int:
 
 def interpreter(engine: Any, artifact: Artifact, threads: int) -> Any:
     """An interpreter of the module `engine`, by the artifact's settings."""
-    delegated = _settings.of(artifact, SETTINGS).get("xnnpack", True)
+    delegated = session_settings.of(artifact, SETTINGS).get("xnnpack", True)
     resolvers = engine.OpResolverType
     resolver = resolvers.AUTO if delegated else resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     file = str(artifact.file(".tflite"))

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core import session_settings
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.formats import openvino_ir
-from edgecompress.plugins.runtimes import _empty, _openvino_layer_outputs, _settings
+from edgecompress.plugins.runtimes import _empty, _openvino_layer_outputs
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class OpenvinoSession:
 
     def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
         openvino = _openvino()
-        config = {THREADS: threads, "PERF_COUNT": profile, **_settings.of(artifact, SETTINGS)}
+        config = {THREADS: threads, "PERF_COUNT": profile, **session_settings.of(artifact, SETTINGS)}
         net = openvino.Core().read_model(artifact.file(".xml"))
         self.names = [spec.name for spec in artifact.outputs]
         self.profile, self.tensor = profile, openvino.Tensor

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import tempfile
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -36,13 +38,10 @@ def load(file: Path) -> onnx.ModelProto:
 def prepare(source: Path, prepared: Path) -> Path:
     """The graph simplified, in the file `prepared`, without shapes that are stale after that."""
     import onnx
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     model = load(source)
-    kinds = {node.op_type for node in model.graph.node}
-    onnx.save_model(model, prepared)
     try:
-        quant_pre_process(prepared, prepared, skip_symbolic_shape=bool(kinds & RECURRENT))
+        _simplify(model, prepared.resolve())
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
         raise StageFailed(
             f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"
@@ -53,6 +52,23 @@ def prepare(source: Path, prepared: Path) -> Path:
         node.name = node.name or f"{node.op_type}_{node.output[0]}"
     onnx.save_model(model, prepared)
     return prepared
+
+
+def _simplify(model: onnx.ModelProto, file: Path) -> None:
+    """With symbolic shapes, where they can be inferred: not with every dynamic axis."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    recurrent = bool(RECURRENT & {node.op_type for node in model.graph.node})
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # where it leaves files if it fails
+        for without in (True,) if recurrent else (False, True):
+            onnx.save_model(model, file)
+            try:
+                quant_pre_process(file, file, skip_symbolic_shape=without)
+                return
+            except Exception:
+                if without:
+                    raise
 
 
 def first_line(error: Exception) -> str:

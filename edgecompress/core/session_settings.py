@@ -12,6 +12,8 @@ from edgecompress.core.model import SETTINGS, Artifact
 def of(artifact: Artifact, known: Mapping[str, Json]) -> Mapping[str, Json]:
     """The settings in the card, else `known`; empty: the engine's own defaults. Raises InputError for one not known."""
     chosen = artifact.facts.get(SETTINGS, known)
+    if not isinstance(chosen, Mapping):
+        raise InputError(f"{artifact.path}: {SETTINGS} is {chosen!r:.60}, but must be a table")
     for name, value in chosen.items():
         if name not in known:
             raise InputError(f"{artifact.path}: setting '{name}' is unknown; known: {', '.join(known) or 'none'}")
