@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import dataclasses
 import itertools
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
