@@ -37,11 +37,12 @@ AGENT = {
 ROOMS = {"edgecompress", *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins"))}
 ALONG = {  # what some plug-ins need besides
     "edgecompress.core.sandbox",
+    "edgecompress.core.session_settings",
     "edgecompress.core.stats",
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
     "edgecompress.formats.openvino_ir",
-    *(f"edgecompress.formats.{name}" for name in ("tflite", "torch_program")),
+    *(f"edgecompress.formats.{name}" for name in ("pte", "tflite", "torch_program")),
     *(f"edgecompress.formats.precision{name}" for name in ("", ".from_tflite", ".walk")),
 }
 PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")

@@ -17,7 +17,7 @@ from pathlib import Path
 import nulls
 import pytest
 
-from edgecompress.core import sandbox
+from edgecompress.core import child_process, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import confinement
@@ -70,7 +70,7 @@ ATTEMPTS: Mapping[str, str] = {
 SCRIPT = """
 import ctypes, fcntl, json, os, resource, shutil, signal, socket, subprocess, sys, termios, threading
 from pathlib import Path
-from edgecompress.core import sandbox
+from edgecompress.core import child_process, sandbox
 from edgecompress.core.model import Stage
 from edgecompress.pipeline import confinement
 
@@ -246,6 +246,15 @@ def test_a_stage_that_reads_a_strangers_file_has_its_memory_for_all_that_it_star
     monkeypatch.setenv(sandbox.MEMORY, "0.5")
     with pytest.raises(TooMuchMemory, match=r"its limit is 0\.5 GB"):
         run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=True))
+
+
+def test_processes_that_come_and_go_are_looked_at_without_an_error() -> None:
+    script = "for i in $(seq 300); do sleep 0 & done; wait"
+    with subprocess.Popen(["sh", "-c", script]) as busy:
+        while busy.poll() is None:
+            child_process.check_memory("probe", busy.pid, 1 << 40, together=True)
+            child_process.check_memory("probe", busy.pid, 1 << 40)
+    child_process.check_memory("probe", busy.pid, 1)
 
 
 @pytest.mark.slow

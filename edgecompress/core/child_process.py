@@ -108,10 +108,18 @@ def _family(pid: int) -> list[int]:
     """A process, its children, theirs, ..."""
     found = [pid]
     for each in found:
-        for file in Path(f"/proc/{each}/task").glob("*/children"):
+        for task in _listed(f"/proc/{each}/task"):
             with contextlib.suppress(OSError):  # it has ended
-                found += map(int, file.read_text().split())
+                found += map(int, Path(f"/proc/{each}/task/{task}/children").read_text().split())
     return found
+
+
+def _listed(folder: str) -> list[str]:
+    """The names in a folder of /proc; none where the process has ended, or may not be asked this."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _resident(pid: int, shared: bool) -> int:
@@ -127,10 +135,10 @@ def _resident(pid: int, shared: bool) -> int:
 def _unnamed_files(pid: int) -> int:
     """Bytes of the files in memory (memfd_create) that a process has open, mapped or not."""
     held: dict[int, int] = {}
-    for link in Path(f"/proc/{pid}/fd").glob("*"):
-        with contextlib.suppress(OSError):
-            if os.readlink(link).startswith("/memfd:"):
-                there = link.stat()
+    for name in _listed(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):  # it is closed meanwhile
+            if os.readlink(f"/proc/{pid}/fd/{name}").startswith("/memfd:"):
+                there = os.stat(f"/proc/{pid}/fd/{name}")
                 held[there.st_ino] = there.st_blocks * 512
     return sum(held.values())
 
