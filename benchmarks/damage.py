@@ -13,16 +13,13 @@ of it, clean what loses less than 0.3 %; what lies between is not counted. Half 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import io
 import json
 import os
 import random
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +29,10 @@ import damage_nets
 import damage_plants as plants
 import numpy as np
 import torch
+from stage_calls import made, quiet
 
 from edgecompress.core import config, registry
-from edgecompress.core.model import CARD, Artifact, Context, Dim, Request, TensorSpec
+from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Limits
 from edgecompress.data import output_channels, output_checks, output_error, tensors
 from edgecompress.testing.conformance import zoo_cells
@@ -135,6 +133,7 @@ def bench(name: str, work: Path) -> Bench:
         {"samples": samples},
         folder / "module",
         {"model": f"damage_nets:net_{name}", "dynamic": {}},
+        batch=BATCH,
     )
     inputs, truth = net.draw(np.random.default_rng(2), SEEN + HIDDEN)
     with torch.no_grad():
@@ -151,28 +150,6 @@ def sampled(folder: Path, x: Array) -> Artifact:
     return Artifact(folder, "samples", (spec,), (), {"splits": dict.fromkeys(splits, len(x))}).write()
 
 
-def made(call: str, inputs: dict[str, Artifact], out: Path, options: Any) -> Artifact:
-    """What a stage or a technique makes in a folder, or made there before."""
-    if (out / CARD).exists():
-        return Artifact.read(out)
-    out.mkdir(parents=True, exist_ok=True)
-    module, function = registry.call(call)
-    with quiet():
-        return getattr(module, function)(Request(inputs, out, options, Context(batch=BATCH)))  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Converters tell much."""
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        yield
-
-
 def built(b: Bench, runtime: str, precision: str, samples: Artifact | None = None) -> Artifact:
     """The net by the planner's own calls for a runtime and a precision; `samples`: other ones for the last call."""
     model, out = b.module, b.folder / "made"
@@ -183,7 +160,7 @@ def built(b: Bench, runtime: str, precision: str, samples: Artifact | None = Non
         module, _ = registry.call(call)
         options = config.build(module.Options, settings, call) if hasattr(module, "Options") else {"dynamic": {}}
         inputs = {"model": model, "samples": samples if other and samples else b.samples}
-        model = made(call, inputs, out / "made", options)
+        model = made(call, inputs, out / "made", options, batch=BATCH)
     return model
 
 

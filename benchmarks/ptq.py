@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
 import dataclasses
-import io
 import itertools
 import json
 import multiprocessing
@@ -24,8 +22,7 @@ import shutil
 import sys
 import time
 import traceback
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +30,11 @@ from typing import Any
 import numpy as np
 import ptq_nets
 import ptq_vendors as vendors
+from stage_calls import made, quiet
 
 from edgecompress.core import catalog, config, decision, registry
 from edgecompress.core.errors import NoPath
-from edgecompress.core.model import CARD, Artifact, Context, Request
+from edgecompress.core.model import CARD, Artifact
 from edgecompress.core.settings import Source
 from edgecompress.data import paired_shares, tensors
 from edgecompress.pipeline import conversion, source_kind
@@ -185,29 +183,6 @@ def sampled(source: Source, out: Path) -> Artifact:
                                                        *every.inputs[0].shape[1:]))  # fmt: skip
     shutil.rmtree(every.path)
     return Artifact(out, "samples", (spec,), (), {"splits": {s: len(i) for s, i in parts.items()}}).write()
-
-
-def made(call: str, inputs: Mapping[str, Artifact], out: Path, options: Any) -> Artifact:
-    """What a stage or a technique makes in a folder, or made there before."""
-    if (out / CARD).exists():
-        return Artifact.read(out)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    module, function = registry.call(call)
-    with quiet():
-        return getattr(module, function)(Request(inputs, out, options, Context(batch=1)))  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Converters tell much."""
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        yield
 
 
 def travelled(b: Bench, calls: Sequence[conversion.Call], folder: str) -> Artifact:

@@ -234,14 +234,19 @@ def test_without_labels_a_limit_is_not_judged_and_says_why(tmp_path: Path, sampl
     assert found.facts["fallback"] == []
 
 
-def test_the_users_metric_has_a_drop(
-    tmp_path: Path, parts: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with metrics of the user's."""
     module = types.ModuleType("users_score")
     module.__dict__["height"] = lambda outputs, labels: outputs["y"][:, 3]
-    monkeypatch.setitem(sys.modules, "users_score", module)
+    module.__dict__["one"] = lambda outputs, labels: np.ones(len(labels))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.__name__
+
+
+def test_the_users_metric_has_a_drop(tmp_path: Path, parts: dict[str, Artifact], users: str) -> None:
     given = {**parts, "model": net(tmp_path / "net", scale=0.5)}
-    found = ask_verdict(tmp_path / "verdict", given, "users_score:height", metric_drop=0.1)
+    found = ask_verdict(tmp_path / "verdict", given, f"{users}:height", metric_drop=0.1)
     assert found.facts["metric"]["after"] == pytest.approx(found.facts["metric"]["before"] / 2)
     assert check(found, "metric_drop")["ok"] is False
 
@@ -257,18 +262,24 @@ def test_without_labels_the_outputs_alone_refuse_what_answers_otherwise(tmp_path
     assert "of its own spread, limit 10 %; worst items" in wrong.facts["lost"]
 
 
-def test_a_metric_without_a_limit_of_its_own_may_lose_one_percent(
-    tmp_path: Path, parts: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch
+def test_a_metric_that_is_the_same_for_all_items_leaves_the_outputs_to_be_judged(
+    tmp_path: Path, parts: dict[str, Artifact], users: str
 ) -> None:
-    module = types.ModuleType("users_score")
-    module.__dict__["height"] = lambda outputs, labels: outputs["y"][:, 3]
-    monkeypatch.setitem(sys.modules, "users_score", module)
+    given = {**parts, "model": net(tmp_path / "net", scale=1.5)}
+    found = ask_verdict(tmp_path / "verdict", given, f"{users}:one")
+    assert check(found, "metric_loss")["ok"] is True
+    assert check(found, "channel_error")["ok"] is False
+
+
+def test_a_metric_without_a_limit_of_its_own_may_lose_one_percent(
+    tmp_path: Path, parts: dict[str, Artifact], users: str
+) -> None:
     for scale, ok in ((0.995, True), (0.98, False)):
         given = {**parts, "model": net(tmp_path / f"net{scale}", scale=scale)}
-        found = ask_verdict(tmp_path / str(scale), given, "users_score:height")
+        found = ask_verdict(tmp_path / str(scale), given, f"{users}:height")
         assert (check(found, "metric_loss")["ok"], check(found, "metric_loss")["limit"]) == (ok, 0.01)
         assert "metric_loss" not in [c["name"] for c in ask_verdict(
-            tmp_path / f"own{scale}", given, "users_score:height", metric_drop=9.0
+            tmp_path / f"own{scale}", given, f"{users}:height", metric_drop=9.0
         ).facts["checks"]]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,12 @@ def test_a_card_without_settings_means_the_runtimes_own_and_an_empty_one_the_eng
         ({"CACHE_DIR": "/etc"}, "setting 'CACHE_DIR' is unknown; known: precision, streams, arena"),
         ({"streams": "1"}, "setting 'streams' is '1', but must be like 1"),
         ({"streams": True}, "setting 'streams' is True, but must be like 1"),
+        (["streams"], "settings is ['streams'], but must be a table"),
+        ("streams", "settings is 'streams', but must be a table"),
     ],
 )
-def test_a_strangers_setting_is_refused(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_a_strangers_setting_is_refused(settings: Any, says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
         chosen.of(card({SETTINGS: settings}), KNOWN)
 
 

@@ -69,13 +69,9 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
     golds = golden.write(shipped.artifact, shipped.excerpt, shipped.verdict, payload)
     task = _postprocess(shipped, golds)
     report, source = shipped.report, _table(shipped.report, "source")
-    name = common.name or str(source.get("name") or "") or _model_name(shipped)
     card = {
         "schema": SCHEMA,
-        "name": shortened(name, NAME_CHARS),
-        "description": shortened(str(source.get("description") or ""), TEXT_CHARS),
-        "version": common.version,
-        "slug": names(shortened(name, NAME_CHARS)).slug,
+        **_called(shipped, common),
         "packager": packager,
         "packaged": _packaged(shipped, options),
         "runtime": _runtime(shipped),
@@ -97,6 +93,13 @@ def build(shipped: Shipped, packager: str, common: Common, payload: Path, option
     check(card, str(shipped.artifact.path))
     (payload / CARD).write_text(text(card), encoding="utf-8")
     return card
+
+
+def _called(shipped: Shipped, common: Common) -> Card:
+    source = _table(shipped.report, "source")
+    name = shortened(common.name or str(source.get("name") or "") or _model_name(shipped), NAME_CHARS)
+    description = shortened(str(source.get("description") or ""), TEXT_CHARS)
+    return {"name": name, "description": description, "version": common.version, "slug": names(name).slug}
 
 
 def _runtime(shipped: Shipped) -> Card:

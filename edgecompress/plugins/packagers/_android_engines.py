@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.core.errors import InputError
+from edgecompress.packaging.contents import LEVELS, check_settings
 
 NUMBERS = ("float32", "int8", "uint8", "int32", "int64")  # what every engine takes
 STORED = ("int8", "uint8")  # what a quantized input or output is stored as
@@ -57,6 +58,7 @@ def engine(card: Mapping[str, Any]) -> Engine:
     runtime = ENGINES[name]
     if not card["runtime"]["version"]:
         raise InputError(f"the version of {runtime.words} that verified the model is not known; deploy it again")
+    check_settings(card, LEVELS)
     for spec in (*card["inputs"], *card["outputs"]):
         _check_end(spec, runtime)
     for file in card["model"]["files"]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgecompress.core.errors import InputError
 from edgecompress.packaging import archive
-from edgecompress.packaging.contents import LEVELS, Contents, PackageCheck, check_settings, settings
+from edgecompress.packaging.contents import Contents, PackageCheck, settings
 from edgecompress.packaging.model_card import MODEL, digest
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _android_checks, _android_java, _android_maven
@@ -94,7 +94,6 @@ def _files(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _values(contents: Contents, runtime: Engine) -> dict[str, Any]:
     card, names, options = contents.card, contents.names, contents.options or Options()
-    check_settings(card, LEVELS)
     spectrogram = (card["preprocess"] or {}).get("spectrogram")
     task = card["postprocess"]
     return {
