@@ -42,7 +42,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
     "edgecompress.formats.openvino_ir",
-    *(f"edgecompress.formats.{name}" for name in ("pte", "tflite", "torch_program")),
+    *(f"edgecompress.formats.{name}" for name in ("etdump", "flatbuffer_tables", "pte", "tflite", "torch_program")),
     *(f"edgecompress.formats.precision{name}" for name in ("", ".from_tflite", ".walk")),
 }
 PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")

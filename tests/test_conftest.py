@@ -34,7 +34,15 @@ def ran(folder: Path, required: str, text: str, *options: str) -> subprocess.Com
     env = {**os.environ, "EDGECOMPRESS_SHARED": str(folder / "none"), "EDGECOMPRESS_REQUIRE": required}
     env["PYTHONPATH"] = str(Path(__file__).parent)  # what conftest.py imports
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", *options, str(folder)]
+    plain = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "xdist",
+        f"--basetemp={folder / 'tmp'}",
+    ]  # pytest clears its own: slow
+    command = [sys.executable, "-m", "pytest", *plain, *options, str(folder)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 

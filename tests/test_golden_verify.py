@@ -381,6 +381,16 @@ def test_without_times_they_are_named_and_a_limit_on_the_share_is_not_judged(
     assert found.facts["lost"] == "2 operators fell back (conv, conv), limit 1"
 
 
+def test_a_session_that_knows_that_none_left_is_not_profiled(
+    tmp_path: Path, parts: dict[str, Artifact], engine: Callable[[str], str]
+) -> None:
+    none = "{'ops': [], 'why': 'without its profile', 'fallback': []}"
+    runtime = engine(f"if not runs: return {none}\n        raise RuntimeError('no profile today')")
+    found = ask_verdict(tmp_path / "a", parts, runtime=runtime, fallback_ops=0)
+    assert found.facts["fallback"] == [] and "fallback" not in found.facts["reasons"]
+    assert check(found, "fallback_ops")["ok"] is True
+
+
 def test_a_profile_that_breaks_is_a_reason_unless_a_limit_needs_it(
     tmp_path: Path, parts: dict[str, Artifact], engine: Callable[[str], str]
 ) -> None:

@@ -84,7 +84,11 @@ class Session(Protocol):
         """One inference."""
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
-        """The operators of a session made for profiling."""
+        """The operators of a session made for profiling.
+
+        Of another session, with no inputs and no runs: no times, and `fallback` where the file alone tells it, else
+        None.
+        """
 
     def close(self) -> None:
         """Releases its resources."""

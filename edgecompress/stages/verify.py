@@ -83,7 +83,7 @@ def run(request: Request) -> Artifact:
         asked = replace(_agent_request(request, "outputs"), defaults=engine_defaults.ITEMS)
         told: Outputs = agent_client.ask(shell, asked, Path(scratch), DEADLINE_S)
         request.progress(0.6, "where its operators run")
-        fallback = _fallback(request, shell, limits)
+        fallback = ([], "") if told["fallback"] == [] else _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
         results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)

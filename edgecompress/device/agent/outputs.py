@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgecompress.core.json import Json
+    from edgecompress.core.protocols import Session
 
 TRACE = "trace.json"  # what is kept of each operator's output, where the runtime tells them
 TRACED = 16  # items
@@ -36,10 +37,14 @@ class EngineDefaults(TypedDict):
 
 
 class Outputs(TypedDict):
-    """The answer of mode outputs; `defaults` is None where they were not asked for, or there are no settings."""
+    """The answer of mode outputs; `defaults` is None where they were not asked for, or there are no settings.
+
+    `fallback` are the operators that left the accelerator, None where only a session made for profiling tells.
+    """
 
     n: int
     batch: int
+    fallback: list[str] | None
     defaults: EngineDefaults | None
     environment: Environment
 
@@ -69,14 +74,23 @@ def run(request: AgentRequest, out: Path) -> Outputs:
         result = session.run(inputs)
         writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
     writer.close()
+    fallback = _fallback(session)
     session.close()
     defaults = _by_defaults(request, runtime, model, out) if request.defaults and hasattr(runtime, "SETTINGS") else None
     return {
         "n": writer.count,
         "batch": batch,
+        "fallback": fallback,
         "defaults": defaults,
         "environment": environment(request, runtime),
     }
+
+
+def _fallback(session: Session) -> list[str] | None:
+    try:
+        return session.ops({}, 0)["fallback"]
+    except Exception:  # whatever an engine raises: a session made for profiling is asked next, and says what broke
+        return None
 
 
 def _by_defaults(request: AgentRequest, runtime: ModuleType, model: Artifact, out: Path) -> EngineDefaults:

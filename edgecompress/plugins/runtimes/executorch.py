@@ -6,7 +6,6 @@ import base64
 import re
 import statistics
 import tempfile
-import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
-from edgecompress.formats import pte, torch_program
+from edgecompress.formats import etdump, pte, torch_program
 from edgecompress.plugins.runtimes import _coreml_delegate, _empty, _executorch_layer_outputs, _xnnpack
 from edgecompress.plugins.runtimes._bound import InputBuffers
 
@@ -216,7 +215,7 @@ class ExecutorchSession:
             self._run(method, inputs)
         with tempfile.TemporaryDirectory() as folder:
             program.write_etdump_result_to_file(f"{folder}/events")
-            events = list(_events(f"{folder}/events"))
+            events = etdump.read(Path(folder, "events"))
         return {"ops": _operators(events, plan, runs), "why": "", "fallback": _left(plan)}
 
     def arena(self) -> Arena:
@@ -276,32 +275,22 @@ def _first_line(error: Exception) -> str:
 # --------------------------------------------------------------------------- events
 
 
-def _events(file: str) -> Iterator[Any]:
-    """The events of operators, in the order in which they ran first."""
-    from executorch.devtools import Inspector
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of tensors that the trace does not hold
-        blocks = Inspector(etdump_path=file).event_blocks
-    every = (event for block in blocks if block.name == "Execute" for event in block.events)
-    return (event for event in every if event.name not in CONTAINERS)
-
-
-def _operators(events: Sequence[Any], plan: pte.Plan, runs: int) -> list[OperatorTime]:
-    """Events as one median per operator; first runs left out."""
+def _operators(events: Mapping[etdump.Event, Sequence[float]], plan: pte.Plan, runs: int) -> list[OperatorTime]:
+    """Events as one median per operator, in the order in which they ran first; first runs left out."""
+    operators = [event for event in events if event.name not in CONTAINERS]
     kernels = _kernels(plan)
-    inner = _numbered(_type(event) for event in events if event.is_delegated_op)
+    inner = _numbered(_type(event) for event in operators if event.delegated)
     return [
         {
-            "name": next(inner) if event.is_delegated_op else kernels[event._instruction_id],
+            "name": next(inner) if event.delegated else kernels[event.instruction],
             "type": _type(event),
-            "ms": statistics.median(event.perf_data.raw[-runs:]),
-            "where": plan.delegate_calls.get(event._instruction_id, "portable"),
+            "ms": statistics.median(events[event][-runs:]),
+            "where": plan.delegate_calls.get(event.instruction, "portable"),
         }
-        for event in events
+        for event in operators
     ]
 
 
-def _type(event: Any) -> str:
+def _type(event: etdump.Event) -> str:
     """What it computes: "native_call_relu.out" is a relu, "Mean (ND) #2" a Mean (ND)."""
     return re.sub(r" #\d+$", "", event.name.removeprefix(NATIVE).partition(".")[0])

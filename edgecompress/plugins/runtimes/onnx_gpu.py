@@ -66,6 +66,8 @@ class GpuSession(OnnxSession):
         table = super().ops(inputs, runs)
         if not set(GPU) & set(self.session.get_providers()):  # what it got, which may be less than was asked for
             return {**table, "why": self._no_gpu()}
+        if not self.profile:
+            return {**table, "fallback": None}
         return {**table, "fallback": left_to_the_cpu(table["ops"])}
 
     def _no_gpu(self) -> str:
