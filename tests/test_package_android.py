@@ -130,7 +130,7 @@ def test_the_sources_compile_without_a_warning(folder: str, small: Opened, tmp_p
     sources = [str(p) for p in sorted((tmp_path / "src").rglob("*.java"))]
     strict = ("-Xlint:all,-options", "-Werror", "-implicit:none")
     places = ("-sourcepath", str(_android_java.TEMPLATES / "stubs"), "-d", str(tmp_path / "classes"))
-    command = ["javac", "--release", "8", *strict, *places, *sources]
+    command = ["javac", *_android_java.BRIEF, "--release", "8", *strict, *places, *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
