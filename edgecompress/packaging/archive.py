@@ -19,7 +19,7 @@ from typing import IO, Any
 from edgecompress.core.errors import InputError
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment that a zip can hold
-LEVEL = 9
+LEVEL = 6  # of zlib: 9 takes twice the time and leaves 0.4 % less of a native library
 BLOCK = 1 << 20
 ENTRIES = 10_000
 BYTES = 4 << 30
