@@ -277,6 +277,19 @@ def other(key: str, value: object) -> Callable[[Path], None]:
     return change
 
 
+def numbers(**changed: dict[str, object]) -> Callable[[Path], None]:
+    """The report with numbers of each variant changed."""
+
+    def change(file: Path) -> None:
+        report = json.loads(file.read_text())
+        for variant in report["variants"]:
+            for name, values in changed.items():
+                variant["numbers"][name] |= values
+        file.write_text(json.dumps(report))
+
+    return change
+
+
 def text(content: str) -> Callable[[Path], None]:
     """The content instead."""
     return lambda file: file.write_text(content, encoding="latin-1") and None
@@ -303,6 +316,10 @@ OF_REPORT = {
     "a number as choice": other("choice", 1),
     "no summary": other("summary", None),
     "a later schema": other("schema", "edgecompress/stages/report/99"),
+    "a time below 0": numbers(latency={"status": "measured", "value": -1.0}),
+    "a share above 1": numbers(accuracy={"status": "measured", "value": 2.5, "unit": "fraction"}),
+    "another unit": numbers(latency={"unit": "s"}),
+    "an interval upside down": numbers(latency={"low": 2.0, "high": 1.0}),
 }
 OF_CARD = {
     "inputs of text": other("inputs", ["x"]),

@@ -387,6 +387,9 @@ def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, caps
     assert ended("latency_ms > 1.3x", "size_bytes > 1.01x", "latency_ms < 1.0x") == 0
     assert ended("latency_ms > 0.01") == 1
     assert ended("accuracy_drop > 0.01") == 0
+    capsys.readouterr()
+    assert ended("accuracy_drop > 2") == 2
+    assert "top1 is from 0 to 1; for 2 points write 0.02" in " ".join(capsys.readouterr().out.split())
     assert ended("instructions > 1.01x") == 2
     assert ended("latency_ms > 1.05x", "instructions > 1.01x") == 1
     capsys.readouterr()

@@ -163,7 +163,7 @@ def test_a_regressor_is_told_its_channel_and_items() -> None:
     off[[17, 103, 140], 2] += [0.06, 0.05, 0.04]
     says = broken({"pose": values}, {"pose": off})
     assert len(says) == 2 and all("output 'pose', channel 2: off by" in line for line in says)
-    assert "in the worst 1 % of the items" in says[1] and "worst items 17 (" in says[1] and "103 (" in says[1]
+    assert "at the 99th percentile of the items" in says[1] and "worst items 17 (" in says[1] and "103 (" in says[1]
     assert broken({"pose": values}, {"pose": values + 0.05 * values.std(0)}) == []
 
 

@@ -29,7 +29,7 @@ metric_ratio = 1.01 # after / before at most (perplexity, mse, mae, wer)
 # metric_loss = 0.01 # the default of any metric that none of the three above judges: relative to the source's own value
 # Of outputs that no metric judges (inf turns one off):
 # channel_error = 0.1 # RMS error of a channel over its own spread, at most
-# tail_error = 0.3 # the same in the worst 1 % of the items
+# tail_error = 0.3 # the same at the 99th percentile of the items
 # found_error = 0.06 # the same where a detector finds something
 # choice_loss = 0.005 # of right choices by the source's own probabilities, the part lost
 # divergence = 0.01 # nats between its probabilities and the source's

@@ -113,7 +113,7 @@ class Limits:
     metric_drop: float | None = None  # before - after at most (where higher is better)
     metric_loss: float | None = 0.01  # of a metric that no limit above judges: what it may lose of the source's value
     channel_error: float | None = 0.1  # RMS error of a channel of an output over its own spread, at most
-    tail_error: float | None = 0.3  # the same in the worst 1 % of the items
+    tail_error: float | None = 0.3  # the same at the 99th percentile of the items
     found_error: float | None = 0.06  # the same at the places where a detector finds something
     choice_loss: float | None = 0.005  # of right choices by the source's own probabilities, the part lost
     divergence: float | None = 0.01  # nats between its probabilities and the source's, per choice

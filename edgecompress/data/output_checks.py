@@ -12,7 +12,7 @@ from edgecompress.data.output_channels import ChannelFacts
 LIMITS = ("channel_error", "tail_error", "found_error", "choice_loss", "divergence")  # of settings.Limits
 WHERE = {
     "channel_error": "",
-    "tail_error": " in the worst 1 % of the items",
+    "tail_error": " at the 99th percentile of the items",
     "found_error": " where something is found",
 }
 SCORES = 3.0  # times as far off may the scores of a classifier be: what it chooses is judged

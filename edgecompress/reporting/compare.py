@@ -371,6 +371,8 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
     held = change(metric, old, new) if gate.relative or gate.metric == DROP else _alone(metric, new)
     if held.ratio is None or number is None:
         return GateVerdict(gate.text, new.label, "not judged", held.why)
+    if why := _beyond(gate, number):
+        return GateVerdict(gate.text, new.label, "not judged", why)
     if gate.metric == DROP:
         held = _drop(old, new)
     elif gate.relative:
@@ -380,6 +382,13 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
     status = f", {number['status']}" if number["status"] != "measured" else ""
     why = f": {_why_undecided(gate, number, held, interval)}" if ended == "undecided" else ""
     return GateVerdict(gate.text, new.label, ended, held.says + status + why)
+
+
+def _beyond(gate: Gate, number: Number) -> str:
+    """Why a limit can never be reached, or "": a share is a number from 0 to 1."""
+    if number["unit"] != "fraction" or gate.relative or abs(gate.limit) <= 1:
+        return ""
+    return f"not judged: {number['metric']} is from 0 to 1; for {gate.limit:g} points write {gate.limit / 100:g}"
 
 
 def _interval(metric: Quantity, number: Number, held: Change) -> Interval:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import read_json
+from edgecompress.core.quantities import QUANTITIES
 from edgecompress.reporting import schema
 
 LARGEST = 128 << 20  # bytes: each label and name of a net is in it
@@ -21,9 +22,20 @@ def report(folder: Path) -> dict[str, Any]:
     Raises InputError where there is none, or another; StageFailed when the disk fails.
     """
     file, document = _read(folder)
-    if fault := schema.fault(document, schema.of_any_version()):
+    if fault := schema.fault(document, schema.of_any_version()) or _upside_down(document):
         raise InputError(f"{file}: damaged: {fault[:200]}; deploy again")
     return document
+
+
+def _upside_down(document: Mapping[str, Any]) -> str:
+    """The first interval that ends below where it begins, or ""."""
+    for variant in document.get("variants", ()):
+        numbers = variant.get("numbers", {})
+        for name in QUANTITIES.keys() & numbers:
+            low, high = numbers[name].get("low"), numbers[name].get("high")
+            if low is not None and high is not None and low > high:
+                return f"variant {variant.get('name')}: {name} is from {low} to {high}"
+    return ""
 
 
 def is_report(folder: Path) -> bool:
