@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import plugins
 import pytest
 
 from edgecompress.core import catalog, environments, registry
+from edgecompress.core.model import Artifact
 from edgecompress.testing import conformance
 
 
@@ -34,6 +36,23 @@ def test_a_technique_conforms(name: str, tmp_path: Path) -> None:
 def test_a_runtime_conforms(name: str, tmp_path: Path) -> None:
     need("runtimes", name)
     conformance.check_runtime(name, tmp_path)
+
+
+def test_a_runtime_that_hides_without_a_profile_what_left_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    null = registry.load("runtimes", "null")
+    opened = null.open
+
+    def hiding(artifact: Artifact, threads: int, profile: bool = False) -> Any:
+        session = opened(artifact, threads, profile)
+        left = ["null"] if profile else []
+        monkeypatch.setattr(type(session), "ops", lambda *_: {"ops": [], "why": "it tells no times", "fallback": left})
+        return session
+
+    monkeypatch.setattr(null, "open", hiding)
+    with pytest.raises(AssertionError, match=r"runtime null: fallback is \[\], but \['null'\] under a profile"):
+        conformance.check_runtime("null", tmp_path)
 
 
 @of("sensors")
