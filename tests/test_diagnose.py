@@ -269,7 +269,8 @@ def test_what_cannot_be_run_is_said_at_once(wrong: dict[str, Any]) -> None:
         diagnose.DiagnosisRequest(**wrong)
 
 
-def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path) -> None:
+def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "net.txt").touch()
     with pytest.raises(InputError, match=r"diagnose reads \.onnx"):
         diagnose.diagnose(None, diagnose.DiagnosisRequest(artifact=tmp_path / "net.txt"))

@@ -56,7 +56,7 @@ def tell(event):
     print(event.kind, event.stage.name, event.why or "-", flush=True)
 
 ended = deploy.deploy(**asked, options=result.Options(store=Path(store), out=Path(out), until=until, listener=tell))
-print("result", ended.exit_code, flush=True)
+print("result", ended.exit_code, ended.message, flush=True)
 """
 
 
@@ -216,7 +216,7 @@ def test_a_kill_inside_a_stage_loses_nothing(
     _kill(process, victims)
     out, err = process.communicate(timeout=60)
     if victims == "worker" and "result 0" not in out:
-        assert "SIGKILL" in err
+        assert "SIGKILL" in out + err
     _goes_on(place, whole, before)
 
 
