@@ -6,10 +6,11 @@ touches the disk.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import nulls
@@ -17,8 +18,14 @@ import prove
 import pytest
 from faults import CODES, STORE, Fault, FaultyDisk
 
+from edgecompress.core import config, plain_file
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.data import loaders, npy, npz
+from edgecompress.packaging import model_card
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.store import Store
+from edgecompress.plugins.runtimes import null
+from edgecompress.reporting import external_results
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -141,6 +148,31 @@ def test_a_fault_in_a_stage_ends_a_deploy_in_one_line(disk: FaultyDisk, base: Pa
     trial = Trial(disk, base, [*deploy, "--until", "data"])
     assert {site.split()[0] for _, _, site in trial.calls} == {"parent", "child"}
     check(trial, prove.some(trial.sites(), 3))
+
+
+READERS = {
+    "array": npy.mapped,
+    "npz": npz.arrays,
+    "picture": loaders._picture,
+    "toml": config.read_toml,
+    "card": model_card.read,
+    "net": null.parse,
+    "measurement": external_results.read,
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+@pytest.mark.parametrize(("code", "error"), [(errno.EIO, StageFailed), (errno.EACCES, InputError)])
+def test_a_file_that_the_disk_does_not_give_is_no_mistake_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: Callable[[Path], object], code: int, error: type
+) -> None:
+    def fails(path: str, *_: object) -> int:
+        raise OSError(code, os.strerror(code), path)
+
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(plain_file.os, "open", fails)
+    with pytest.raises(error, match=os.strerror(code)):
+        reader(tmp_path / "file")
 
 
 @pytest.mark.prove

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core import catalog, environments, registry
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact
 from edgecompress.core.settings import Source
@@ -36,7 +36,7 @@ def _origin_in(file: Path) -> dict[str, Any]:
     try:
         origin = read_json(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file}: damaged: {error}; deploy again") from error
+        raise blamed(error)(f"{file}: damaged: {error}; deploy again") from error
     source = origin.get("source", {}) if isinstance(origin, dict) else None
     if not isinstance(source, dict) or not _texts(origin, TEXTS) or not _texts(source, ("name", "model")):
         raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from edgecompress.core import config, plain_file
-from edgecompress.core.errors import ConfigError, InputError, NotFound, did_you_mean
+from edgecompress.core.errors import ConfigError, InputError, NotFound, blamed, did_you_mean
 from edgecompress.core.place import DEMO, PACKAGE
 from edgecompress.core.settings import Device, Profile, Source, Target, Variant
 
@@ -236,6 +236,6 @@ def check_file(path: Path, what: str) -> None:
         found = os.stat(path)
     except OSError as error:
         why = error.strerror if error.errno not in (errno.ENOENT, errno.ENOTDIR) else f"no such {what}"
-        raise InputError(f"{path}: {why}; give a file, a folder, or a factory as pkg.mod:fn") from error
+        raise blamed(error)(f"{path}: {why}; give a file, a folder, or a factory as pkg.mod:fn") from error
     if not stat.S_ISDIR(found.st_mode):
         plain_file.check(path)

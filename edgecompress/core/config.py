@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import ConfigError, did_you_mean
+from edgecompress.core.errors import ConfigError, blamed, did_you_mean
 
 T = TypeVar("T")
 LARGEST = 1 << 20  # bytes of a TOML file
@@ -32,7 +32,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise blamed(error, ConfigError)(f"{path}: cannot be read: {error}") from error
     return _tables(text, str(path))
 
 

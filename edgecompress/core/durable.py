@@ -10,12 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgecompress.core.errors import DiskFull, StageFailed, place_of
+from edgecompress.core.errors import FULL, DiskFull, StageFailed, place_of
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2  # of renameat2(2)
-FULL = (errno.ENOSPC, errno.EDQUOT)
-FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
 OTHERS = (BrokenPipeError, BlockingIOError, ChildProcessError, ProcessLookupError)  # OSErrors that tell of no disk
 
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 import errno
 import os
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
 UNDECIDED = 4  # the exit code of a comparison that cannot be decided
 
 
@@ -89,7 +91,7 @@ def of_system(error: OSError) -> EdgeError | None:
     place = place_of(error)
     where, code = f"{place}: " if place else "", error.errno
     another = "choose another place with --store or --out"
-    if code in (errno.ENOSPC, errno.EDQUOT):
+    if code in FULL:
         room = "no space left on the device; free some room, run `edgecompress cache gc`, or"
         return DiskFull(f"{where}{room} {another}")
     if code == errno.EROFS:
@@ -103,6 +105,11 @@ def of_system(error: OSError) -> EdgeError | None:
     if code in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
         return InputError(f"{where}{error.strerror}; give another path")
     return None
+
+
+def blamed(error: BaseException, user: type[InputError] = InputError) -> type[EdgeError]:
+    """What is raised for a file that cannot be read: StageFailed where the disk is at fault, else the user's error."""
+    return StageFailed if isinstance(error, OSError) and error.errno in FAULTS else user
 
 
 def kind_of(name: str) -> type[EdgeError]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from edgecompress.core import plain_file, user_code
-from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.errors import InputError, blamed, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Source
 from edgecompress.data import npy, npz, preprocess, tensors
@@ -246,7 +246,7 @@ def _picture(file: Path) -> np.ndarray:
     except InputError:
         raise
     except Exception as error:  # a decoder raises whatever a stranger's bytes make it
-        raise InputError(f"{file}: not a readable image: {_reason(error)}; replace or remove it") from error
+        raise blamed(error)(f"{file}: not a readable image: {_reason(error)}; replace or remove it") from error
 
 
 def _reason(error: Exception) -> str:

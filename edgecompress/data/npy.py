@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,7 @@ def mapped(file: Path) -> np.ndarray:
             order: Literal["F", "C"] = "F" if found.fortran else "C"
             array: np.ndarray = np.memmap(cast(Any, stream), found.dtype, "r", found.begin, found.shape, order)
     except OSError as error:
-        raise InputError(f"{file}: cannot be read as an array: {error}") from error
+        raise blamed(error)(f"{file}: cannot be read as an array: {error}") from error
     return array
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 from edgecompress.data import npy
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def arrays(path: Path) -> dict[str, Member]:
         archive = zipfile.ZipFile(table)
         table.most = None
     except DAMAGED as error:
-        raise InputError(f"{path}: not an .npz file: {str(error)[:SHOWN]}; save it again with numpy.savez") from error
+        raise blamed(error)(
+            f"{path}: not an .npz file: {str(error)[:SHOWN]}; save it again with numpy.savez"
+        ) from error
     entries = [entry for entry in archive.infolist() if entry.filename.endswith(SUFFIX)]
     if twice := next((name for name, n in Counter(e.filename for e in entries).items() if n > 1), None):
         raise InputError(f"{path}: '{twice[:100]}' occurs twice; save it again with numpy.savez")
@@ -116,4 +118,4 @@ class Member:
             with self.archive.open(self.entry) as stream:
                 yield stream
         except DAMAGED as error:
-            raise InputError(f"{self._name} is damaged: {str(error)[:SHOWN]}; save it again") from error
+            raise blamed(error)(f"{self._name} is damaged: {str(error)[:SHOWN]}; save it again") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core import environments, registry, session_settings
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import SETTINGS, Artifact, TensorSpec, sha256_of
 from edgecompress.core.plugins import RuntimePlugin
@@ -136,7 +136,7 @@ def read(file: Path) -> Card:
     except FileNotFoundError as error:
         raise InputError(f"{file.name}: is missing") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{file.name}: damaged: {ascii(str(error))[1:-1][:160]}") from error
+        raise blamed(error)(f"{file.name}: damaged: {ascii(str(error))[1:-1][:160]}") from error
     check(card, file.parent.name)
     return dict(card)
 

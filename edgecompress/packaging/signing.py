@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import durable
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 
 if TYPE_CHECKING:
     from minisign import PublicKey, SecretKey
@@ -30,7 +30,7 @@ def secret(file: Path) -> SecretKey:
         if key.is_encrypted():
             key.decrypt(_password(file))
     except (OSError, Error) as error:
-        raise InputError(f"{file}: not a minisign secret key, or it cannot be decrypted: {error}") from error
+        raise blamed(error)(f"{file}: not a minisign secret key, or it cannot be decrypted: {error}") from error
     return key
 
 
@@ -75,7 +75,7 @@ def public(key: str) -> PublicKey:
     try:
         return PublicKey.from_bytes(_small(Path(key))) if Path(key).is_file() else PublicKey.from_base64(key)
     except (OSError, ValueError, Error) as error:
-        raise InputError(f"--key {key[:200]}: neither a file with a minisign public key nor such a key") from error
+        raise blamed(error)(f"--key {key[:200]}: neither a file with a minisign public key nor such a key") from error
 
 
 def check(file: Path, key: PublicKey) -> None:

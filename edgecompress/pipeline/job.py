@@ -13,7 +13,7 @@ from typing import Any
 
 from edgecompress.core import catalog, plain_file, registry
 from edgecompress.core.catalog import Found, Setting
-from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, did_you_mean
+from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, blamed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import Device, Profile, Source, Target
@@ -208,7 +208,7 @@ def _files(device: Device) -> dict[str, str]:
             plain_file.check(path, LARGEST)
         return {str(path): sha256_of(path) for path in named if path.is_file()}
     except OSError as error:
-        raise InputError(f"device {device.description!r}: a sensor's file cannot be read: {error}") from error
+        raise blamed(error)(f"device {device.description!r}: a sensor's file cannot be read: {error}") from error
 
 
 def _stable(facts: Mapping[str, Json]) -> dict[str, Json]:

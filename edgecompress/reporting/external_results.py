@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgecompress.core import config, durable, plain_file
-from edgecompress.core.errors import ConfigError, InputError
+from edgecompress.core.errors import ConfigError, InputError, blamed
 from edgecompress.core.model import Artifact, sha256_of
 
 SCHEMA = "edgecompress/measured/1"
@@ -171,7 +171,7 @@ def read(file: Path) -> Measurement:
     try:
         data = plain_file.read(file, LARGEST)
     except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}; {GIVE}") from error
+        raise blamed(error)(f"{file}: cannot be read: {error.strerror}; {GIVE}") from error
     return parsed(data, str(file))
 
 

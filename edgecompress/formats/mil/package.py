@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError, MissingDependency
+from edgecompress.core.errors import InputError, MissingDependency, blamed
 
 if TYPE_CHECKING:
     from coremltools.proto import MIL_pb2, Model_pb2
@@ -28,7 +28,7 @@ def read(package: Path) -> tuple[Model_pb2.Model, Path]:
     try:
         model = messages("Model_pb2").Model.FromString(file.read_bytes())
     except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}; give a saved .mlpackage folder") from error
+        raise blamed(error)(f"{file}: cannot be read: {error.strerror}; give a saved .mlpackage folder") from error
     except Exception as error:  # protobuf's DecodeError: the library is not imported here
         raise InputError(f"{file}: not a Core ML model: {error}; convert the model again") from error
     return model, inside(package, MODEL.parent / WEIGHTS)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 from edgecompress.formats.mil.dtypes import Dtype
 from edgecompress.formats.mil.lazy import numpy, torch
 
@@ -36,7 +36,7 @@ class Blob:
         try:
             return numpy.memmap(self.file, dtype="uint8", mode="r")
         except (OSError, ValueError) as error:
-            raise InputError(f"{self.file}: the weights cannot be read: {error}; convert the model again") from error
+            raise blamed(error)(f"{self.file}: the weights cannot be read: {error}; convert the model again") from error
 
     def read(self, offset: int, dtype: Dtype, shape: Sequence[int]) -> np.ndarray:
         """The array whose header is at `offset`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
@@ -165,7 +165,7 @@ def read(request: Request) -> Artifact:
     try:
         data = plain_file.read(file, LARGEST_FILE)
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}; give the path of a .tflite file") from error
+        raise blamed(error)(f"{file}: {error.strerror or error}; give the path of a .tflite file") from error
     ends = _trial.run(lambda: _checked(data, file), str(file), len(data))
     inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
     (request.out / FILE).write_bytes(data)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
@@ -68,7 +68,7 @@ def parse(file: Path) -> NullNet:
         tensors.check_specs((*net.inputs, *net.outputs), str(file))
         _check(net)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file}: not a null net: {error}; see the docstring of runtimes/null.py") from error
+        raise blamed(error)(f"{file}: not a null net: {error}; see the docstring of runtimes/null.py") from error
     if not net.inputs or not net.outputs:
         raise InputError(f"{file}: a null net needs inputs, outputs and a finite scale")
     return net

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import tensors
@@ -198,7 +198,7 @@ def read(request: Request) -> Artifact:
     try:
         size = plain_file.check(file, LARGEST_FILE).st_size
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
+        raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     ends = _trial.run(lambda: _read(file, request.out / FILE), str(file), size)
     inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
@@ -241,7 +241,7 @@ def _parsed(file: Path) -> onnx.ModelProto:
     except DecodeError as error:
         raise InputError(f"{file}: not an ONNX model, or truncated or damaged; export or copy it again") from error
     except Exception as error:  # onnx raises its own, OSError, ValueError, TypeError, ...
-        raise InputError(
+        raise blamed(error)(
             f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
         ) from error
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.plugins.techniques._training import setup
@@ -126,4 +126,4 @@ def _early(file: Path) -> dict[str, torch.Tensor]:
     try:
         return dict(load(file.read_bytes()))  # read here: what is opened here belongs to the stage's key
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{file}: no weights can be read from it: {error}; give a .safetensors file") from error
+        raise blamed(error)(f"{file}: no weights can be read from it: {error}; give a .safetensors file") from error
