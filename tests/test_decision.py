@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgecompress.core import catalog
 from edgecompress.core.decision import Decision, decide
 from edgecompress.core.settings import Limits
 from edgecompress.data import metric_limits, metrics, paired_shares
@@ -65,7 +67,7 @@ def table(lost: int, gained: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     return before, after
 
 
-def check(lost: int, gained: int, n: int, limit: int, strict: bool = False) -> Any:
+def check(lost: int, gained: int, n: int, limit: float, strict: bool = False) -> Any:
     top1 = metrics.find("top1")
     assert top1
     compared = metrics.compare(top1, *table(lost, gained, n))
@@ -88,6 +90,24 @@ def test_what_is_surely_inside_or_outside_needs_no_more_items() -> None:
     assert (inside.ok, inside.decision, inside.needed) == (True, "inside", None)
     assert (outside.ok, outside.decision, outside.needed) == (False, "outside", None)
     assert inside.says.endswith("limit 5; at most 3.81 with 95 % confidence")
+
+
+@pytest.mark.parametrize(("n", "most"), [(10, 0), (99, 0), (500, 5), (700, 7), (50_000, 500)])
+def test_a_share_of_items_allows_as_many_of_any_number(n: int, most: int) -> None:
+    allowed, beyond = check(most, 0, n, 0.01), check(most + 1, 0, n, 0.01)
+    assert allowed.ok and not beyond.ok
+    assert allowed.limit == beyond.limit == pytest.approx(0.01 * n)
+
+
+def test_a_number_of_items_is_whole_and_a_share_is_below_one() -> None:
+    for wrong in (1.5, 100.25):
+        with pytest.raises(ValueError, match="whole number of items, or a share of them below 1"):
+            Limits(items_lost=wrong)
+
+
+@pytest.mark.parametrize("target", sorted(Path(__file__).parents[1].glob("targets/*.toml")), ids=lambda file: file.stem)
+def test_the_shipped_targets_allow_a_share_of_any_number_of_items(target: Path) -> None:
+    assert 0 < catalog.target(str(target)).value.limits.items_lost < 0.02
 
 
 def test_a_net_gain_is_called_one() -> None:

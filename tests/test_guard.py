@@ -225,6 +225,12 @@ def test_items_that_were_lost_count_where_margins_foretell_fewer() -> None:
     assert budget(items_lost=1).excess(one) == pytest.approx(0.75 - (1 + 500 / 136) * math.exp(-500 / 136))
 
 
+def test_a_share_is_of_the_items_that_judge() -> None:
+    found = verdict(n=136, items_lost=1, items_gained=0, expected={"lost": 0.002, "gained": 0.0})
+    for items in (100, 500, 3000):
+        assert budget(items, items_lost=0.01).excess(found) == budget(items, items_lost=items // 100).excess(found)
+
+
 def test_none_lost_of_a_few_is_no_promise_for_many() -> None:
     noisy = verdict(n=136, items_lost=0, items_gained=0, expected={"lost": 0.008, "gained": 0.002})
     quiet = verdict(n=136, items_lost=0, items_gained=0, expected={"lost": 0.0008, "gained": 0.0002})

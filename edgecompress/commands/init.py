@@ -23,7 +23,7 @@ runtime = {runtime} # of the variants that name none; `edgecompress runtimes` li
 # min_runtime = "tflite" # one that must run it
 
 [limits] # an artifact beyond one of these does not ship; of those left out, the ones with a default still hold
-items_lost = 5 # of the test split: right before and wrong after, less the reverse (top1, top5)
+items_lost = 0.01 # of the test split, as a share or a number of items: right before and wrong after, less the reverse
 metric_ratio = 1.01 # after / before at most (perplexity, mse, mae, wer)
 # metric_drop = 0.01 # before - after at most (where higher is better: map, auc, psnr, a metric of your own)
 # metric_loss = 0.01 # the default of any metric that none of the three above judges: relative to the source's own value

@@ -108,7 +108,7 @@ class Limits:
     channel_error to divergence judge the outputs that no metric judges; none of them needs labels.
     """
 
-    items_lost: int | None = None  # right before, wrong after, less the reverse; over the test split (top1, top5)
+    items_lost: int | float | None = None  # right before, wrong after, less the reverse; below 1: a share (top1, ...)
     metric_ratio: float | None = None  # after / before at most (where lower is better: perplexity, mse, mae, wer)
     metric_drop: float | None = None  # before - after at most (where higher is better)
     metric_loss: float | None = 0.01  # of a metric that no limit above judges: what it may lose of the source's value
@@ -127,6 +127,10 @@ class Limits:
     as_shipped: float | None = 0.005  # how far an output may have moved since it shipped, relative RMS (`verify`)
     strict: bool = False  # refuse what the interval of a sampled number leaves undecided, too
     on_device: float | None = 0.05  # how far an output on the device may be from the same artifact's here, relative RMS
+
+    def __post_init__(self) -> None:
+        if self.items_lost is not None and self.items_lost >= 1 and self.items_lost % 1:
+            raise ValueError("items_lost must be a whole number of items, or a share of them below 1")
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ def losses(m: MetricComparison) -> dict[str, Loss]:
     return {loss.name: loss for loss in found}
 
 
+def items(limit: float, n: int) -> float:
+    """A limit of items_lost as a number of items of n: below 1 it is a share of them."""
+    return round(limit * n, 6) if limit < 1 else limit
+
+
 def surely_kept(limit: int, gained: int, n: int) -> int:
     """The most items, net, that may be lost of n beside so many gained while that is decided inside; or -1."""
     kept = -1
@@ -72,9 +77,13 @@ def checks(m: MetricComparison, limits: Limits) -> Iterator[Check]:
     return (_check(m, loss, limit, limits.strict) for loss, limit in limited(m, limits))
 
 
-def limited(m: MetricComparison, limits: Limits) -> list[tuple[Loss, float]]:
-    """What the metric lost, with the limit on it; where no limit fits, that on what it loses of its own value."""
+def limited(m: MetricComparison, limits: Limits, n: int = 0) -> list[tuple[Loss, float]]:
+    """What the metric lost, with the limit on it; where no limit fits, that on what it loses of its own value.
+
+    n: how many items a share is of, where that are others than the metric's.
+    """
     given = [(loss, limit) for name, loss in losses(m).items() if (limit := getattr(limits, name)) is not None]
+    given = [(loss, items(limit, n or loss.n) if loss.counts else limit) for loss, limit in given]
     if not given and limits.metric_loss is not None and (own := relative(m)):
         return [(own, limits.metric_loss)]
     return given

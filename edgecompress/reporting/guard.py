@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from edgecompress.data import metrics
+from edgecompress.data import metric_limits, metrics
 from edgecompress.data.metrics import MetricComparison
 from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, significant
@@ -99,7 +99,7 @@ def _rung(row: RungFacts, ratio: float | None) -> Rung:
 def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> float | None:
     """The budget as a loss."""
     if metric and metric.get("net_lost") is not None and "items_lost" in budget:
-        return float(budget["items_lost"] / metric["n"])
+        return metric_limits.items(budget["items_lost"], metric["n"]) / metric["n"]
     if metric and metric.get("ratio") is not None and "metric_ratio" in budget:
         return float(budget["metric_ratio"] - 1)
     return budget.get("metric_drop")

@@ -373,7 +373,7 @@ def rungs() -> list[str]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be lost. `items`: those that judge, which limits.items_lost is told for."""
+    """What may be lost. `items`: those that judge, which a number in limits.items_lost is told for."""
 
     limits: Limits
     items: int
@@ -387,7 +387,8 @@ class Budget:
         by what is decided inside. Without a metric: what the outputs lack.
         """
         m: metrics.MetricComparison | None = facts.get("metric")
-        beyond = [self._beyond(m, loss, most) for loss, most in metric_limits.limited(m, self.limits)] if m else []
+        limited = metric_limits.limited(m, self.limits, self.items) if m else []
+        beyond = [self._beyond(m, loss, most) for loss, most in limited if m]
         return max(beyond or [0.0, *_lacking(facts["outputs"], self.limits)])
 
     def _beyond(self, metric: metrics.MetricComparison, loss: metric_limits.Loss, most: float) -> float:
