@@ -17,6 +17,7 @@ import pytest
 import edgecompress
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact
+from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent import call_cost, session, timing
 from edgecompress.device.agent import round as rounds
@@ -258,16 +259,17 @@ def test_the_last_words_of_an_agent_cannot_steer_a_terminal():
     assert agent_client._last_words("first\nlast \x1b[2Jwords\n \x1b\n") == ": last  [2Jwords"
 
 
-def test_an_output_that_is_no_file_name_stays_inside(tmp_path, out):
+def test_an_output_whose_name_is_a_path_stays_inside(tmp_path, out):
     model = bench_inputs.net(tmp_path / "net")
     text = (model.path / "model.null").read_text().replace('"y"', '"../../y"')
     (model.path / "model.null").write_text(text)
     card = json.loads((model.path / "artifact.json").read_text())
     card["outputs"][0]["name"] = "../../y"
     (model.path / "artifact.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match="cannot be used as a file name"):
-        ask(request(tmp_path, "outputs", model), out)
-    assert not (tmp_path / "y.npy").exists()
+    ask(request(tmp_path, "outputs", model), out)
+    (file,) = out.rglob("*.npy")
+    assert file.name == "..%2F..%2Fy.npy"
+    assert tensors.name_of(file) == "../../y"
 
 
 def test_the_agent_dies_with_its_parent(tmp_path, out):

@@ -240,7 +240,7 @@ def test_a_value_that_json_does_not_have_is_an_error_of_the_toml(text: str, tmp_
         config.build(Device, config.read_toml(tmp_path / "x.toml"), str(tmp_path / "x.toml"))
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", "a\0b", "a\x1b[2J", "\udcff", "n" * 201])
+@pytest.mark.parametrize("name", ["", "a\0b", "a\x1b[2J", "\udcff", "n" * 201, "/" * 67])
 def test_no_array_is_written_under_a_name_that_is_none_of_a_file(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "inner"
     for write in (tensors.write_split, lambda at, arrays: tensors.Appender(at).append(arrays)):

@@ -157,7 +157,7 @@ def test_a_card_names_no_file_outside_of_its_folder(shipped: Path, tmp_path: Pat
         model_card.check(told, "here")
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "a\0", "a\n", ""])
+@pytest.mark.parametrize("name", ["a\0", "a\n", "\x7f", "", "n" * 201])
 def test_a_tensor_is_called_what_a_file_may_be(shipped: Path, tmp_path: Path, name: str) -> None:
     told = made(shipped, tmp_path / "p")
     told["golden"]["inputs"][0]["name"] = name

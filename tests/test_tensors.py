@@ -29,6 +29,13 @@ def model(*inputs: TensorSpec, outputs: tuple[TensorSpec, ...] = ()) -> Artifact
     return Artifact(Path("nowhere"), "onnx", inputs, outputs)
 
 
+@given(st.lists(st.text("/%.2F x\\", min_size=1, max_size=20), min_size=2, max_size=2, unique=True))
+def test_any_two_names_have_two_files_in_the_folder_and_come_back(names: list[str]) -> None:
+    files = [tensors.file_of(Path("folder"), name) for name in names]
+    assert len({*files}) == 2 and {file.parent for file in files} == {Path("folder")}
+    assert [tensors.name_of(file) for file in files] == names
+
+
 def test_the_last_batch_is_padded_with_its_last_item(tmp_path: Path) -> None:
     data = samples(tmp_path, x=np.arange(5, dtype=np.float32)[:, None])
     got = [b["x"][:, 0].tolist() for b in tensors.batches(data, "test", 2)]

@@ -30,8 +30,9 @@ PathFinder.find_spec = staticmethod(find_spec)
 def test_an_onnx_file_ships_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "absent").mkdir()
     (tmp_path / "absent" / "sitecustomize.py").write_text(NO_TORCH, encoding="utf-8")
-    conv_net(tmp_path / "net.onnx", weight=0.5)
-    images(tmp_path / "images.npz")
+    name = "serving/image:0"  # as TensorFlow's exporters call it
+    conv_net(tmp_path / "net.onnx", weight=0.5, image=name, scores="Identity/../scores:0")
+    images(tmp_path / "images.npz", image=name)
     words = ["net.onnx", "--data", "images.npz", "--target", "x86", "--set=limits.items_lost=16", *QUICK]
     argv = [sys.executable, "-P", "-m", "edgecompress", "deploy", *words]
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "absent")}

@@ -5,7 +5,6 @@ Every source is read as a stream, so that no set of data is ever whole in memory
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +28,6 @@ Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
 RANDOM_ITEMS = 64  # per split, where nobody says how many
 WHOLE = ""  # the one set of data that comes without splits
 EVERY = (*SPLITS, TRAIN)
-NAME = re.compile(r"\w[\w.:-]*")  # of an input: it becomes a file's name
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
@@ -170,10 +168,10 @@ def _npz(path: Path, seed: int) -> Feed:
 def _npy(path: Path, seed: int) -> Feed:
     """`SPLIT/INPUT.npy` and `SPLIT/labels.npy`, or `INPUT.npy` and `labels.npy`, memory-mapped."""
     files = [*path.glob("*.npy"), *(f for split in EVERY for f in (path / split).glob("*.npy"))]
-    keys = sorted(("" if f.parent == path else f.parent.name, f.stem) for f in files)
+    keys = sorted(("" if f.parent == path else f.parent.name, tensors.name_of(f)) for f in files)
     sets = {}
     for split, names in _by_split(keys, path).items():
-        arrays = {name: npy.mapped(path / split / f"{name}.npy") for name in names}
+        arrays = {name: npy.mapped(tensors.file_of(path / split, name)) for name in names}
         npy.check_items(arrays, where := f"{path}, {split or 'data'}")
         sets[split] = _rows({name: (len(a), a.__iter__) for name, a in arrays.items()}, where, seed)
     return Feed(sets)
@@ -256,7 +254,7 @@ def _reason(error: Exception) -> str:
 
 def is_name(name: str) -> bool:
     """Whether an input can be called so: its files are."""
-    return tensors.is_plain(name) and bool(NAME.fullmatch(name)) and name != tensors.LABELS
+    return tensors.is_plain(name) and name != tensors.LABELS
 
 
 def _random(request: Request) -> Feed:

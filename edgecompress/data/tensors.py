@@ -26,19 +26,28 @@ INPUT = "input"  # the name of an array that came without one; several are input
 
 def load(artifact: Artifact, split: str, name: str) -> np.ndarray:
     """One array of a split, memory-mapped read-only; never unpickles. Raises InputError when it is not there."""
-    return npy.mapped(_file(artifact.path / split, name))
+    return npy.mapped(file_of(artifact.path / split, name))
 
 
-def _file(folder: Path, name: str) -> Path:
-    """Where an array lies. Raises InputError for a name that is none of a file."""
-    if not is_plain(name) or Path(name).name != name:
-        raise InputError(f"'{name[:LONGEST_NAME]}' cannot be used as a file name; rename it in the model")
-    return folder / f"{name}.npy"
+def file_of(folder: Path, name: str) -> Path:
+    """Where an array lies: a `/` in its name is written %2F. Raises InputError for a name that is none of a file."""
+    if not is_plain(name):
+        raise InputError(f"{name[:LONGEST_NAME]!r} cannot be used as a file name; rename it in the model")
+    return folder / f"{_stem(name)}.npy"
+
+
+def name_of(file: Path) -> str:
+    """The name of the array in a file, as `file_of` wrote it."""
+    return file.stem.replace("%2F", "/").replace("%25", "%")
+
+
+def _stem(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def is_plain(name: str) -> bool:
     """Whether a name can be shown, and fits into that of a file."""
-    return name.isprintable() and 0 < len(name.encode("utf-8", "replace")) <= LONGEST_NAME
+    return name.isprintable() and 0 < len(_stem(name).encode("utf-8", "replace")) <= LONGEST_NAME
 
 
 def check_specs(specs: Sequence[TensorSpec], where: str) -> None:
@@ -59,7 +68,7 @@ def check_specs(specs: Sequence[TensorSpec], where: str) -> None:
 
 def labels(artifact: Artifact, split: str) -> np.ndarray | None:
     """The labels of a split, memory-mapped, or None where there are none."""
-    return load(artifact, split, LABELS) if _file(artifact.path / split, LABELS).exists() else None
+    return load(artifact, split, LABELS) if file_of(artifact.path / split, LABELS).exists() else None
 
 
 def count(artifact: Artifact, split: str) -> int:
@@ -195,7 +204,7 @@ def write_split(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
-        np.save(_file(folder, name), array, allow_pickle=False)
+        np.save(file_of(folder, name), array, allow_pickle=False)
 
 
 class Column:
@@ -254,7 +263,7 @@ class Appender:
     def append(self, arrays: Mapping[str, np.ndarray]) -> None:
         """One chunk, items on axis 0. Raises InputError when names, shapes or dtypes differ from the first's."""
         if not self.columns:
-            self.columns = {name: Column(_file(self.folder, name), array) for name, array in arrays.items()}
+            self.columns = {name: Column(file_of(self.folder, name), array) for name, array in arrays.items()}
         if arrays.keys() != self.columns.keys():
             raise InputError(f"{self._where()} has {sorted(arrays)}, the items before it have {sorted(self.columns)}")
         for name, array in arrays.items():

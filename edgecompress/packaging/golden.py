@@ -82,7 +82,7 @@ def _answer(name: str, artifact: Artifact, excerpt: Artifact, verdict: Artifact 
     """What the artifact answered to the first item; what its source did, where nobody kept that."""
     import numpy as np
 
-    if verdict is not None and (verdict.path / ANSWERS / f"{name}.npy").is_file():
+    if verdict is not None and tensors.file_of(verdict.path / ANSWERS, name).is_file():
         return np.ascontiguousarray(tensors.load(verdict, ANSWERS, name)[:1])
     own = [spec.name for spec in artifact.outputs if not spec.feeds]
     theirs = [spec.name for spec in excerpt.outputs]
@@ -99,7 +99,8 @@ def _raw(excerpt: Artifact) -> tuple[str, Array] | None:
     files = sorted((excerpt.path / RAW).glob("*.npy"))
     if not files:
         return None
-    return files[0].stem, np.ascontiguousarray(tensors.load(excerpt, RAW, files[0].stem))
+    name = tensors.name_of(files[0])
+    return name, np.ascontiguousarray(tensors.load(excerpt, RAW, name))
 
 
 def _item(payload: Path, stem: str, name: str, array: Array) -> Item:

@@ -276,7 +276,7 @@ def _probabilities(shipped: Shipped, name: str) -> bool:
     """Whether every answer that was kept is a distribution already."""
     import numpy as np
 
-    if shipped.verdict is None or not (shipped.verdict.path / golden.ANSWERS / f"{name}.npy").is_file():
+    if shipped.verdict is None or not tensors.file_of(shipped.verdict.path / golden.ANSWERS, name).is_file():
         return False
     answers = np.asarray(tensors.load(shipped.verdict, golden.ANSWERS, name), np.float64)
     return bool((answers >= 0).all() and (np.abs(answers.sum(axis=-1) - 1) <= PROBABLE).all())

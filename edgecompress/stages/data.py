@@ -142,7 +142,7 @@ def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> Row
     if len(begin) == 1:
         return begin[0]
     writer = _written(out / tensors.UNSPLIT, chain(begin, blocks))
-    return {name: npy.mapped(writer.folder / f"{name}.npy") for name in writer.columns}
+    return {name: npy.mapped(tensors.file_of(writer.folder, name)) for name in writer.columns}
 
 
 def _divided(
@@ -195,7 +195,7 @@ def _keep_raw(request: Request, source: Source, group: tuple[str, Sequence[str]]
         target = _preprocessed(declared, list(inputs))
         row = _row((inputs, None), declared, tensors.item("test", index))
         again = _stacks([row], declared, ("test", index))[target]
-        kept = npy.mapped(request.out / "test" / f"{target}.npy")[:1]
+        kept = npy.mapped(tensors.file_of(request.out / "test", target))[:1]
         if again.dtype == kept.dtype and np.array_equal(again, kept):
             tensors.write_split(request.out / RAW, {target: np.asarray(inputs[target])})
 
@@ -276,7 +276,7 @@ def _row(item: Item, declared: Preprocess | None, where: str) -> Row:
     row = {name: _array(value, f"{where}: '{name}'") for name, value in inputs.items()}
     for name in row:
         if not loaders.is_name(name):
-            raise InputError(f"{where}: an input cannot be called {name[:60]!r}; use letters, digits, _ . : and -")
+            raise InputError(f"{where}: an input cannot be called {name[:60]!r}; give it another name")
     if declared:
         target = _preprocessed(declared, list(row))
         try:

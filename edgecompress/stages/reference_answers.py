@@ -52,7 +52,7 @@ def keep(outputs: Path, split: str, model: Artifact, verdict: Path) -> None:
 
 def moved(outputs: Path, split: str, verdict: Artifact, limit: float) -> list[Moved]:
     """How far each output of the excerpt lies from what the verdict that shipped holds of it."""
-    names = sorted(f.stem for f in (verdict.path / ANSWERS).glob("*.npy"))
+    names = sorted(map(tensors.name_of, (verdict.path / ANSWERS).glob("*.npy")))
     before = {name: tensors.load(verdict, ANSWERS, name) for name in names}
     after = {name: tensors.load(Artifact(outputs, ""), split, name) for name in names}
     facts: list[Moved] = [{"name": name, **_distance(before[name], after[name]), "operator": ""} for name in names]

@@ -113,7 +113,7 @@ def _by_defaults(request: AgentRequest, runtime: ModuleType, model: Artifact, ou
 
 
 def _items(spec: TensorSpec, value: np.ndarray, batch: int) -> np.ndarray:
-    """An output with its items on axis 0. Raises when it has another number of rows, or a name that is no file name."""
+    """An output with its items on axis 0. Raises when it has another number of rows."""
     import numpy as np
 
     items = tensors.real(np.asarray(value), spec)
@@ -121,8 +121,6 @@ def _items(spec: TensorSpec, value: np.ndarray, batch: int) -> np.ndarray:
         raise StageFailed(
             f"output '{spec.name}' has shape {list(items.shape)} for a batch of {batch}: axis 0 is not the batch"
         )
-    if Path(spec.name).name != spec.name:
-        raise InputError(f"output '{spec.name}' cannot be used as a file name; rename the output in the model")
     return items
 
 
