@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from edgecompress.commands import diagnose
 from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Outcome
 from edgecompress.core.place import PACKAGE
-from edgecompress.pipeline import diagnosis, plan
+from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import job
 from edgecompress.stages.diagnose import align, channel_detail
@@ -171,6 +172,26 @@ def clues(*effects: float, **more: Any) -> list[Clue]:
 def test_a_sound_artifact_is_told_so() -> None:
     assert verdict(clues(1e-4, 1e-4), 36.0).advice == ""
     assert verdict(clues(0.0, 0.0), None).first is None
+
+
+def test_nothing_is_called_sound_that_verification_refuses() -> None:
+    why = "output 'y', channel 0: off by 32.3 % of its own spread, limit 10 %"
+    found = verdict([*clues(1e-4), Clue("x", "conv2d", "X", 1e-4, 1e-4, 0.1)], 41.4, why)
+    assert (found.advice, found.culprits) == ("keep", ("x",))
+    assert found.says.startswith(f"Verification refuses it: {why}. The outputs are 41.4 dB from the source's; x ")
+    assert verdict(clues(0.0), None, why).says.startswith(f"Verification refuses it: {why}. ")
+
+
+def test_a_refusal_is_the_first_check_of_the_answers_that_failed() -> None:
+    def check(name: str, ok: bool | None, says: str) -> dict[str, Any]:
+        return {"name": name, "ok": ok, "says": says}
+
+    def refused(*checks: dict[str, Any]) -> str:
+        return verification.refused(Outcome("v", "lost", Artifact(Path("v"), "verdict", facts={"checks": checks})))
+
+    kept = [check("size_bytes", False, "too large"), check("cosine", True, "near"), check("channel_error", None, "?")]
+    assert refused(*kept) == ""
+    assert refused(*kept, check("items_lost", False, "9 lost"), check("dead", False, "dead")) == "9 lost"
 
 
 def test_a_layer_far_beyond_its_precision_is_a_fault() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import SPLITS
 from edgecompress.core.text import aligned
-from edgecompress.pipeline import diagnosis, plan
+from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
@@ -121,9 +121,10 @@ def _of_variant(
     steps = plan.deploy(variant_job)
     candidate = steps.candidates[0]
     walk = result.begin(variant_job, options, f"diagnose>{variant_job.source.path}>{variant_job.target.path}")
-    walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.artifact)])
+    walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.verdict or candidate.artifact)])
     _facts(walk, candidate.artifact)
-    return variant_job, walk, subject(candidate, steps)
+    refused = verification.refused(walk.outcomes[candidate.verdict]) if candidate.verdict else ""
+    return variant_job, walk, replace(subject(candidate, steps), refused=refused)
 
 
 def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:

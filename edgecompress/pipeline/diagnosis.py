@@ -31,6 +31,7 @@ class DiagnosisSubject:
     before: str = ""
     reader: str = ""
     export: tuple[tuple[str, object], ...] = ()  # options of that export
+    refused: str = ""  # why verification refuses its answers
 
 
 def stages(job: Job, name: str, subject: DiagnosisSubject, items: int = ITEMS, split: str = SPLIT) -> list[Stage]:
@@ -47,11 +48,13 @@ def stages(job: Job, name: str, subject: DiagnosisSubject, items: int = ITEMS, s
     )
     source = _source(job, name, subject)
     inputs = {"model": subject.artifact, "tapped": twin.name, "source": source[-1].name if source else subject.source}
+    options = {"runtime": subject.runtime, "source_runtime": subject.reader, "split": split, "items": items}
+    options |= {"refused": subject.refused} if subject.refused else {}
     diagnosed = Stage(
         name,
         CALL,
         {**inputs, "samples": "data"},
-        {"runtime": subject.runtime, "source_runtime": subject.reader, "split": split, "items": items},
+        options,
         context=HERE,
         plugins=tuple(f"runtimes.{runtime}" for runtime in (subject.runtime, subject.reader) if runtime),
         estimate_s=DIAGNOSED_S,

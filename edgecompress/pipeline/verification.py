@@ -6,12 +6,15 @@ import dataclasses
 
 from edgecompress.core import config
 from edgecompress.core.catalog import is_factory
-from edgecompress.core.model import Stage
+from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
+from edgecompress.data import metric_limits, output_checks
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job
 
 VERIFY_S, PARITY_S = 2.0, 12.0
+METRIC_LIMITS = (*metric_limits.NAMES, metric_limits.RELATIVE)
+QUALITIES = (*METRIC_LIMITS, *output_checks.LIMITS, "sqnr_db", "cosine")  # limits on what an artifact answers
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
 
@@ -23,6 +26,12 @@ def limits(job: Job, variant: Variant | None) -> Limits:
         return shared
     table = {**dataclasses.asdict(shared), **variant.limits}
     return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
+
+
+def refused(verified: Outcome) -> str:
+    """The first check of what an artifact answers that it fails, in words, or ""."""
+    checks = verified.facts.get("checks", [])
+    return next((c["says"] for c in checks if c["ok"] is False and c["name"] in (*QUALITIES, "dead")), "")
 
 
 def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | None = None) -> Stage:

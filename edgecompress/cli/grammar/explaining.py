@@ -100,6 +100,7 @@ COMMANDS = (
                 help="folder that deploy wrote, or a model file, in place of a variant",
             ),
             argument("--data", help="samples, as for deploy"),
+            METRIC,
             SAMPLES,
             argument("--items", type=int, default=16, metavar="N", help="number of items to run (default: 16)"),
             argument(

@@ -29,8 +29,6 @@ GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
 PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
-METRIC_LIMITS = (*metric_limits.NAMES, metric_limits.RELATIVE)
-QUALITIES = (*METRIC_LIMITS, *output_checks.LIMITS, "sqnr_db", "cosine")  # limits on what it answers
 BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
 FREE = 0.002  # of the latency: what costs less than this costs nothing
 UNQUANTIZED = "unquantized"  # what a rung is measured beside: keeping layers has to leave it faster than that
@@ -316,7 +314,7 @@ class AccuracyGuard:
         stage = verification.verify(self.job, f"{self.name}/{label}/{split}", self._runtime, artifact, self.variant)
         if split != SPLIT:
             return dataclasses.replace(stage, variants=self.variants)
-        limits = {**stage.options["limits"], **dict.fromkeys(QUALITIES)}
+        limits = {**stage.options["limits"], **dict.fromkeys(verification.QUALITIES)}
         options = {**stage.options, "limits": limits, "split": SPLIT}
         inputs = {**stage.inputs, "golden": GOLDEN}
         return dataclasses.replace(stage, options=options, inputs=inputs, variants=self.variants)
@@ -522,4 +520,4 @@ def _metric(outcome: Outcome) -> Table | None:
 
 def _budget(limits: Limits) -> dict[str, float]:
     plain = dataclasses.asdict(limits)
-    return {name: plain[name] for name in QUALITIES if plain[name] is not None}
+    return {name: plain[name] for name in verification.QUALITIES if plain[name] is not None}

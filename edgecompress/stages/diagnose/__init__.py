@@ -40,8 +40,8 @@ def run(request: Request) -> Artifact:
     """The stage: {"model": the artifact, "tapped": with its layers as outputs, "source", "samples"} -> "diagnosis".
 
     "source" is a program (a torch source), or else a float file with its layers as outputs. options: "runtime",
-    "source_runtime" (of a file, else ""), "split", "items". Raises StageFailed when a runtime does not run an
-    artifact, InputError for a source of another kind.
+    "source_runtime" (of a file, else ""), "split", "items", "refused" (why verification refuses its answers; may be
+    left out). Raises StageFailed when a runtime does not run an artifact, InputError for a source of another kind.
     """
     options, source = request.options, request.inputs["source"]
     if source.kind != "program" and not options["source_runtime"]:
@@ -57,14 +57,15 @@ def run(request: Request) -> Artifact:
             (ours,) = layer_outputs.ask(request, ("source",), reader, Path(scratch) / "source")
         result = files.against(ours, twin) if reader else noise_passes.over(request, twin)
     settings = {key: options[key] for key in ("runtime", "items", "split")}
-    return Artifact(request.out, KIND, facts={**settings, "same": same, **facts(result)}).write()
+    told = facts(result, options.get("refused", ""))
+    return Artifact(request.out, KIND, facts={**settings, "same": same, **told}).write()
 
 
-def facts(result: Measurements) -> DiagnosisFacts:
+def facts(result: Measurements, refused: str = "") -> DiagnosisFacts:
     """The outputs, the rows and the verdict of what was measured."""
     table = [rows.row(layer, result.layers) for layer in result.layers]
     clues = [clue for layer in result.layers if (clue := rows.clue(layer, result.layers))]
-    verdict = advice.verdict(clues, _least(result.outputs.values()))
+    verdict = advice.verdict(clues, _least(result.outputs.values()), refused)
     return {
         "outputs": [{"name": name, "sqnr_db": power.sqnr_db} for name, power in result.outputs.items()],
         "layers": table,

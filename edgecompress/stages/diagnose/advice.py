@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FINE_DB = 30.0  # an output so near to the source's is that of a sound int8 file
 BEYOND_DB = 10.0  # own noise so far above what eight bits explain is no rounding,
@@ -76,16 +76,24 @@ def short(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-(limit - limit // 2) :]}"
 
 
-def verdict(clues: Sequence[Clue], output_db: float | None) -> Verdict:
-    """What is wrong, from the layers in the order of computing and the least SQNR of an output (None: identical)."""
+def verdict(clues: Sequence[Clue], output_db: float | None, refused: str = "") -> Verdict:
+    """What is wrong, from the layers in the order of computing and the least SQNR of an output (None: identical).
+
+    `refused`: why verification refuses what the artifact answers.
+    """
     if broken := [clue for clue in clues if clue.not_finite]:
         return _overflow(broken)
     if wrong := faults(clues):
         return _fault(wrong)
-    if output_db is None or output_db >= FINE_DB:
-        far = "identical to the source's" if output_db is None else f"{output_db:.1f} dB from the source's"
-        return Verdict("", f"Nothing is wrong: the outputs are {far}, and no layer stands out.")
-    return _noise(clues, output_db)
+    far = "identical to the source's" if output_db is None else f"{output_db:.1f} dB from the source's"
+    if output_db is None or (output_db >= FINE_DB and not refused):
+        return Verdict("", f"{_refused(refused)}No layer stands out: the outputs are {far}.")
+    found = _noise(clues, output_db)
+    return replace(found, says=_refused(refused) + found.says)
+
+
+def _refused(why: str) -> str:
+    return f"Verification refuses it: {why}. " if why else ""
 
 
 # --------------------------------------------------------------------------- what no precision explains
