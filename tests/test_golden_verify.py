@@ -58,9 +58,10 @@ def net(folder: Path, batch: int | Dim = BATCH, outputs: int = 1, **more: Any) -
     return Artifact(folder, "null", inputs, named).write()
 
 
-def ask_golden(folder: Path, model: Artifact, samples: Artifact, **options: Any) -> Artifact:
+def ask_golden(folder: Path, model: Artifact, samples: Artifact, batch: int = 1, **options: Any) -> Artifact:
     folder.mkdir()
-    return golden.run(Request({"model": model, "samples": samples}, folder, {"splits": ["test"], **options}))
+    parts = {"model": model, "samples": samples}
+    return golden.run(Request(parts, folder, {"splits": ["test"], **options}, Context(batch=batch)))
 
 
 def ask_verdict(
@@ -83,12 +84,24 @@ def check(verdict: Artifact, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("batch", [BATCH, 1, 8, Dim("batch", 1, 3)])
 def test_golden_is_item_by_item_whatever_the_batch(tmp_path: Path, samples: Artifact, batch: int | Dim) -> None:
-    found = ask_golden(tmp_path / "golden", net(tmp_path / "net", batch), samples, metric="top1")
+    asked = batch if isinstance(batch, int) else 1
+    found = ask_golden(tmp_path / "golden", net(tmp_path / "net", batch), samples, asked, metric="top1")
     means = tensors.load(samples, "test", "input").mean(axis=1, dtype=np.float64)
     assert np.allclose(tensors.load(found, "test", "y"), means[:, None] * [1, 2, 3, 4])
     assert found.facts["n"] == {"test": N}
     assert found.facts["metric"] == {"name": "top1", "value": 19 / 37, "unit": "fraction", "n": N}
     assert [spec.name for spec in found.outputs] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "asked", "says"),
+    [(1, 4, "is fixed to 1; use --batch 1"), (8, 1, "is fixed to 8; use --batch 8"), (Dim("b", 1, 3), 4, "is 1 to 3")],
+)
+def test_a_batch_that_the_source_does_not_take_is_refused_before_anything_is_compressed(
+    tmp_path: Path, samples: Artifact, batch: int | Dim, asked: int, says: str
+) -> None:
+    with pytest.raises(InputError, match=f"--batch {asked}: the batch of the source {says}"):
+        ask_golden(tmp_path / "golden", net(tmp_path / "net", batch), samples, asked)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

@@ -36,9 +36,10 @@ def run(request: Request) -> Artifact:
 
     options: "splits"; "metric": its value for the source goes into the facts (the user's own is left to verify).
     A torch source runs in torch, any other in the runtime of its format. Raises InputError when an output is not
-    finite, labels do not fit it, or axis 0 is not the batch.
+    finite, labels do not fit it, axis 0 is not the batch, or the batch is another than the source takes.
     """
     model, samples = request.model, request.inputs["samples"]
+    _check_batch(model, request.context.batch)
     infer = _whole((_torch if model.kind in TORCH else _runtime)(model, request.context.threads), model)
     splits = request.options["splits"]
     for index, split in enumerate(splits):
@@ -53,6 +54,15 @@ def run(request: Request) -> Artifact:
     draft = Artifact(request.out, "golden", model.inputs, specs)
     facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": _metric(request, draft)}
     return replace(draft, facts=facts).write()
+
+
+def _check_batch(model: Artifact, asked: int) -> None:
+    """Raises InputError for a batch that the source does not take: nothing made of it does."""
+    first = model.inputs[0].shape[0]
+    least, most = (first, first) if isinstance(first, int) else (first.min, first.max)
+    if not least <= asked <= most:
+        takes = f"is fixed to {least}; use --batch {least}" if least == most else f"is {least} to {most}"
+        raise InputError(f"--batch {asked}: the batch of the source {takes}")
 
 
 def _check_there(samples: Artifact, split: str) -> None:
