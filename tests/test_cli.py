@@ -334,10 +334,16 @@ def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], 
     assert json.loads(capsys.readouterr().out)["summary"]
     assert run("profile", "out", "--set", 'target.platforms=["jetson*"]') == 2
     assert "out: nothing can be measured: " in capsys.readouterr().err
-    for damaged in ("{", "[]", '{"target": 1}'):
+    origin = json.loads(Path("out/deploy.json").read_text())
+    Path("out/deploy.json").write_text(json.dumps({**origin, "limits": {**origin["limits"], "size_bytes": 1}}))
+    assert run("verify", "out") == 1  # the limits it was deployed with
+    assert run("verify", "out", "--set", "limits.size_bytes=1000000") == 0
+    assert run("verify", "out", "--target", asked[asked.index("--target") + 1]) == 0
+    capsys.readouterr()
+    for damaged in ("{", "[]", '{"target": 1}', '{"limits": []}', '{"limits": {"cosine": "x"}}'):
         Path("out/deploy.json").write_text(damaged)
         assert run("profile", "out", "--profile", "quick") == 2
-        assert capsys.readouterr().err.startswith("edgecompress: error: out/deploy.json: damaged: ")
+        assert capsys.readouterr().err.startswith("edgecompress: error: out/deploy.json: ")
 
 
 def test_a_check_that_fails_ships_nothing_and_exits_with_1(asked: list[str], folder: Path, capsys: Told) -> None:

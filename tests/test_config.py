@@ -13,6 +13,7 @@ import pytest
 from edgecompress.core import catalog, config
 from edgecompress.core.errors import ConfigError, NotFound
 from edgecompress.core.settings import Profile, Target
+from edgecompress.pipeline import verification
 from edgecompress.pipeline.job import job
 
 TARGET = """
@@ -42,6 +43,23 @@ class Outer:
     def __post_init__(self) -> None:
         if self.ratio > 1:
             raise ValueError("ratio is at most 1")
+
+
+@pytest.mark.parametrize(
+    ("told", "least"),
+    [
+        ({}, 60.0),
+        ({"limits.sqnr_db": 30.0}, 30.0),
+        ({"variant.fp32.limits.sqnr_db": 20.0}, 20.0),
+        ({"limits.sqnr_db": 30.0, "variant.fp32.limits.sqnr_db": 20.0}, 20.0),
+        ({"limits.cosine": 0.5}, 60.0),
+    ],
+)
+def test_a_limit_of_the_command_line_holds_for_a_variant_with_its_own(told: dict[str, float], least: float) -> None:
+    asked = job(None, "x86", settings=told)
+    variants = {variant.name: variant for variant in asked.target.value.variant}
+    assert verification.limits(asked, variants["fp32"]).sqnr_db == least
+    assert verification.limits(asked, variants["int8"]).sqnr_db == told.get("limits.sqnr_db")
 
 
 def test_a_table_becomes_a_dataclass() -> None:

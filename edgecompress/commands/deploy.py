@@ -35,6 +35,8 @@ from edgecompress.pipeline.shipping import ORIGIN
 from edgecompress.pipeline.time_left import Forecast
 from edgecompress.reporting import external_results
 
+MOST = sys.float_info.max  # JSON knows no infinity
+
 
 def deploy(model: str | None = None, target: str = "x86", *, options: Options | None = None, **settings: Any) -> Result:
     """Compresses, exports, verifies, measures and ships `model` (None: the embedded demo) for `target`.
@@ -160,6 +162,7 @@ def _origin(job: Job, candidate: Candidate) -> dict[str, Json]:
     """What `verify` needs to check the artifact again."""
     source = job.source
     from_file = source.path.suffix == ".toml"
+    limits = dataclasses.asdict(candidate.limits)
     return {
         "variant": candidate.name,
         "runtime": candidate.runtime,
@@ -167,4 +170,5 @@ def _origin(job: Job, candidate: Candidate) -> dict[str, Json]:
         "target": catalog.reference("targets", job.target),
         **({} if from_file else {"data": source.value.data, "metric": source.value.metric}),
         "source": {"name": source.value.name, "model": source.value.model},
+        "limits": {name: min(value, MOST) for name, value in limits.items() if value is not None},
     }

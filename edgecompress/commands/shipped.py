@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact
-from edgecompress.core.settings import Source
+from edgecompress.core.settings import Limits, Source
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.shipping import ORIGIN
 
@@ -37,9 +37,11 @@ def _origin_in(file: Path) -> dict[str, Any]:
         origin = read_json(file)
     except (OSError, ValueError) as error:
         raise blamed(error)(f"{file}: damaged: {error}; deploy again") from error
-    source = origin.get("source", {}) if isinstance(origin, dict) else None
-    if not isinstance(source, dict) or not _texts(origin, TEXTS) or not _texts(source, ("name", "model")):
+    source, limits = (origin.get(key, {}) if isinstance(origin, dict) else None for key in ("source", "limits"))
+    tables = isinstance(source, dict) and isinstance(limits, dict) and _texts(source, ("name", "model"))
+    if not tables or not _texts(origin, TEXTS):
         raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")
+    config.build(Limits, limits, f"{file}: limits")
     return dict(origin)
 
 

@@ -18,13 +18,17 @@ def verify(path: Path, model: str | None = None, *, options: Options | None = No
     """Checks a shipped artifact against its source again, and against what it answered when it was verified before it
     shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails.
 
-    The model, data, metric and target are those it was deployed with unless given. Raises EdgeError.
+    The model, data, metric, target and limits are those it was deployed with unless given; another target has its own
+    limits. Raises EdgeError.
     """
     options = options or Options()
     artifact, _, origin = shipped(path)
     runtime = runtime_of(artifact, origin.get("runtime", ""))
     if model is None:
         model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
+    if "target" not in more:
+        limits = {f"limits.{name}": value for name, value in origin.get("limits", {}).items()}
+        more = {**more, "settings": {**limits, **(more.get("settings") or {})}}
     verify_job = job(model, **{"target": origin.get("target", "x86"), **more})
     walk = begin(verify_job, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)

@@ -21,6 +21,7 @@ from edgecompress.core.settings import Device, Profile, Source, Target, Variant
 T = TypeVar("T")
 KINDS: dict[str, type[Any]] = {"targets": Target, "devices": Device, "profiles": Profile}
 SOURCE = DEMO / "source.toml"
+COMMAND_LINE = "command line"  # the origin of a value
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,12 @@ def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
     return dataclasses.replace(parsed, value=dataclasses.replace(value, model=model_path, data=data_path))
 
 
+def told(parsed: Found[T], table: str) -> dict[str, Any]:
+    """The values of a table that the command line set, by their keys."""
+    own = [setting for setting in parsed.settings if setting.origin == COMMAND_LINE]
+    return {s.key.removeprefix(f"{table}."): s.value for s in own if s.key.startswith(f"{table}.")}
+
+
 def _absolute(reference: str, base: Path) -> str:
     """A file as an absolute path; a factory `pkg.mod:fn`, "random" and nothing as they are.
 
@@ -172,7 +179,7 @@ def _parsed(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[
     origins: dict[str, str] = dict.fromkeys(_flat("", table), path.name)
     for key, value in overrides.items():
         place = _lay(table, key.split("."), value, str(path))
-        origins.update(dict.fromkeys(_flat(place, value), "command line"))
+        origins.update(dict.fromkeys(_flat(place, value), COMMAND_LINE))
     built = config.build(cls, table, str(path))
     flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
     settings = tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())

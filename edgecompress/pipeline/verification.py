@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgecompress.core import config
+from edgecompress.core import catalog, config
 from edgecompress.core.catalog import is_factory
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
@@ -20,11 +20,17 @@ RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on 
 
 
 def limits(job: Job, variant: Variant | None) -> Limits:
-    """The target's limits with the variant's laid over them; raises ConfigError for one that there is not."""
+    """The target's limits, the variant's own, those of the command line for all and for this variant: later ones count.
+
+    Raises ConfigError for a limit that there is not.
+    """
     shared = job.target.value.limits
     if variant is None or not variant.limits:
         return shared
-    table = {**dataclasses.asdict(shared), **variant.limits}
+    index = next((i for i, each in enumerate(job.target.value.variant) if each.name == variant.name), None)
+    own = f"variant[{index}].limits"
+    told = {**catalog.told(job.target, "limits"), **catalog.told(job.target, own)}
+    table = {**dataclasses.asdict(shared), **variant.limits, **told}
     return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
 
 
