@@ -37,12 +37,13 @@ def _origin_in(file: Path) -> dict[str, Any]:
         origin = read_json(file)
     except (OSError, ValueError) as error:
         raise blamed(error)(f"{file}: damaged: {error}; deploy again") from error
-    source, limits = (origin.get(key, {}) if isinstance(origin, dict) else None for key in ("source", "limits"))
-    tables = isinstance(source, dict) and isinstance(limits, dict) and _texts(source, ("name", "model"))
-    if not tables or not _texts(origin, TEXTS):
+    record = origin if isinstance(origin, dict) else {"source": None}
+    source, limits = record.get("source", {}), record.get("limits", {})
+    tables = isinstance(source, dict) and isinstance(limits, dict)
+    if not tables or not _texts(record, TEXTS) or not _texts(source, ("name", "model")):
         raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")
     config.build(Limits, limits, f"{file}: limits")
-    return dict(origin)
+    return dict(record)
 
 
 def _texts(table: Mapping[str, Any], keys: Sequence[str]) -> bool:
