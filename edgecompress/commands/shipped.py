@@ -16,6 +16,7 @@ from edgecompress.pipeline import shipping
 from edgecompress.pipeline.shipping import ORIGIN
 
 TEXTS = ("variant", "runtime", "model", "target", "data", "metric")  # of deploy.json
+NAMES = ("name", "model")  # of its source
 
 # --------------------------------------------------------------------------- an artifact that is there already
 
@@ -37,13 +38,12 @@ def _origin_in(file: Path) -> dict[str, Any]:
         origin = read_json(file)
     except (OSError, ValueError) as error:
         raise blamed(error)(f"{file}: damaged: {error}; deploy again") from error
-    record = origin if isinstance(origin, dict) else {"source": None}
+    record: dict[str, Any] = origin if isinstance(origin, dict) else {"source": None}
     source, limits = record.get("source", {}), record.get("limits", {})
-    tables = isinstance(source, dict) and isinstance(limits, dict)
-    if not tables or not _texts(record, TEXTS) or not _texts(source, ("name", "model")):
+    if not (isinstance(source, dict) and isinstance(limits, dict) and _texts(record, TEXTS) and _texts(source, NAMES)):
         raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")
     config.build(Limits, limits, f"{file}: limits")
-    return dict(record)
+    return record
 
 
 def _texts(table: Mapping[str, Any], keys: Sequence[str]) -> bool:
