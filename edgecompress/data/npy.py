@@ -20,6 +20,7 @@ MAGIC = b"\x93NUMPY"
 LENGTHS = {1: 2, 2: 4, 3: 4}  # version of the format -> bytes of the header's length
 LONGEST = 10_000  # bytes of a header: numpy's own limit
 MOST_AXES = 32
+MOST_BYTES = (1 << 62) - 1
 SHOWN = 80  # characters of a type or a shape in an error
 NUMBERS = "biuf"  # kinds of dtype
 ITEM_BYTES = 512 << 20  # of all inputs together
@@ -109,6 +110,8 @@ def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
         raise InputError(f"{where}: must be plain numbers; it is {what}; save it again with numpy.save")
     if len(shape) > MOST_AXES:
         raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")
+    if math.prod(size or 1 for size in shape) * dtype.itemsize > MOST_BYTES:  # an empty array has a size of numpy's too
+        raise InputError(f"{where}: {str(list(shape))[:SHOWN]} is more than any array can hold; save it again")
 
 
 def item_bytes(items: Items) -> int:
