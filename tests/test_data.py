@@ -73,6 +73,14 @@ def test_a_factory_with_every_split_keeps_its_order(tmp_path: Path, factory: Cal
     assert found.inputs == (TensorSpec("input", (Dim("batch", 1, 5), 3), "float32"),)
 
 
+def test_items_that_occur_more_than_once_are_counted(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    items = {"calibrate": [1, 2, 3], "select": [4, 5, 4], "test": [6, 7, 7, 7, 1, 4, 8]}
+    found = run(tmp_path, factory(lambda split: ((np.full(3, i, np.float32), n) for n, i in enumerate(items[split]))))
+    assert found.facts["repeated"] == {"within": 2, "elsewhere": 2}
+    cut = run(tmp_path / "cut", factory(lambda split: None if split != "test" else numbered(40)))
+    assert cut.facts["repeated"] == {"within": 0, "elsewhere": 0}
+
+
 def test_samples_limit_each_split(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
     found = run(tmp_path, factory(lambda split: numbered(100)), samples=7)
     assert found.facts["splits"] == {"calibrate": 7, "select": 7, "test": 7}

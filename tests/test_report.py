@@ -342,10 +342,17 @@ def test_a_crashed_session_is_told_and_not_counted(deploy: Request, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("fact", "level", "words"),
-    [("random", "warning", "The data is random"), ("split_by_seed", "note", "split by seed")],
+    [
+        ({"random": True}, "warning", "The data is random"),
+        ({"split_by_seed": True}, "note", "split by seed"),
+        ({"repeated": {"within": 7, "elsewhere": 0}}, "warning", "7 of the 500 test items are copies of others"),
+        ({"repeated": {"within": 0, "elsewhere": 9}}, "warning", "9 of the 500 test items also calibrated or chose"),
+    ],
 )
-def test_how_the_data_came_about_is_said(deploy: Request, tmp_path: Path, fact: str, level: str, words: str) -> None:
-    samples = write(tmp_path / "samples", "samples", {**report_inputs.SAMPLES, fact: True})
+def test_how_the_data_came_about_is_said(
+    deploy: Request, tmp_path: Path, fact: dict[str, Any], level: str, words: str
+) -> None:
+    samples = write(tmp_path / "samples", "samples", {**report_inputs.SAMPLES, **fact})
     found = report_json.report(with_inputs(deploy, samples=samples))
     assert any(n["level"] == level and words in n["text"] for n in found["notes"])
     assert words in shown(found, width=300) and words in markdown.page(found) and words in html.page(found)

@@ -98,6 +98,8 @@ def _warnings(report: Report) -> Iterator[str]:
     data = report["data"] or {}
     if data.get("random"):
         yield "The data is random: accuracy and calibration say nothing about real inputs."
+    else:
+        yield from _repeated(data)
     if why := report["choice"]["unmeasured"]:
         ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
         yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."
@@ -148,6 +150,15 @@ def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
     for check in verify.get("checks") or ():
         if check["ok"] is None and check["name"] not in (*NAMES, "name"):
             yield f"{check['says']}."
+
+
+def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
+    """What items that occur more than once do to the verdicts."""
+    repeated, n = data.get("repeated") or {}, (data.get("splits") or {}).get("test")
+    if within := repeated.get("within"):
+        yield f"{within:,} of the {n:,} test items are copies of others: the intervals are too narrow."
+    if elsewhere := repeated.get("elsewhere"):
+        yield f"{elsewhere:,} of the {n:,} test items also calibrated or chose: they judge too well."
 
 
 def _notes(report: Report) -> Iterator[str]:

@@ -17,8 +17,9 @@ from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.data import loaders, npy, preprocess, tensors
+from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors
 from edgecompress.data.loaders import WHOLE, Item, Items
+from edgecompress.data.repeated_items import ItemWriter, RepeatedItems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +42,7 @@ class SamplesFacts(TypedDict):
     labelled: bool
     label_names: list[str]
     preprocess: dict[str, Json] | None
+    repeated: RepeatedItems
 
 
 def run(request: Request) -> Artifact:
@@ -58,7 +60,7 @@ def run(request: Request) -> Artifact:
             f"{source.data}: no items for any of {', '.join(SPLITS)} (a function returned None for each); return "
             "items for at least one"
         )
-    writers: dict[str, tensors.Appender] = {}
+    writers: dict[str, ItemWriter] = {}
     first = 0  # of the test items, in the set that they came from
     groups = _groups(feed.sets)
     for index, (origin, splits) in enumerate(groups.items()):
@@ -90,7 +92,7 @@ def training(request: Request) -> Artifact:
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 
-def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, tensors.Appender]) -> SamplesFacts:
+def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, ItemWriter]) -> SamplesFacts:
     return {
         "splits": {split: writers[split].count for split in SPLITS if split in writers},
         "origin": source.data,
@@ -98,10 +100,11 @@ def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, tensors.App
         "labelled": tensors.LABELS in writers["test"].columns,
         "label_names": list(source.labels or feed.classes),
         "preprocess": asdict(source.preprocess) if source.preprocess else None,
+        "repeated": repeated_items.counted(writers),
     }
 
 
-def _specs(writers: Mapping[str, tensors.Appender], declared: Preprocess | None) -> tuple[TensorSpec, ...]:
+def _specs(writers: Mapping[str, ItemWriter], declared: Preprocess | None) -> tuple[TensorSpec, ...]:
     """The inputs, the same in every split; raises InputError when they are not."""
     columns = {split: {n: c for n, c in w.columns.items() if n != tensors.LABELS} for split, w in writers.items()}
     last, inputs = list(columns.items())[-1]
@@ -147,7 +150,7 @@ def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> Row
 
 def _divided(
     out: Path, whole: Row, splits: tuple[str, ...], how: tuple[int, int | None]
-) -> tuple[dict[str, tensors.Appender], dict[str, int]]:
+) -> tuple[dict[str, ItemWriter], dict[str, int]]:
     """Cuts a set into disjoint splits by a permutation, in SHARES; `how`: its seed, and how many items at most.
 
     Also where in the set the first item of each split was.
@@ -217,13 +220,13 @@ def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
         index += 1
 
 
-def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> tensors.Appender:
+def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> ItemWriter:
     """A split on disk, checked and preprocessed block by block."""
     return _written(folder, _blocks(items, declared, folder.name))
 
 
-def _written(folder: Path, blocks: Iterable[Row]) -> tensors.Appender:
-    writer = tensors.Appender(folder)
+def _written(folder: Path, blocks: Iterable[Row]) -> ItemWriter:
+    writer = ItemWriter(folder)
     for block in blocks:
         writer.append(block)
     writer.close()
