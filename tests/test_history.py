@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -183,6 +184,37 @@ def test_a_row_that_holds_something_else_is_one_line_to_read(made: Report, tmp_p
     database.close()
     with pytest.raises(InputError, match="cannot be read"):
         history.rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("latency_ms", number) for number in (-1.0, math.inf, -math.inf, "5")),
+        *((name, math.inf) for name in ("latency_low", "latency_high", "energy_mj", "accuracy", "instructions")),
+        *(("size_bytes", number) for number in (-1, math.inf)),
+        *(("medians_ms", text) for text in ("[-1.0]", "[1e999]", "[NaN]", '["1"]', "5", "{}", "[null]")),
+        *(("environment", text) for text in ("[]", '"x"', "5")),
+    ],
+)
+def test_numbers_of_a_row_that_cannot_be_are_one_line_to_read(
+    column: str, value: float | str, made: Report, tmp_path: Path
+) -> None:
+    history.add(tmp_path, made, tmp_path)
+    database = sqlite3.connect(tmp_path / history.FILE)
+    database.executescript("DROP TRIGGER no_update")
+    database.execute(f"UPDATE results SET {column} = ?", [value])
+    database.commit()
+    database.close()
+    with pytest.raises(InputError, match="cannot be read: ") as told:
+        history.rows(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_an_accuracy_below_0_is_one(made: Report, tmp_path: Path) -> None:
+    lost = {**copy.deepcopy(made), "date": day(1)}
+    next(v for v in lost["variants"] if v["name"] == lost["subject"])["numbers"]["accuracy"]["value"] = -0.5
+    history.add(tmp_path, lost, tmp_path)
+    assert history.rows(tmp_path)[0]["accuracy"] == -0.5
 
 
 def test_a_locked_file_is_waited_for_and_then_left(
