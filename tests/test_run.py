@@ -224,6 +224,7 @@ def test_the_time_left_counts_the_stages_that_wait_and_what_comes_after_a_search
     foretold = {"a": 1540.0, "b": 1340.0, "try": 1325.0, "chosen": 1300.0, "c": 1000.0}
     assert left == pytest.approx(foretold)
     del walk.outcomes["try"]
+    Once.name = "another, of which nothing is known"
     walk.search(Once())  # type: ignore[arg-type]
     assert walk.ahead_s == 1000.0
 
