@@ -259,7 +259,8 @@ def test_plan_prints_stages_bound_and_time_and_leaves_nothing_behind(
     before = sorted(folder.rglob("*"))
     assert run("plan", *asked, *QUICK) == 0
     out = capsys.readouterr().out
-    assert "plain/verify" in out and "race: at most 6 rounds" in out and "when nothing is stored" in out
+    assert "plain/verify" in out and "race: at most 6 rounds" in out
+    assert "by the stages' own estimates, when nothing is stored; the time left goes by what is stored" in out
     assert sorted(folder.rglob("*")) == before
 
 

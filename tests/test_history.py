@@ -8,6 +8,7 @@ import math
 import sqlite3
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ import report_inputs
 from edgecompress.cli import main
 from edgecompress.commands import report_request, result
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import Choice, Outcome
+from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.reporting import history, report_json
 
 Report = dict[str, Any]
@@ -118,6 +119,23 @@ def test_a_result_that_was_stored_already_is_not_listed_twice(made: Report, tmp_
     for _ in range(2):
         assert history.add(tmp_path, made, tmp_path) == ""
     assert len(history.rows(tmp_path)) == 1
+
+
+def test_a_deploy_has_its_own_date_not_that_of_a_result_that_it_found(
+    made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report is dated by its newest result, which the deploy of another target may have made before."""
+    (folder := tmp_path / "report").mkdir()
+    (folder / "report.json").write_text(json.dumps({**made, "date": day(1)}))
+    history.add(tmp_path, later(made, 1.0, day(2)), tmp_path)
+    now = datetime(2026, 1, 3, tzinfo=UTC).timestamp()
+    for clock in (now, now + 86400, now - 5 * 86400):  # listed, found again, and again where the clock was set back
+        monkeypatch.setattr(result.time, "time", lambda clock=clock: clock)
+        walk: Any = SimpleNamespace(
+            store=SimpleNamespace(root=tmp_path), outcomes={"report": Outcome("report", "ok", made=now)}
+        )
+        result.remember(walk, Artifact(folder, "report"))
+        assert [row["date"] for row in history.rows(tmp_path)] == [day(3), day(2)]
 
 
 def test_what_ships_nothing_is_listed_without_numbers(made: Report, tmp_path: Path) -> None:

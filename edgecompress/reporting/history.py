@@ -37,13 +37,15 @@ CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON results BEGIN SELECT RAI
 Row = dict[str, Any]
 
 
-def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
+def add(root: Path, report: Mapping[str, Any], folder: Path, date: str = "") -> str:
     """Adds what a report is about; `folder` is where it is. Returns why it could not, or "": nothing is raised.
 
-    The same result twice is one row. A file that is no database is moved aside, and a new one is started.
+    `date` is that of the deploy; else it is that of the report: of its newest result, which an earlier deploy may have
+    made. The same result twice is one row, with the date of the first. A file that is no database is
+    moved aside, and a new one is started.
     """
     try:
-        rows = _rows(report, folder)
+        rows = [{**row, "date": date or row["date"]} for row in _rows(report, folder)]
         try:
             _insert(root, rows)
         except sqlite3.DatabaseError as error:
