@@ -242,7 +242,10 @@ def test_a_runtime_that_takes_the_process_down_is_named(tmp_path, out, monkeypat
     ("answer", "says"),
     [
         ("{", "not JSON"),
-        ('{"n": NaN}', "not JSON: NaN is not a number"),
+        ('{"n": NaN}', "not JSON: NaN is not a finite number"),
+        ('{"n": 1e999}', "not JSON: 1e999 is not a finite number"),
+        ('{"n": -1e999}', "not JSON: -1e999 is not a finite number"),
+        ('{"n": 1' + "0" * 400 + "}", "not JSON: 10000.* is larger than any count"),
         ('["x"]', "which is not a JSON object"),
         ('{"error": "gone \x1b[2J\\n wild", "class": "NoPath"}', r"gone  \[2J  wild"),
         ('{"error": "gone"}', "gone"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import bench_inputs
@@ -19,10 +20,13 @@ import pytest
 
 from edgecompress.cli import console, main
 from edgecompress.commands import deploy, init
+from edgecompress.commands.result import Options
 from edgecompress.core import catalog, config, settings
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Outcome, Stage
+from edgecompress.pipeline import time_left
 from edgecompress.pipeline.runner import Event
+from edgecompress.pipeline.time_left import TimeLeft
 
 Told = pytest.CaptureFixture[str]
 QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
@@ -255,7 +259,8 @@ def test_plan_prints_stages_bound_and_time_and_leaves_nothing_behind(
     before = sorted(folder.rglob("*"))
     assert run("plan", *asked, *QUICK) == 0
     out = capsys.readouterr().out
-    assert "plain/verify" in out and "race: at most 6 rounds" in out and "when nothing is stored" in out
+    assert "plain/verify" in out and "race: at most 6 rounds" in out
+    assert "by the stages' own estimates, when nothing is stored; the time left goes by what is stored" in out
     assert sorted(folder.rglob("*")) == before
 
 
@@ -300,6 +305,29 @@ def test_a_stage_that_ended_is_one_plain_line_off_a_terminal(outcome: Outcome, s
         progress(Event("progress", Stage("export", "x:y"), fraction=0.5, what="half"))
         progress(Event("ended", Stage("export", "x:y", variants=("a",)), outcome=outcome))
     assert capsys.readouterr().out.split() == says.split()
+
+
+def test_the_time_left_counts_down_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(time_left, "time", clock)
+    with console.Progress(console.open(args()), args()) as progress:
+        left = TimeLeft(stage_s=40.0, whole_s=40.0, rest_s=20.0)
+        progress(Event("started", Stage("race", "x:y"), why="first run", left=left))
+        shown = []
+        for clock.now in (100.0, 110.0, 130.0):
+            shown.append(progress.bar.columns[2].render(progress.bar.tasks[0]).plain)  # type: ignore[attr-defined]
+    assert shown == ["about 60 s left", "about 50 s left", "about 30 s left"]
+
+
+def test_the_time_left_of_several_targets_counts_those_that_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(deploy, "run", lambda job, steps, options, later_s, forecast: asked.append(later_s))
+    plans = [
+        (SimpleNamespace(target=SimpleNamespace(name=name)), SimpleNamespace(estimate_s=lambda took_s=took_s: took_s))
+        for name, took_s in (("a", 10.0), ("b", 200.0), ("c", 3000.0))
+    ]
+    deploy.run_all(plans, Options())  # type: ignore[arg-type]
+    assert asked == [3200.0, 3000.0, 0.0]
 
 
 def test_quiet_says_nothing_of_stages(capsys: Told) -> None:

@@ -342,6 +342,8 @@ def test_a_gate_is_read(words: str, metric: str, limit: float, relative: bool) -
         ("latency_ms > fast", "'fast' is not a limit"),
         ("latency_ms > nan", "'nan' is not a limit"),
         ("latency_ms > -1x", "'-1' is not a limit"),
+        ("latency_ms > 0x", "'0' is not a limit"),
+        ("latency_ms > -0.0x", "'-0.0' is not a limit"),
         ("accuracy_drop > 1.1x", "is a difference already"),
         ("__import__('os') > 1", "write METRIC > NUMBER"),
         ("", "write METRIC > NUMBER"),

@@ -15,6 +15,7 @@ import pytest
 from edgecompress.commands import doctor
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import NotFound
+from edgecompress.device.emulation import build, cpus
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,23 @@ def test_every_plugin_is_told_of(told: dict[str, list[dict[str, object]]]) -> No
 
 def test_what_is_not_available_says_why_or_how_to_get_it(told: dict[str, list[dict[str, object]]]) -> None:
     assert all(s["available"] != bool(s["why_not"]) for s in told["sensors"])
-    assert all(p["available"] != bool(p["install"]) for kind in doctor.KINDS for p in told[kind])
+    assert all(p["available"] != bool(p["install"] or p["why_not"]) for kind in doctor.KINDS for p in told[kind])
+
+
+@pytest.mark.parametrize("name", ["adb", "ssh", "valgrind", "qemu"])
+def test_a_transport_whose_program_is_not_here_is_told_as_the_devices_tell_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "find", lambda: None)
+    monkeypatch.delenv("EDGECOMPRESS_ADB", raising=False)
+    report = doctor.report()
+    (listed,) = (p for p in report["transports"] if p["name"] == name)
+    device = {"options": {"host": "board", "cpu": next(iter(cpus.CPUS))}}
+    assert not listed["available"] and listed["why_not"]
+    assert registry.load("transports", name).unavailable(device) == listed["why_not"]
+    assert f"no  {name:14} {listed['why_not']}" in doctor.text(report)
 
 
 def test_a_runtime_that_is_not_installed_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

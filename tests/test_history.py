@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import sqlite3
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ import report_inputs
 from edgecompress.cli import main
 from edgecompress.commands import report_request, result
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import Choice, Outcome
+from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.reporting import history, report_json
 
 Report = dict[str, Any]
@@ -119,6 +121,23 @@ def test_a_result_that_was_stored_already_is_not_listed_twice(made: Report, tmp_
     assert len(history.rows(tmp_path)) == 1
 
 
+def test_a_deploy_has_its_own_date_not_that_of_a_result_that_it_found(
+    made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report is dated by its newest result, which the deploy of another target may have made before."""
+    (folder := tmp_path / "report").mkdir()
+    (folder / "report.json").write_text(json.dumps({**made, "date": day(1)}))
+    history.add(tmp_path, later(made, 1.0, day(2)), tmp_path)
+    now = datetime(2026, 1, 3, tzinfo=UTC).timestamp()
+    for clock in (now, now + 86400, now - 5 * 86400):  # listed, found again, and again where the clock was set back
+        monkeypatch.setattr(result.time, "time", lambda clock=clock: clock)
+        walk: Any = SimpleNamespace(
+            store=SimpleNamespace(root=tmp_path), outcomes={"report": Outcome("report", "ok", made=now)}
+        )
+        result.remember(walk, Artifact(folder, "report"))
+        assert [row["date"] for row in history.rows(tmp_path)] == [day(3), day(2)]
+
+
 def test_what_ships_nothing_is_listed_without_numbers(made: Report, tmp_path: Path) -> None:
     nothing = {**made, "subject": "", "exit_code": 1}
     assert history.add(tmp_path, nothing, tmp_path) == ""
@@ -183,6 +202,37 @@ def test_a_row_that_holds_something_else_is_one_line_to_read(made: Report, tmp_p
     database.close()
     with pytest.raises(InputError, match="cannot be read"):
         history.rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("latency_ms", number) for number in (-1.0, math.inf, -math.inf, "5")),
+        *((name, math.inf) for name in ("latency_low", "latency_high", "energy_mj", "accuracy", "instructions")),
+        *(("size_bytes", number) for number in (-1, math.inf)),
+        *(("medians_ms", text) for text in ("[-1.0]", "[1e999]", "[NaN]", '["1"]', "5", "{}", "[null]")),
+        *(("environment", text) for text in ("[]", '"x"', "5")),
+    ],
+)
+def test_numbers_of_a_row_that_cannot_be_are_one_line_to_read(
+    column: str, value: float | str, made: Report, tmp_path: Path
+) -> None:
+    history.add(tmp_path, made, tmp_path)
+    database = sqlite3.connect(tmp_path / history.FILE)
+    database.executescript("DROP TRIGGER no_update")
+    database.execute(f"UPDATE results SET {column} = ?", [value])
+    database.commit()
+    database.close()
+    with pytest.raises(InputError, match="cannot be read: ") as told:
+        history.rows(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_an_accuracy_below_0_is_one(made: Report, tmp_path: Path) -> None:
+    lost = {**copy.deepcopy(made), "date": day(1)}
+    next(v for v in lost["variants"] if v["name"] == lost["subject"])["numbers"]["accuracy"]["value"] = -0.5
+    history.add(tmp_path, lost, tmp_path)
+    assert history.rows(tmp_path)[0]["accuracy"] == -0.5
 
 
 def test_a_locked_file_is_waited_for_and_then_left(

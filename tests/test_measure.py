@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import json
 import math
@@ -75,6 +76,12 @@ def test_of_very_many_latencies_every_kth_is_kept_and_says_so(tmp_path, monkeypa
     latency._keep(tmp_path / "a.json", list(range(250)), {})
     raw = json.loads((tmp_path / "a.json").read_text())
     assert raw["every"] == 3 and raw["latencies_ms"][:3] == [0, 3, 6]
+
+
+def test_a_device_that_tells_of_a_run_of_less_than_no_time_is_not_believed(tmp_path):
+    (file := tmp_path / "latencies.ns").write_bytes(array.array("q", [5, -30, 7]).tobytes())
+    with pytest.raises(StageFailed, match="the device answered a run of -30 ns"):
+        latency._latencies_ms(file)
 
 
 def test_percentiles_only_where_the_runs_hold_them():

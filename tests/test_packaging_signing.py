@@ -59,6 +59,14 @@ def test_any_name_can_be_signed(tmp_path: Path, keys: tuple[Path, Path], name: s
     signing.check(tmp_path / name, signing.public(str(keys[1])))
 
 
+@pytest.mark.parametrize("name", ["a\tb.zip", "a\x1b[2Jb.zip", "a\rb.zip", "a\nb.zip", "a\x7f\u202eb.zip", "größe.zip"])
+def test_the_name_that_is_signed_is_printable(tmp_path: Path, keys: tuple[Path, Path], name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    comment = signing.sign(tmp_path / name, signing.secret(keys[0])).read_bytes().split(b"\n")[2].decode("ascii")
+    signed = comment.removeprefix("trusted comment: file:").removesuffix("\thashed")
+    assert signed.isprintable() and signed == "".join(c if c.isascii() and c.isprintable() else "?" for c in name)
+
+
 def test_a_changed_byte_of_file_or_signature_fails(file: Path, keys: tuple[Path, Path]) -> None:
     made, key = signing.sign(file, signing.secret(keys[0])), signing.public(str(keys[1]))
     for changed in (file, made):

@@ -242,7 +242,10 @@ def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None
     assert (latency["after"]["low"], latency["after"]["high"]) == (None, None)
     assert latency["change"]["called"] == "none"
     assert "no change is called" in found["summary"]["sentence"]
-    assert any("no interval" in note["text"] for note in found["notes"])
+    (note,) = (note["text"] for note in found["notes"] if "no number has an interval" in note["text"])
+    assert (
+        "Where the choice gives a range beside a ratio, it assumes that processes of one variant differ by 2 %" in note
+    )
     assert "needs 299 runs" in variant(found, "int8")["numbers"]["p99"]["reason"]
 
 

@@ -45,6 +45,17 @@ def test_margins_foretell_what_noise_does() -> None:
     assert found["gained"] == pytest.approx((~right & still).mean(), rel=0.4)
 
 
+def test_the_noise_is_that_of_the_half_with_the_smaller_margins() -> None:
+    """Far items change by any amount and stay: only how the near ones change tells what flips."""
+    near, far = np.full(50, 1.0), np.full(50, 100.0)
+    before = np.stack([np.concatenate([near, far]), np.zeros(100)], axis=1)
+    after, signs = before.copy(), np.where(np.arange(100) % 2, 1.0, -1.0)
+    after[:, 0] += signs * np.concatenate([np.full(50, 0.5), np.full(50, 50.0)])
+    found = flip_risk.flips(before, after, np.zeros(100, int))
+    assert found is not None
+    assert found["lost"] == pytest.approx(0.5 * 0.5 * math.erfc(2 / math.sqrt(2)), rel=1e-6)  # Phi(-1 / 0.5) of half
+
+
 def test_a_copy_without_noise_loses_nothing() -> None:
     logits = np.eye(4)
     assert flip_risk.flips(logits, logits.copy(), np.arange(4)) == {"lost": 0.0, "gained": 0.0}

@@ -15,6 +15,7 @@ from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFaile
 from edgecompress.core.model import Choice, Context, Outcome, Stage
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.store import Store
+from edgecompress.pipeline.time_left import Forecast
 
 Made = Callable[..., PlanRun]
 KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exist_ok=True)\n"
@@ -187,6 +188,45 @@ def test_the_time_left_counts_what_a_search_may_still_ask_for(made: Made, techni
     left = [e.left.seconds() for e in heard if e.kind == "started"]
     assert left[0] > 80
     assert heard[-1].left.seconds() < left[0]
+
+
+def test_the_time_left_counts_the_stages_that_wait_and_what_comes_after_a_search(made: Made, tmp_path: Path) -> None:
+    """Every stage here is found: the same call with the same options as the one that `made` ran."""
+
+    def stage(name: str, estimate_s: float) -> Stage:
+        return Stage(
+            name, "runtimes.null:read", {}, {"path": str(tmp_path / "net" / "net.null")}, estimate_s=estimate_s
+        )
+
+    class Once:
+        name, inputs, variants = "chosen", dict[str, str](), ()
+
+        @property
+        def stage(self) -> Stage:
+            return stage(self.name, 40.0)
+
+        def bound(self) -> str:
+            return "one stage"
+
+        def estimate_s(self) -> float:
+            return 40.0
+
+        def step(self, outcomes: Mapping[str, Outcome]) -> list[Stage] | Choice:
+            return Choice("try", "the only one") if "try" in outcomes else [stage("try", 15.0)]
+
+    heard: list[Event] = []
+    walk = made(listener=heard.append)
+    heard.clear()
+    walk.forecast, walk.ahead_s = Forecast(), 1000.0
+    walk.stages([stage("a", 100.0), stage("b", 200.0), Once(), stage("c", 300.0)])  # type: ignore[list-item]
+    assert [e.outcome.why_run for e in heard if e.outcome] == ["hit"] * 5
+    left = {e.outcome.stage: e.left.seconds() for e in heard if e.outcome}
+    foretold = {"a": 1540.0, "b": 1340.0, "try": 1325.0, "chosen": 1300.0, "c": 1000.0}
+    assert left == pytest.approx(foretold)
+    del walk.outcomes["try"]
+    Once.name = "another, of which nothing is known"
+    walk.search(Once())  # type: ignore[arg-type]
+    assert walk.ahead_s == 1000.0
 
 
 def test_a_measurement_ages_and_is_renewed_on_demand(made: Made, technique: Callable[[str], Stage]) -> None:

@@ -20,7 +20,7 @@ import pytest
 from edgecompress.core import child_process, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory
 from edgecompress.core.model import Context, Stage
-from edgecompress.pipeline import confinement
+from edgecompress.pipeline import confinement, worker_protocol
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 
@@ -263,6 +263,12 @@ def test_a_stage_that_makes_no_progress_is_ended(run: PlanRun, technique: Stages
     stage = technique(body)
     with pytest.raises(StageFailed, match=r"probe: no end after . s and no progress for 1 s, stopped"):
         run.stage(Stage(stage.name, stage.call, stage.inputs, silence_s=1.0))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999", "1" + "0" * 400], ids=lambda number: number[:8])
+def test_progress_that_is_no_finite_number_is_no_answer(number: str) -> None:
+    with pytest.raises(StageFailed, match=r"probe: its process sent .* which is no answer"):
+        worker_protocol.answer(f'{{"progress": {number}, "what": ""}}'.encode(), "probe")
 
 
 @pytest.mark.slow

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -228,6 +230,46 @@ def test_an_index_that_is_not_as_we_write_it_counts_as_empty(
     assert store.expected_s("s") in (None, 1.0) and len(store.remembered()) <= 1
     put(store, PARTS, files=files)
     assert store.find(PARTS, True) is not None
+
+
+NO_SECONDS = (
+    "-30.0",
+    "-1e-9",
+    "1" + "0" * 400,
+    "1e999",
+    "Infinity",
+    "-Infinity",
+    "NaN",
+    "1e300",
+    "true",
+    '"5"',
+    "null",
+)
+
+
+@pytest.mark.parametrize("number", NO_SECONDS, ids=lambda number: number[:9])
+def test_seconds_that_no_stage_takes_are_not_believed(store: Store, number: str) -> None:
+    entry = put(store, PARTS)
+    store.remember("a>x86:verify", PARTS, entry.receipt)
+    file = store._last("a>x86:verify")
+    file.write_text(re.sub(r'("wall_s": )[^,\n]+', rf"\g<1>{number}", file.read_text()))
+    again = Store(store.root)
+    assert again.expected_s("a>x86:verify") is None and again.expected_s("b>x86:verify") is None
+    assert (
+        "a>x86:verify" not in {run["name"] for run in again.remembered()}
+        and again.why("a>x86:verify", PARTS, False) == "first run"
+    )
+
+
+@pytest.mark.parametrize("number", NO_SECONDS, ids=lambda number: number[:9])
+@pytest.mark.parametrize("key", ["wall_s", "time"])
+def test_a_receipt_with_seconds_that_cannot_be_is_that_of_no_result(store: Store, key: str, number: str) -> None:
+    entry = put(store, PARTS)
+    file = entry.artifact.path.parent / "receipt.json"
+    changed = {**entry.receipt, key: json.loads(number)}
+    changed["seal"] = store_module._seal(changed)
+    file.write_text(json.dumps(changed))
+    assert store.find(PARTS) is None and store.why("a", PARTS, False) == "its stored bytes were damaged"
 
 
 def test_a_stage_is_expected_to_take_what_it_took_last_or_for_other_models(store: Store) -> None:

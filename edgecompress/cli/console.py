@@ -103,8 +103,7 @@ def _route(candidate: Candidate) -> dict[str, Any]:
 
 def plan_time(plans: Sequence[tuple[Job, Plan]]) -> str:
     """The expected time of each plan, in one line."""
-    took = ((job.target.name, duration(steps.estimate_s())) for job, steps in plans)
-    return "; ".join(f"{name}: about {time} when nothing is stored" for name, time in took)
+    return "; ".join(f"{job.target.name}: {_took(steps)}" for job, steps in plans)
 
 
 def plan(screen: Console, job: Job, steps: Plan) -> None:
@@ -130,7 +129,11 @@ def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
     yield from (f"  {f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in searches(steps))
     yield from (f"  without {name}: {why}" for name, why in steps.race.left_out.items())
     yield f"  {steps.race.name}: {steps.race.bound()}"
-    yield f"about {duration(steps.estimate_s())} when nothing is stored"
+    yield f"{_took(steps)}; the time left goes by what is stored, and by what stages took before"
+
+
+def _took(steps: Plan) -> str:
+    return f"about {duration(steps.estimate_s())} by the stages' own estimates, when nothing is stored"
 
 
 def searches(steps: Plan) -> list[Substitute]:

@@ -71,7 +71,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast:
     report = walk.stage(report_request.stage(job, walk, steps.race, choice, options))
     if report.artifact is None:
         raise StageFailed(report.reason)
-    remember(walk, report.artifact.path)
+    remember(walk, report.artifact)
     if error := all_broke(walk, choice):
         return Result(error.exit_code, str(error), None, report.artifact.path, walk.outcomes)
     if why := _held_back(walk, steps.candidates, choice, options):

@@ -59,6 +59,7 @@ class PluginStatus(TypedDict):
     versions: dict[str, str]
     missing: list[str]
     install: str
+    why_not: str  # what else this machine lacks, as `devices` tells it
 
 
 class SensorStatus(TypedDict):
@@ -73,13 +74,15 @@ class SensorStatus(TypedDict):
 
 
 def _plugin(name: str, module: ModuleType) -> PluginStatus:
-    missing = environments.missing(module)
+    missing, lacking = environments.missing(module), getattr(module, "lacking", None)
+    why_not = lacking() if lacking and not missing else ""
     return {
         "name": name,
-        "available": not missing,
+        "available": not missing and not why_not,
         "versions": {package: version for package, version in environments.versions(module).items() if version},
         "missing": missing,
         "install": environments.install_command(module) if missing else "",
+        "why_not": why_not,
     }
 
 
@@ -176,6 +179,8 @@ def _words(key: str, value: Json) -> str:
 
 
 def _versions(plugin: PluginStatus) -> str:
+    if plugin["why_not"]:
+        return plugin["why_not"]
     if not plugin["available"]:
         return f"needs {', '.join(plugin['missing'])}; run: {plugin['install']}"
     return ", ".join(f"{name} {version}" for name, version in plugin["versions"].items())

@@ -67,8 +67,8 @@ def _profile(named: Mapping[str, Path], options: Options, settings: Mapping[str,
     measured = dataclasses.replace(choice, stage="")  # nothing ships: it is shipped already
     report = walk.stage(report_request.stage(resolved, walk, race, measured, options))
     folder = report.artifact.path if report.artifact else None
-    if folder:
-        remember(walk, folder)
+    if report.artifact:
+        remember(walk, report.artifact)
     if choice.stage and (why := not_measured(walk, choice, options)):
         return Result(CheckFailed.exit_code, why, None, folder, walk.outcomes)
     if choice.stage:

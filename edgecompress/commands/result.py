@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,8 +111,9 @@ def artifact_of(walk: PlanRun, stage: str) -> Artifact:
     return artifact
 
 
-def remember(walk: PlanRun, folder: Path) -> None:
-    """Adds the report to the history; what goes wrong there is a warning, and nothing more."""
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    if warning := history.add(walk.store.root, report, folder):
+def remember(walk: PlanRun, report: Artifact) -> None:
+    """Adds the report to the history, with the date when it was made; what goes wrong there is a warning, no more."""
+    facts, made = json.loads((report.path / "report.json").read_text(encoding="utf-8")), walk.outcomes["report"].made
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)) if 0 < made <= time.time() else ""
+    if warning := history.add(walk.store.root, facts, report.path, date):
         print(f"edgecompress: warning: {warning}", file=sys.stderr)

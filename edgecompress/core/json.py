@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,6 +38,11 @@ def parsed(text: str) -> Any:
         if not level:
             return document
     raise ValueError("is nested too deeply")
+
+
+def is_number(value: Any, least: float = -sys.float_info.max, most: float = sys.float_info.max) -> bool:
+    """Whether a value is a number from `least` to `most`: infinities, NaN, true and false are none."""
+    return type(value) in (int, float) and least <= value <= most
 
 
 def _inside(value: Any) -> Sequence[Any]:

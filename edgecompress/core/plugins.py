@@ -87,12 +87,14 @@ class RuntimePlugin(Step):
 class TransportPlugin(Plugin):
     """`plugins/transports/NAME.py`; see protocols.Transport. `runtimes` is None where any may run there.
 
-    `local`: its programs run here, need no network, and write to the folder of the stage alone.
+    `local`: its programs run here, need no network, and write to the folder of the stage alone. `lacking`: why no
+    device can be reached from this machine, whichever it is, or "".
     """
 
     simulated: str = ""
     local: bool = False
     runtimes: tuple[str, ...] | None = None
+    lacking: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,8 @@ class Shell(Protocol):
 class Transport(Protocol):
     """`plugins/transports/NAME.py`: how to reach a device. `SIMULATED`: what stands in for hardware there (no latency).
 
-    `RUNTIMES`: those that it carries, where it is known beforehand.
+    `RUNTIMES`: those that it carries, where it is known beforehand. `lacking() -> str`: what this machine lacks to
+    reach any device, or "".
     """
 
     def unavailable(self, device: Mapping[str, Any]) -> str:

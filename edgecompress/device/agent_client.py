@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import child_process, environments, plain_file, registry
+from edgecompress.core import child_process, environments, registry
 from edgecompress.core.errors import InputError, StageFailed, kind_of
+from edgecompress.core.json import read_json
 from edgecompress.core.protocols import Shell
 from edgecompress.device import bundle, machine
 from edgecompress.device.request import REQUEST, RESULT, AgentRequest, PluginModule
@@ -71,8 +71,8 @@ def _answer(file: Path, died: str) -> Any:
     if not file.is_file():
         raise StageFailed(died)
     try:
-        answer = json.loads(plain_file.read(file, LARGEST), parse_constant=_refuse)
-    except (InputError, ValueError, RecursionError) as error:
+        answer = read_json(file, LARGEST)
+    except (InputError, ValueError) as error:
         raise StageFailed(f"the agent's answer is not JSON: {machine.line(str(error))}") from error
     file.unlink()
     if not isinstance(answer, dict):
@@ -80,10 +80,6 @@ def _answer(file: Path, died: str) -> Any:
     if "error" in answer:
         raise kind_of(str(answer.get("class")))(machine.line(str(answer["error"]), 1000))
     return answer
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not a number")
 
 
 def _agent(shell: Shell, request: AgentRequest, scratch: Path) -> list[str]:

@@ -30,7 +30,7 @@ from typing import TypedDict, TypeVar
 
 from edgecompress.core import durable, file_lock
 from edgecompress.core.errors import FAULTS, DiskFull, EdgeError, InputError
-from edgecompress.core.json import Json
+from edgecompress.core.json import Json, is_number, parsed
 from edgecompress.core.model import CARD, Artifact, sha256_of
 from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store_pins import Pins
@@ -42,6 +42,8 @@ SEAL = "seal"  # of a receipt: the sha256 of the rest of it
 KEPT_LOG = "log"
 PRIVATE = 0o700  # of the folders that are made: results hold the user's data, and logs what was printed
 MIN_FREE_BYTES = 32 << 20
+LONGEST_S = 366 * 86400.0  # that a stage, or a search, may have taken
+END_OF_TIME = 253402300800.0  # in seconds since 1970: the year 10000, which no date tells
 T = TypeVar("T")
 
 
@@ -171,7 +173,7 @@ class Store:
         folder = self.root / "store" / key
         receipt: Receipt | None = _read_json(folder / RECEIPT, None)
         try:
-            whole = receipt is not None and _sealed(receipt, folder)
+            whole = receipt is not None and _sealed(receipt, folder) and _timed(receipt)
             return StoredResult(key, Artifact.read(folder / "artifact"), receipt) if receipt and whole else None
         except (EdgeError, OSError):
             return None
@@ -402,6 +404,11 @@ def _sealed(receipt: Receipt, folder: Path) -> bool:
     return receipt.get("seal") == _seal(receipt) and receipt.get("card") == sha256_of(folder / "artifact" / CARD)
 
 
+def _timed(receipt: Receipt) -> bool:
+    """Whether its numbers can be those of a run."""
+    return is_number(receipt.get("wall_s"), 0, LONGEST_S) and is_number(receipt.get("time"), 0, END_OF_TIME)
+
+
 def _whole(entry: StoredResult) -> bool:
     """Whether the files are those that the card tells of."""
     try:
@@ -466,7 +473,7 @@ def _last_run(path: Path) -> LastRun | None:
         last
         if last
         and tables
-        and isinstance(last.get("wall_s"), (int, float))
+        and is_number(last.get("wall_s"), 0, LONGEST_S)
         and isinstance(last.get("name"), str)
         and "key" in last
         else None
@@ -480,9 +487,9 @@ def _is_seen(seen: Seen) -> bool:
 def _read_json(path: Path, default: T) -> T:
     """What we wrote there, or `default` where nothing can be read."""
     try:
-        content: T = json.loads(path.read_text(encoding="utf-8"))
+        content: T = parsed(path.read_text(encoding="utf-8"))
         return content
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return default
 
 

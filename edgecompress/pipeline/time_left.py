@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass, field
 
 PRIOR_S = 30.0  # the weight of the expectation against what was observed: a first stage of a second decides little
-LEAST = 0.1  # the share of a running stage's seconds that is left at least
-GROWTH = 1.2  # the factor by which the seconds left may grow from one event to the next,
+LEAST = 0.1  # the share of a running stage's seconds, expected or elapsed, that is left at least
+GROWTH = 1.2  # the factor by which the seconds left may grow from what was shown to the next event,
 SHORT_S = 5.0  # or up to so many
+SHOWN_S = 1.0  # they are shown once in so many seconds
 
 
 @dataclass(frozen=True)
@@ -16,13 +17,23 @@ class TimeLeft:
     """The seconds left as of one moment; they count down until the next event."""
 
     stage_s: float = 0.0  # of the running stage
-    least_s: float = 0.0  # of the running stage, however long it has been running
+    whole_s: float = 0.0  # that the running stage is expected to take, from its beginning; 0: none is running
+    elapsed_s: float = 0.0  # that it has been running
     rest_s: float = 0.0  # of all that comes after it
     since: float = field(default_factory=lambda: time.monotonic())
 
-    def seconds(self) -> float:
-        """Seconds left now."""
-        return max(self.stage_s - (time.monotonic() - self.since), self.least_s) + self.rest_s
+    def seconds(self, ago_s: float = 0.0) -> float:
+        """Seconds left now, or so long ago."""
+        since_s = max(0.0, time.monotonic() - self.since - ago_s)
+        least_s = LEAST * max(self.whole_s, self.elapsed_s + since_s) if self.whole_s else 0.0
+        return max(self.stage_s - since_s, least_s) + self.rest_s
+
+    def at_most(self, most_s: float) -> TimeLeft:
+        """The same, all of it in proportion, where more than so many seconds are left."""
+        if (left_s := self.seconds()) <= most_s:
+            return self
+        part = most_s / left_s
+        return TimeLeft(part * self.stage_s, part * self.whole_s, part * self.elapsed_s, part * self.rest_s)
 
 
 @dataclass
@@ -46,17 +57,12 @@ class Forecast:
     def left(self, rest_s: float, stage_s: float = 0.0, elapsed_s: float = 0.0, fraction: float = 0.0) -> TimeLeft:
         """The time left, where a stage that was expected to take `stage_s` has run for `elapsed_s`.
 
-        max(expected - elapsed, 10 % of the expected) + the rest. `fraction` is how much of the stage is done, by its
-        own account; the more is done, the more `elapsed_s / fraction` counts as its expected seconds.
+        max(expected - elapsed, 10 % of the larger of the two) + the rest. `fraction` is how much of the stage is done,
+        by its own account; the more is done, the more `elapsed_s / fraction` counts as its expected seconds.
         """
         whole = (1 - fraction) * self.scale * stage_s + (elapsed_s if fraction else 0.0)
-        least_s = LEAST * whole
-        stage_s = max((1 - fraction) * whole if fraction else whole - elapsed_s, least_s)
-        now = TimeLeft(stage_s, least_s, self.scale * rest_s)
-        before_s = self.last.seconds() if self.last else 0.0
-        most_s = max(SHORT_S, GROWTH * before_s)
-        if before_s and most_s < now.seconds():
-            part = most_s / now.seconds()
-            now = TimeLeft(part * stage_s, part * least_s, part * now.rest_s)
-        self.last = now
-        return now
+        stage_s = (1 - fraction) * whole if fraction else whole - elapsed_s
+        before_s = min(self.last.seconds(), self.last.seconds(SHOWN_S)) if self.last else 0.0
+        now = TimeLeft(stage_s, whole, elapsed_s, self.scale * rest_s)
+        self.last = now.at_most(max(SHORT_S, GROWTH * before_s)) if before_s else now
+        return self.last

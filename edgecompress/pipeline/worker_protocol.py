@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any, TypedDict, cast, final
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.core.json import Json
+from edgecompress.core.json import Json, parsed
 
 LONGEST = 16 << 20  # bytes of a message
 
@@ -80,8 +78,8 @@ SHAPES: tuple[Mapping[str, type | tuple[type, ...]], ...] = (  # of the three
 def answer(line: bytes, who: str) -> Progress | Failure | Done:
     """The answer in a line. Raises StageFailed for any other text: the user's code may write to any open file."""
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
+        message = parsed(line.decode())
+    except ValueError:
         message = None
     keys = message.keys() if isinstance(message, dict) else set()
     shape = next((shape for shape in SHAPES if shape.keys() == keys), None)
@@ -93,6 +91,6 @@ def answer(line: bytes, who: str) -> Progress | Failure | Done:
 
 
 def _plain(message: Mapping[str, Any]) -> bool:
-    """Whether its numbers are finite and its lists hold texts."""
+    """Whether its lists hold texts."""
     texts = (*chain(*message.get("files", {}).items()), *message.get("modules", ()), *message.get("uncompiled", ()))
-    return math.isfinite(message.get("progress", 0.0)) and all(isinstance(text, str) for text in texts)
+    return all(isinstance(text, str) for text in texts)

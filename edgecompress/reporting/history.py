@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
-from edgecompress.core.json import parsed
+from edgecompress.core.json import is_number, parsed
 from edgecompress.core.quantities import unit
 from edgecompress.reporting.formatting import text
 
@@ -37,13 +37,15 @@ CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON results BEGIN SELECT RAI
 Row = dict[str, Any]
 
 
-def add(root: Path, report: Mapping[str, Any], folder: Path) -> str:
+def add(root: Path, report: Mapping[str, Any], folder: Path, date: str = "") -> str:
     """Adds what a report is about; `folder` is where it is. Returns why it could not, or "": nothing is raised.
 
-    The same result twice is one row. A file that is no database is moved aside, and a new one is started.
+    `date` is that of the deploy; else it is that of the report: of its newest result, which an earlier deploy may have
+    made. The same result twice is one row, with the date of the first. A file that is no database is
+    moved aside, and a new one is started.
     """
     try:
-        rows = _rows(report, folder)
+        rows = [{**row, "date": date or row["date"]} for row in _rows(report, folder)]
         try:
             _insert(root, rows)
         except sqlite3.DatabaseError as error:
@@ -146,9 +148,14 @@ def _read(row: Row) -> Row:
     """A row as data; what was JSON in the database is that no longer. Raises what a row of something else does."""
     if missing := sorted({*COLUMNS} - row.keys()):
         raise LookupError(f"no column {missing[0]}")
-    if wrong := next((name for name in NUMBERS if not isinstance(row[name], (int, float, type(None)))), ""):
-        raise TypeError(f"{wrong} is no number")
-    return {**row, "environment": parsed(row["environment"]), "medians_ms": parsed(row["medians_ms"])}
+    environment, medians_ms = parsed(row["environment"]), parsed(row["medians_ms"])
+    if not isinstance(environment, dict | None) or not isinstance(medians_ms, list):
+        raise TypeError("its environment or its medians are of another kind")
+    numbers = [(name, row[name]) for name in NUMBERS if row[name] is not None]
+    for name, value in [*numbers, *(("medians_ms", median) for median in medians_ms)]:
+        if not (is_number(value) if name == "accuracy" else is_number(value, 0)):
+            raise ValueError(f"{name} is {value!r:.40}")
+    return {**row, "environment": environment, "medians_ms": medians_ms}
 
 
 def _instant(row: Row) -> datetime:

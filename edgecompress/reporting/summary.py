@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from edgecompress.core import sequential
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.data.metric_limits import NAMES
 from edgecompress.reporting import (
@@ -172,7 +173,11 @@ def _notes(report: Report) -> Iterator[str]:
     yield from _of_the_device(report)
     yield from estimates.notes(report)
     if _one_session(report):
-        yield "One session per variant: there is no interval, and no change is called. Use --profile standard for both."
+        yield (
+            "One session per variant: no number has an interval, and no change is called. Where the choice gives a "
+            f"range beside a ratio, it assumes that processes of one variant differ by {100 * sequential.PRIOR:.0f} %. "
+            "Use --profile standard for intervals that are measured."
+        )
     yield from gains.note(report, report["subject"])
     subject = find(report, report["subject"])
     if subject and (seen := noise.sentence(subject["name"], subject["sessions"])):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from edgecompress.core import environments, registry, sandbox
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.session_stats import (
     GRAIN_S,
@@ -121,6 +122,8 @@ def _session(request: Request, variant: str, session: RoundSession, file: Path) 
 def _latencies_ms(file: Path) -> list[float]:
     times = array.array("q")
     times.frombytes(file.read_bytes())
+    if min(times, default=0) < 0:
+        raise StageFailed(f"{file.parent.name}: the device answered a run of {min(times)} ns")
     return [t / 1e6 for t in times]
 
 

@@ -110,12 +110,23 @@ def _executable(device: Mapping[str, Any]) -> str:
             f"device.options.adb is not allowed: a device file may not name a program of this machine; set {NAMED} "
             "instead"
         )
-    named = os.environ.get(NAMED, "")
-    program = shutil.which(named or "adb")
+    program = _program()
     if not program:
-        what = f"there is no program '{named}' on this machine" if named else "no adb here"
-        raise Unreachable(f"{what}; install Android's platform-tools, or set {NAMED} to where adb is")
+        raise Unreachable(lacking())
     return program
+
+
+def _program() -> str | None:
+    return shutil.which(os.environ.get(NAMED) or "adb")
+
+
+def lacking() -> str:
+    """What this machine lacks for it, or ""."""
+    if _program():
+        return ""
+    named = os.environ.get(NAMED)
+    what = f"there is no program '{named}' on this machine" if named else "no adb here"
+    return f"{what}; install Android's platform-tools, or set {NAMED} to where adb is"
 
 
 def _serial(adb: str, chosen: str, seconds: float) -> str:

@@ -29,6 +29,11 @@ def unavailable(device: Mapping[str, Any]) -> str:
         _cpu(device)
     except InputError as error:
         return str(error)
+    return lacking()
+
+
+def lacking() -> str:
+    """What this machine lacks for it, or ""."""
     return "" if build.find() else f"not built: run `{build.COMMAND}`"
 
 

@@ -164,9 +164,18 @@ def _address(device: Mapping[str, Any]) -> Address:
     return Address(**settings)
 
 
+def lacking() -> str:
+    """What this machine lacks for it, or ""."""
+    return (
+        ""
+        if shutil.which("ssh")
+        else "no ssh client on this machine; install OpenSSH's (Debian: apt-get install openssh-client)"
+    )
+
+
 def _client() -> None:
-    if not shutil.which("ssh"):
-        raise Unreachable("no ssh client on this machine; install OpenSSH's (Debian: apt-get install openssh-client)")
+    if why := lacking():
+        raise Unreachable(why)
 
 
 def _options(connect_s: int) -> list[str]:

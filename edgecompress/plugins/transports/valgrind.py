@@ -26,6 +26,11 @@ COUNTS = "callgrind"
 
 def unavailable(device: Mapping[str, Any]) -> str:
     """Why nothing can be simulated now, or ""."""
+    return lacking()
+
+
+def lacking() -> str:
+    """What this machine lacks for it, or ""."""
     system = f"{platform.system()} {platform.machine()}"
     if system != "Linux x86_64":
         return f"it simulates Linux x86_64 only, this is {system}"
@@ -35,7 +40,7 @@ def unavailable(device: Mapping[str, Any]) -> str:
 
 def connect(device: Mapping[str, Any]) -> Simulator:
     """The simulator as a Shell. Raises Unreachable where there is none."""
-    if why := unavailable(device):
+    if why := lacking():
         raise Unreachable(f"transport valgrind: {why}")
     return Simulator(_facts(), _wrap)
 
