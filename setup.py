@@ -1,12 +1,27 @@
 """What pyproject.toml cannot say: the folders of TOML files at the root ship inside the package."""
 
+import shutil
+from pathlib import Path
+
 from setuptools import find_namespace_packages, setup
+from setuptools.command.build_py import build_py
 
 DATA = ("targets", "devices", "profiles")
 # All of it stands here: a table [tool.setuptools.package-data] in pyproject.toml would replace this one.
 INSIDE = ["py.typed", "demo/*", "**/*.json", "**/*.css", "**/*.c", "plugins/packagers/templates/**/*"]
 
+
+class Build(build_py):
+    """Without what an earlier build of these sources has left: a file deleted since would ship."""
+
+    def run(self) -> None:
+        """Copies the package into the folder of which the wheel is made."""
+        shutil.rmtree(Path(self.build_lib) / "edgecompress", ignore_errors=True)
+        super().run()
+
+
 setup(
+    cmdclass={"build_py": Build},
     packages=[*find_namespace_packages(include=["edgecompress*"]), *(f"edgecompress.{name}" for name in DATA)],
     package_dir={f"edgecompress.{name}": name for name in DATA},
     package_data={"edgecompress": INSIDE, **{f"edgecompress.{name}": ["*.toml"] for name in DATA}},

@@ -1,9 +1,9 @@
 """Every test in its long form, every check, every promised ratio: `make prove`.
 
-Each part that has passed on these very files is left out of the next run: a run that was interrupted goes on. A file
-of tests is a file of its own part, and of those that name it. The whole log is kept in benchmarks/. JOBS files of
-tests run at once, 2 unless said otherwise; what is measured runs alone, after them. What was skipped is listed; with
-EDGECOMPRESS_REQUIRE, as CI sets it, a skip is a failure.
+Each part that has passed whole on these very files, in this environment, is left out of the next run: a run that was
+interrupted goes on. A part that skipped something runs again, as what it lacked may be there by then. The whole log is
+kept in benchmarks/. JOBS files of tests run at once, 2 unless said otherwise; what is measured runs alone, after them.
+What was skipped is listed; with EDGECOMPRESS_REQUIRE, as CI sets it, a skip is a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,8 +39,13 @@ MEASURED = (
     "safety_cost",
 )
 REMEASURED = ("pruning", "bench")
-TESTS = re.compile(r"\btest_\w+")
 SKIPPED = re.compile(r"^SKIPPED (.+)$", re.MULTILINE)
+# The variables that a part sees. Their values are a part of what decides a result; all others are dropped.
+PASSES = re.compile(
+    r"PATH|PYTHONPATH|LD_LIBRARY_PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_(CACHE|CONFIG|DATA|STATE)_HOME|CI|CXX"
+    r"|(EDGECOMPRESS|ANDROID|CUDA|JAVA|OMP|OPENBLAS|MKL|ONEDNN|TF|PIP|UV|SSL)_\w+|\w+_CA_(BUNDLE|CERTS)"
+    r"|(?i:(https?|all|no)_proxy)"
+)
 
 
 @dataclass(frozen=True)
@@ -67,50 +72,58 @@ def plan(root: Path, count: int) -> tuple[list[Part], list[Part], list[Part]]:
     names = sorted(file.stem for file in root.glob("tests/test_*.py"))
     names.sort(key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST))
     tests = [Part(name, (*pytest, f"tests/{name}.py"), share) for name in names]
-    alone = [Part("check", ("make", "--no-print-directory", "check"))]
+    alone = [Part("check", ("make", "--no-print-directory", "check", f"PYTHON={python}"))]
     alone += [Part(name, (python, f"benchmarks/{name}.py")) for name in MEASURED]
     alone += [Part(name, (python, f"benchmarks/{name}.py", "--remeasure")) for name in REMEASURED]
     return [Part("doctor", (str(here / "edgecompress"), "doctor"))], tests, alone
 
 
-def files(root: Path) -> dict[str, str]:
-    """The files of the repository, new ones too -> a digest of each."""
-    told = subprocess.check_output(["git", "ls-files", "-coz", "--exclude-standard"], cwd=root, text=True)
-    names = sorted({name for name in told.split("\0") if name and not name.startswith(LOGS)})
-    return {name: _digest(root / name) for name in names}
+def environment() -> dict[str, str]:
+    """The variables with which every part runs."""
+    return {**{name: value for name, value in os.environ.items() if PASSES.fullmatch(name)}, **LONG}
+
+
+def _git(root: Path, *words: str) -> list[str]:
+    told = subprocess.check_output(["git", *words], cwd=root, env=environment(), text=True)
+    return [line for line in told.split("\0") if line]
+
+
+def files(root: Path) -> list[str]:
+    """The files of the repository, new ones too, with a digest of each; and what git has of them.
+
+    Raises SystemExit where another repository lies inside: git does not list its files.
+    """
+    index = [line.split("\t", 1) for line in _git(root, "ls-files", "-sz")]
+    names = sorted({*_git(root, "ls-files", "-coz", "--exclude-standard")})
+    inside = [name for name in names if name.endswith("/")]
+    inside += [name for mode, name in index if mode.startswith("160000 ")]
+    if inside:
+        raise SystemExit(f"prove: {inside[0]}: a repository inside this one; move it, or list it in .gitignore")
+    lines = [(name, mode) for mode, name in index] + [(name, _digest(root / name)) for name in names]
+    return [f"{name}\0{told}" for name, told in lines if not name.startswith(LOGS)]
 
 
 def _digest(file: Path) -> str:
-    content = b"-> " + os.readlink(file).encode() if file.is_symlink() else None
-    if content is None and file.is_file():
-        content = (b"x" if os.access(file, os.X_OK) else b"-") + file.read_bytes()
-    return hashlib.sha256(content).hexdigest() if content is not None else "gone"
+    link = os.readlink(file) if file.is_symlink() else ""
+    content = file.read_bytes() if file.is_file() else b""
+    told = (link, file.exists(), os.access(file, os.X_OK), hashlib.sha256(content).hexdigest())
+    return repr(told)
 
 
 def around() -> list[str]:
-    """What decides a result besides files: the libraries, the settings."""
+    """What decides a result besides files: Python, the libraries, the variables."""
     installed = sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
-    own = sorted(path.name for path in Path(sys.prefix).glob("edgecompress-envs/*/complete"))
-    settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("EDGECOMPRESS_"))
-    return [sys.version, *installed, *own, *settings]
+    own = sorted(path.parent.name for path in Path(sys.prefix).glob("edgecompress-envs/*/complete"))
+    return [sys.version, *installed, *own, *sorted(f"{name}={value}" for name, value in environment().items())]
 
 
-def key(state: tuple[Mapping[str, str], Sequence[str]], without: Container[str] = ()) -> str:
-    """A digest of the files, without these, and of what is around them."""
-    told, surroundings = state
-    lines = [f"{name}\0{content}" for name, content in told.items() if name not in without]
-    return hashlib.sha256("\n".join([*lines, *surroundings]).encode()).hexdigest()[:16]
+def key(state: list[str], part: Part | None = None) -> str:
+    """A digest of the files and of what is around them, for one part or for all."""
+    return hashlib.sha256("\0".join([*state, repr(part)]).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def named(root: Path) -> dict[str, set[str]]:
-    """A file of tests -> those that it names, itself, and what those name: what they hold may decide its result."""
-    texts = {file.stem: file.read_text(encoding="utf-8") for file in root.glob("tests/*.py")}
-    tests = {stem for stem in texts if stem.startswith("test_")}
-    helpers = " ".join(texts[stem] for stem in texts.keys() - tests)
-    found = {stem: {stem, *TESTS.findall(texts[stem] + helpers)} & tests for stem in tests}
-    for _ in found:
-        found = {stem: set().union(*(found[each] for each in those)) for stem, those in found.items()}
-    return found
+def _text(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 class Run:
@@ -118,8 +131,7 @@ class Run:
 
     def __init__(self, root: Path) -> None:
         """Takes the lock. Raises SystemExit where another run has it."""
-        self.root, self.begun, self.named = root, (files(root), around()), named(root)
-        self.key, self.state = key(self.begun), root / "build" / "prove"
+        self.root, self.begun, self.state = root, [*files(root), *around()], root / "build" / "prove"
         self.state.mkdir(parents=True, exist_ok=True)
         self.lock = (self.state / "lock").open("w")
         try:
@@ -128,37 +140,34 @@ class Run:
             raise SystemExit("prove: another run is in progress in this folder; wait for it to end") from None
 
     def passed(self, part: Part) -> Path:
-        """The file that says that a part has passed, and in what time."""
-        others = self.named.keys() - self.named.get(part.name, self.named.keys())
-        return self.state / f"{part.name}-{key(self.begun, {f'tests/{stem}.py' for stem in others})}.passed"
-
-    def log(self, part: Part) -> Path:
-        """What a part printed."""
-        return self.state / f"{part.name}.log"
+        """What a part printed that has passed, and in what time; there is no such file before."""
+        return self.state / f"{part.name}-{key(self.begun, part)}.passed"
 
     def do(self, part: Part) -> None:
         """Runs a part unless it has passed. Raises SystemExit where the files are no longer those it began with."""
-        if self.passed(part).exists():
+        passed, log = self.passed(part), self.state / f"{part.name}.log"
+        if passed.exists() and not SKIPPED.search(_text(passed)):
             return
+        passed.unlink(missing_ok=True)
         self.unchanged()
         print(f"prove: {part.name}", flush=True)
-        begin = time.monotonic()
-        with self.log(part).open("w", encoding="utf-8") as log:
-            print(f"== {part.name}: {' '.join(part.command)}", file=log, flush=True)
-            env = {**os.environ, **part.env}
+        begin, env = time.monotonic(), {**environment(), **part.env}
+        with log.open("w", encoding="utf-8") as file:
+            print(f"== {part.name}: {' '.join(part.command)}", file=file, flush=True)
             code = subprocess.run(
-                part.command, cwd=self.root, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                part.command, cwd=self.root, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file
             ).returncode
+            took = round(time.monotonic() - begin)
+            print(f"== took {took // 60} min {took % 60} s", file=file)
         self.unchanged()
         if code:
-            print("\n".join(self.log(part).read_text(encoding="utf-8", errors="replace").splitlines()[-20:]))
+            print("\n".join(_text(log).splitlines()[-20:]))
         else:
-            took = round(time.monotonic() - begin)
-            self.passed(part).write_text(f"{took // 60} min {took % 60} s\n", encoding="utf-8")
+            log.replace(passed)
 
     def unchanged(self) -> None:
         """Raises SystemExit where the files, the libraries or the settings have changed since the run began."""
-        if (files(self.root), around()) != self.begun:
+        if [*files(self.root), *around()] != self.begun:
             raise SystemExit("prove: files, libraries or settings changed during the run; start it again")
 
     def end(self, parts: list[Part]) -> tuple[Path, list[str]]:
@@ -167,15 +176,11 @@ class Run:
         failed = [part.name for part in parts if not self.passed(part).exists()]
         if failed or not parts:
             raise SystemExit(f"prove: failed: {' '.join(failed) or 'nothing ran'}; the logs are in {self.state}")
-        commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=self.root, text=True).strip()
-        log = self.root / f"{LOGS}{datetime.now(UTC):%Y-%m-%d}.log"
-        told, skipped = [], []
-        for part in parts:
-            text = self.log(part).read_text(encoding="utf-8", errors="replace")
-            told.append(f"{text.rstrip()}\n== took {self.passed(part).read_text(encoding='utf-8')}")
-            skipped += SKIPPED.findall(text)
+        (commit,) = _git(self.root, "describe", "--always", "--dirty")
+        log, told = self.root / f"{LOGS}{datetime.now(UTC):%Y-%m-%d}.log", [_text(self.passed(part)) for part in parts]
+        skipped = SKIPPED.findall("".join(told))
         told += [f"== skipped: {line}\n" for line in skipped]
-        log.write_text(f"== {commit}, files {self.key}\n" + "".join(told), encoding="utf-8")
+        log.write_text(f"== {commit.strip()}, files {key(self.begun)}\n" + "".join(told), encoding="utf-8")
         return log, skipped
 
 
@@ -204,5 +209,4 @@ def proved(root: Path, count: int, parts: tuple[list[Part], list[Part], list[Par
 
 if __name__ == "__main__":
     at_once = jobs(os.environ.get("JOBS", "2"))
-    os.environ.update(LONG)
     print(proved(ROOT, at_once, plan(ROOT, at_once)))

@@ -42,6 +42,14 @@ SETTINGS = {
     "timeout": ("UV_HTTP_TIMEOUT",),
 }
 OPTIONS = {"no-index", "only-binary", "no-binary"}  # uv's words are pip's
+# With these pip is started: they say where it looks, and how. Others may say where it installs, or what besides.
+PIP = {*SETTINGS, *OPTIONS, "cache-dir", "no-cache-dir", "no-input", "retries", "keyring-provider", "use-feature"}
+# And of the variables of uv with these: others may change the versions, or leave their sha256 unchecked.
+PASSES = re.compile(
+    r"UV_((DEFAULT_)?INDEX|(EXTRA_)?INDEX_URL|INDEX_\w+_(USERNAME|PASSWORD)|FIND_LINKS|NO_INDEX|OFFLINE|INSECURE_HOST"
+    r"|(NO_)?CACHE(_DIR)?|KEYRING_PROVIDER|CREDENTIALS_DIR|NATIVE_TLS|SYSTEM_CERTS|HTTP_\w+|\w+_TIMEOUT|CONCURRENT_\w+"
+    r"|LINK_MODE|NO_PROGRESS)"
+)
 # Settings that do not decide what is installed.
 OTHER = re.compile(r"(no-)?(cache-dir|input|color|warn-.*)|disable-.*|progress-bar|quiet|verbose|log|re.*|root-.*")
 # Only constraints.txt and pip's settings decide: a uv.toml, or a pyproject.toml in a folder above, may be anybody's.
@@ -86,6 +94,15 @@ def files_digest() -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
+def environment() -> dict[str, str]:
+    """The variables of what is started, without those by which Python would run other modules than those installed."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "UV_")) or PASSES.fullmatch(name)
+    }
+
+
 def module(python: str, name: str, *words: str) -> list[str]:
     """The command that runs a module, and looks for nothing in the working folder: its files may be anybody's."""
     return [python, "-P", "-m", name, *words]
@@ -97,7 +114,7 @@ def target_extras(target: str, python: str) -> tuple[tuple[str, ...], bool]:
     Asked of the source tree: nothing must be installed for it.
     """
     command = module(python, "edgecompress.pipeline.requirements", target)
-    told = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
+    told = subprocess.run(command, env={**environment(), "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
     if told.returncode:
         sys.exit(told.returncode)
     extras, *make = told.stdout.strip("\n").split("\n")
@@ -119,12 +136,13 @@ def remembered_extras(target: str, venv: Venv, python: str) -> tuple[tuple[str, 
     return extras, make
 
 
-def make_environments(target: str, python: str) -> None:
+def make_environments(target: str, venv: Venv) -> None:
     """Makes the environments that plug-ins of a target have of their own.
 
     Where one cannot be made the set-up goes on: a deploy that cannot do without it says so.
     """
-    subprocess.run(module(python, "edgecompress.pipeline.requirements", "make", target))
+    command = module(venv.python, "edgecompress.pipeline.requirements", "make", target)
+    subprocess.run(command, env=pip_environment(venv.pip_settings))
 
 
 def project() -> Mapping[str, Any]:
@@ -165,15 +183,27 @@ def pin(name: str, constraints: str, hashes: bool = False) -> str:
     return line[0 if hashes else 1]
 
 
-def uv_settings(pip_config: str) -> tuple[dict[str, str], list[str]]:
-    """The environment variables and options with which uv uses pip's settings; prints the settings that uv lacks.
+def read_settings(pip_config: str) -> dict[str, list[str]]:
+    """pip's settings, by name, from the output of `pip config list`, where each value is a Python literal.
 
-    `pip_config` is the output of `pip config list`: each value is a Python literal. Empty values are ignored.
+    Empty values are ignored.
     """
     lines = re.findall(r"""^(global|install|:env:)\.([-\w]+)=(['"].+['"])$""", pip_config, re.MULTILINE)
     lines.sort(key=lambda line: ("global", "install", ":env:").index(line[0]))  # a later one goes first, as in pip
-    told = {name: ast.literal_eval(value).split() for _, name, value in lines if value[1:-1].strip()}
-    settings, options = {}, []
+    return {name: ast.literal_eval(value).split() for _, name, value in lines if value[1:-1].strip()}
+
+
+def pip_environment(told: Mapping[str, list[str]]) -> dict[str, str]:
+    """The variables with which pip has those of its settings that are in PIP, and no others."""
+    own = {f"PIP_{name.upper().replace('-', '_')}": " ".join(words) for name, words in told.items() if name in PIP}
+    others = {name: value for name, value in environment().items() if not name.startswith("PIP_")}
+    return {**others, **own, "PIP_CONFIG_FILE": os.devnull}
+
+
+def uv_settings(told: Mapping[str, list[str]]) -> tuple[dict[str, str], list[str]]:
+    """The environment variables and options with which uv uses pip's settings; prints the settings that uv lacks."""
+    settings: dict[str, str] = {}
+    options: list[str] = []
     for name, words in told.items():
         for variable in SETTINGS.get(name, ()):
             settings[variable] = ("," if name == "find-links" else " ").join(words)
@@ -223,15 +253,21 @@ class Venv:
         """uv as `entry` of constraints.txt has it: by pip, which checks its sha256."""
         listed = self.path / "edgecompress-uv.txt"
         listed.write_text(entry, encoding="utf-8")
+        env = pip_environment(self.pip_settings)
         options = ["--quiet", "--require-hashes", "--only-binary=:all:", "--requirement", str(listed)]
         advice = "; check the network, and where pip looks: python3 -m pip config list"
-        _run(module(self.python, "pip", "--disable-pip-version-check", "install", *options), advice=advice)
+        _run(module(self.python, "pip", "--disable-pip-version-check", "install", *options), env=env, advice=advice)
+
+    @cached_property
+    def pip_settings(self) -> dict[str, list[str]]:
+        """pip's settings, by name."""
+        command = module(self.python, "pip", "config", "list")
+        return read_settings(subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True).stdout)
 
     @cached_property
     def settings(self) -> tuple[dict[str, str], list[str]]:
         """pip's settings, for uv."""
-        command = module(self.python, "pip", "config", "list")
-        return uv_settings(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
+        return uv_settings(self.pip_settings)
 
     def uv(self, *arguments: str, capture: bool = False) -> str:
         """Runs `uv pip install` with the pins of constraints.txt. Ends the set-up with uv's code when it fails.
@@ -240,7 +276,7 @@ class Venv:
         """
         env, options = self.settings
         command = module(self.python, "uv", "pip", "install", "--python", self.python, *UV, *options, *arguments)
-        return _run(command, env=env, capture=capture)
+        return _run(command, env={**environment(), **env}, capture=capture)
 
     def has_torch(self, pin: str, build: str) -> bool:
         """Whether this version and build of torch is there; read off the folders, torch is not imported."""
@@ -260,6 +296,15 @@ class Venv:
             asked.append("--torch-backend=cpu")
         self.uv("--compile-bytecode", *asked)
 
+    def check(self) -> None:
+        """Ends the set-up unless the command of this version is there."""
+        command, version = self.path / "bin" / "edgecompress", f"edgecompress {project()['version']}"
+        told = ""
+        if command.exists():
+            told = subprocess.run([command, "--version"], env=environment(), stdout=subprocess.PIPE, text=True).stdout
+        if told.strip() != version:
+            sys.exit(f"setup: {command}: must be there and say {version!r}, says {told.strip()!r}; set up again")
+
     def size_gb(self) -> float:
         """Gigabytes on disk."""
         return sum(p.lstat().st_size for p in self.path.rglob("*") if p.is_file()) / 1e9
@@ -269,7 +314,7 @@ def _run(command: list[str], env: Mapping[str, str] | None = None, capture: bool
     shown = " ".join(command).replace(f"{ROOT}{os.sep}", "")
     print(f"setup: {shown}", flush=True)
     out = subprocess.PIPE if capture else None
-    env = {**os.environ, **(env or {})}
+    env = env or environment()
     done = subprocess.run(command, cwd=ROOT, env=env, stderr=out, text=True, close_fds=False)  # it holds the lock too
     if done.returncode:
         print(
@@ -307,6 +352,7 @@ def install(venv: Venv, found: State, wanted: State) -> None:
         venv.install_torch(pins[0], state.torch)
     # A stage may not write here: what is not compiled now would be compiled again by every stage that imports it.
     venv.uv("--compile-bytecode", *pins, "--editable", f".[{','.join(state.extras)}]" if state.extras else ".")
+    venv.check()
     venv.stamp.write_text(json.dumps(asdict(state)), encoding="utf-8")
     print(f"setup: ready in {time.monotonic() - begin:.0f} s; {venv.path.name} has {venv.size_gb():.1f} GB", flush=True)
 
@@ -342,7 +388,7 @@ def main() -> int:
         install(venv, found, wanted)
         needs = {target: remembered_extras(target, venv, venv.python) for target in targets}  # now there is a place
     for target in (name for name, (_, make) in needs.items() if make or fresh):  # another Python may have been asked
-        make_environments(target, venv.python)
+        make_environments(target, venv)
     return 0
 
 

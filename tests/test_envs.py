@@ -165,7 +165,7 @@ def test_set_up_says_why_an_environment_cannot_be_made_and_goes_on(capfd: pytest
     assert spec is not None and spec.loader is not None
     sys.modules["setup_script"] = setup = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(setup)
-    setup.make_environments("x68", sys.executable)
+    setup.make_environments("x68", setup.Venv(Path(sys.prefix)))
     assert "did you mean 'x86'?" in capfd.readouterr().err
 
 

@@ -28,6 +28,7 @@ from edgecompress.reporting.compare import BY_NAME, DROP
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "ci"
 SCRIPT = (EXAMPLE / "gate.sh").read_text(encoding="utf-8")
+NAMES = ("MODEL", "DATA", "TARGET", "METRIC", "BASELINE", "STORE", "OUT")  # each one word of a command
 SESSIONS = {"profile.sessions": 6 if prove.WHOLE else 2}  # six decide about a latency
 QUICK = " ".join(f"--set {key}={value}" for key, value in {**nulls.FAST, **SESSIONS}.items())
 MEASURE = f"--profile quick {QUICK}"
@@ -202,6 +203,7 @@ def test_a_comparison_that_fails_names_no_page_that_does_not_exist(kept: Checkou
             "must both take it: unrecognized arguments: --only",
         ),
         ({"GATES": "latency > 1.1x"}, "no metric 'latency'"),
+        ({"GATES": "-latency > 1.1x"}, "gate.sh: BASELINE=baseline, GATES: "),
         ({"BASELINE": "data"}, "data: no report.json here"),
     ],
     ids=str,
@@ -254,6 +256,7 @@ def test_bad_input_ends_with_its_exit_code_and_makes_no_baseline(tmp_path: Path,
     [
         ({"GATES": "\n"}, "GATES is empty"),
         ({"GATES": " \n\t\n"}, "GATES is empty"),
+        *(({name: "-x"}, f"gate.sh: {name}=-x begins with '-'") for name in NAMES),
         ({"BASELINE": "dist/model"}, "is in OUT=dist"),
         ({"BASELINE": "dist/model/"}, "is in OUT=dist"),
         ({"BASELINE": "./dist/../dist/kept"}, "is in OUT=dist"),

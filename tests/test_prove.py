@@ -84,6 +84,11 @@ def said(proof: ModuleType, root: Path, *commands: str, count: int = 2) -> str:
         return str(error)
 
 
+def sh(root: Path, line: str) -> None:
+    """Runs a line of shell in a folder."""
+    subprocess.run(["sh", "-c", line], cwd=root, check=True, capture_output=True)
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "2x", "", "two", "00"])
 def test_jobs_that_are_no_number_above_0_are_refused(text: str) -> None:
     with pytest.raises(SystemExit, match="JOBS="):
@@ -115,9 +120,9 @@ def test_what_passed_is_not_run_again_and_what_failed_is(checkout: Path) -> None
     second = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e build/fixed")
     assert second.startswith("prove: all passed, 0 skipped"), second
     assert log.read_text().split() == ["one", "two", "two"]
-    assert said(proof, checkout, f"echo one >>{log}", "true").startswith(
-        "prove: all passed"
-    )  # its own log is no change
+    third = said(proof, checkout, f"echo one >>{log}", f"echo two >>{log}; test -e build/fixed")
+    assert third.startswith("prove: all passed"), third  # its own log is no change
+    assert log.read_text().split() == ["one", "two", "two"]
     assert said(proof, checkout) == f"prove: failed: nothing ran; the logs are in {proof.Run(checkout).state}"
 
 
@@ -131,52 +136,96 @@ def test_what_passed_is_not_run_again_and_what_failed_is(checkout: Path) -> None
         "ln -sf new.py code.py",
         "git mv code.py d.py",
         "echo x=2 >code.py; git commit -qam two",
+        "git rm -q --cached code.py",
+        "git add seen.py",
+        "mkdir tests; touch tests/test_new.py",
     ],
 )
 def test_on_other_files_everything_runs_again(checkout: Path, change: str) -> None:
     proof, log = script(), checkout / "build" / "ran"
+    sh(checkout, "touch seen.py")
     assert "all passed" in said(proof, checkout, f"echo one >>{log}")
-    subprocess.run(change, shell=True, cwd=checkout, check=True)  # noqa: S602
+    sh(checkout, change)
     assert "all passed" in said(proof, checkout, f"echo one >>{log}")
     assert log.read_text().split() == ["one", "one"]
     first = proof.files(checkout)
-    subprocess.run("echo z >>new.py", shell=True, cwd=checkout, check=True)  # noqa: S602
+    sh(checkout, "echo z >>new.py")
     assert proof.files(checkout) != first
 
 
-def test_another_file_of_tests_decides_only_what_names_it(checkout: Path) -> None:
-    proof, tests = script(), checkout / "tests"
-    tests.mkdir()
-    for name, text in {"test_a": "from test_b import x", "test_b": "import test_c", "test_c": "", "test_d": ""}.items():
-        (tests / f"{name}.py").write_text(f"{text}\n")
-    parts = [*(proof.Part(f"test_{letter}", ("true",)) for letter in "abcd"), proof.Part("check", ("true",))]
-
-    def passed() -> str:
-        run = proof.Run(checkout)
-        run.lock.close()
-        return "".join(part.name[-1] for part in parts if run.passed(part).exists())
-
-    assert passed() == "" and "all passed" in str(proof.proved(checkout, 1, ([], parts, [])))
-    assert passed() == "abcdk"
-    (tests / "test_c.py").write_text("x = 1\n")
-    assert passed() == "d"
-    (tests / "helper.py").write_text("x = 1\n")
-    assert passed() == ""
+def test_what_was_run_is_part_of_what_passed(checkout: Path) -> None:
+    proof, log = script(), checkout / "build" / "ran"
+    for command in ("true", f"echo one >>{log}", f"echo two >>{log}", f"echo two >>{log}", "false"):
+        ended = said(proof, checkout, command)
+        assert ("all passed" in ended) is (command != "false"), ended
+    assert log.read_text().split() == ["one", "two"]
 
 
-def test_other_settings_are_another_run(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("known", ["", "git add nested"])
+def test_a_repository_inside_this_one_is_refused(checkout: Path, known: str) -> None:
+    sh(checkout, f"git init -q nested; cd nested; git commit -q --allow-empty -m one; cd ..; {known}")
+    assert said(script(), checkout, "true").startswith("prove: nested")
+
+
+def test_a_link_is_what_it_points_to_as_well(checkout: Path) -> None:
     proof = script()
-    first = proof.around()
-    monkeypatch.setenv("EDGECOMPRESS_REQUIRE", "swift")
-    assert proof.around() != first
+    sh(checkout, "mkdir build; echo x >build/made; ln -s build/made link")
+    first = proof.files(checkout)
+    sh(checkout, "echo y >build/made")
+    assert proof.files(checkout) != first
+
+
+def test_a_part_sees_the_variables_that_are_part_of_what_passed_and_no_others(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof, told = script(), checkout / "build" / "told"
+    hostile = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONOPTIMIZE", "MAKEFLAGS", "JOBS", "GIT_DIR", "NOT_HEARD_OF")
+    for name in hostile:
+        monkeypatch.setenv(name, "")  # git, too, runs without them
+    assert "all passed" in said(proof, checkout, f"env -0 >{told}")
+    seen = {line.partition("=")[0] for line in told.read_text().split("\0")}
+    assert not seen & {*hostile} and {"PATH", "EDGECOMPRESS_PROVE"} <= seen
+    for name in seen & os.environ.keys() - proof.LONG.keys():
+        before = proof.around()
+        monkeypatch.setenv(name, "another")
+        assert (proof.around() != before) is (name not in ("PWD", "OLDPWD", "SHLVL", "_")), name  # those sh sets itself
+
+
+def test_the_plan_gives_make_the_python_that_it_has(checkout: Path) -> None:
+    proof = script()
+    (check,) = (part for part in proof.plan(proof.ROOT, 2)[2] if part.name == "check")
+    assert f"PYTHON={sys.executable}" in check.command
+
+
+def test_another_python_or_environment_of_a_plugin_is_another_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = script()
+    states = [proof.around()]
+    monkeypatch.setattr(sys, "version", "3.99")
+    states.append(proof.around())
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    for name in ("one", "two"):
+        sh(tmp_path, f"mkdir -p edgecompress-envs/{name}; touch edgecompress-envs/{name}/complete")
+        states.append(proof.around())
+        sh(tmp_path, "rm -r edgecompress-envs")
+    monkeypatch.setattr(proof.importlib.metadata, "distributions", list)
+    states.append(proof.around())
+    assert all(one != other for one, other in combinations(states, 2))
 
 
 def test_a_change_during_the_run_ends_it(checkout: Path) -> None:
     proof, log = script(), checkout / "build" / "ran"
     assert "changed during the run" in said(proof, checkout, "true", f"echo x=2 >code.py; echo one >>{log}", "true")
     assert "changed during the run" in said(proof, checkout, "true", "echo x=3 >code.py; git commit -qam two")
-    subprocess.run(["git", "reset", "-q", "--hard", "HEAD~"], cwd=checkout, check=True)
-    assert "all passed" in said(proof, checkout, "true", f"echo one >>{log}", "true")
+
+
+def test_what_changed_the_files_has_not_passed(checkout: Path) -> None:
+    proof, log = script(), checkout / "build" / "ran"
+    changes = f"echo one >>{log}; test -e build/quiet || echo x=2 >code.py"
+    assert "changed during the run" in said(proof, checkout, "true", changes)
+    sh(checkout, "git checkout -q code.py; touch build/quiet")
+    assert "all passed" in said(proof, checkout, "true", changes)
     assert log.read_text().split() == ["one", "one"]
 
 
@@ -197,6 +246,27 @@ def test_what_was_skipped_is_listed_and_kept(checkout: Path) -> None:
     assert "there is no GPU" in ended
     (log,) = checkout.glob("benchmarks/prove-*.log")
     assert "== skipped: test_it.py::test_gpu" in log.read_text()
+
+
+def test_what_skipped_something_runs_again(checkout: Path) -> None:
+    proof, log = script(), checkout / "build" / "ran"
+    run = f"echo one >>{log}; test -e build/gpu || echo 'SKIPPED no GPU'; ! test -e build/broken"
+    assert "1 skipped" in said(proof, checkout, run)
+    sh(checkout, "touch build/gpu build/broken")
+    assert said(proof, checkout, run).startswith("prove: failed: part0;")
+    sh(checkout, "rm build/broken")
+    assert "0 skipped" in said(proof, checkout, run) and "0 skipped" in said(proof, checkout, run)
+    assert log.read_text().split() == ["one"] * 3
+
+
+def test_the_kept_log_is_of_the_state_that_passed(checkout: Path) -> None:
+    proof = script()
+    shows = "cat code.py; ! grep -q y code.py"
+    for line in ("true", "echo y=2 >code.py", "git checkout -q code.py"):
+        sh(checkout, line)
+        assert ("all passed" in said(proof, checkout, shows)) is ("y=2" not in line)
+    (log,) = checkout.glob("benchmarks/prove-*.log")
+    assert "x = 1" in log.read_text() and "y=2\n" not in log.read_text() and "== took 0 min" in log.read_text()
 
 
 # --------------------------------------------------------------------------- benchmarks/planted.py

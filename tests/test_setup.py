@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib.util
 import json
 import subprocess
 import sys
+import zipfile
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +60,11 @@ def test_a_name_that_only_resembles_one_is_not_taken_for_it(package: str) -> Non
     assert setup.CUDA.search(f"{recorded('cpu')} + {package}\n") is None
 
 
+def uv_settings(pip_config: str) -> Any:
+    """What uv is told of the output of `pip config list`."""
+    return setup.uv_settings(setup.read_settings(pip_config))
+
+
 @pytest.fixture
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of the person who runs the tests decides."""
@@ -85,28 +93,28 @@ def test_uv_looks_where_pip_looks(capsys: pytest.CaptureFixture[str]) -> None:
         "SSL_CLIENT_CERT": "/it's/me.pem",
         "UV_HTTP_TIMEOUT": "60",
     }
-    assert (setup.uv_settings(config), capsys.readouterr().out) == ((settings, []), "")
+    assert (uv_settings(config), capsys.readouterr().out) == ((settings, []), "")
 
 
 @pytest.mark.usefixtures("no_settings")
 def test_a_proxy_of_pip_is_one_for_every_scheme() -> None:
-    settings, _ = setup.uv_settings("global.proxy='http://me:secret@proxy.example:3128'")
+    settings, _ = uv_settings("global.proxy='http://me:secret@proxy.example:3128'")
     assert set(settings) == {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
 
 
 def test_what_uv_has_no_variable_for_is_an_option() -> None:
     config = "global.no-index='true'\ninstall.only-binary='numpy,scipy'\n"
-    assert setup.uv_settings(config) == ({}, ["--no-index", "--only-binary=numpy", "--only-binary=scipy"])
+    assert uv_settings(config) == ({}, ["--no-index", "--only-binary=numpy", "--only-binary=scipy"])
 
 
 def test_a_setting_that_uv_ignores_is_named_without_its_value(capsys: pytest.CaptureFixture[str]) -> None:
-    assert setup.uv_settings("global.keyring-provider='secret'\ninstall.constraint='c.txt'") == ({}, [])
+    assert uv_settings("global.keyring-provider='secret'\ninstall.constraint='c.txt'") == ({}, [])
     assert capsys.readouterr().out == "setup: uv ignores these settings of pip: keyring-provider, constraint\n"
 
 
 def test_a_variable_of_uv_goes_before_what_pip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/simple")
-    assert setup.uv_settings("global.index-url='https://pip.example/simple'") == ({}, [])
+    assert uv_settings("global.index-url='https://pip.example/simple'") == ({}, [])
 
 
 def test_nothing_in_a_folder_above_the_clone_decides_what_is_installed(tmp_path: Path) -> None:
@@ -261,6 +269,7 @@ def test_a_folder_that_is_no_venv_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_uv_is_installed_by_its_sha256(venv: Any, ran: list[list[str]]) -> None:
+    venv.pip_settings = {}
     venv.install_uv("uv==1 --hash=sha256:00")
     assert "--require-hashes" in ran[0]
     assert Path(ran[0][-1]).read_text() == "uv==1 --hash=sha256:00"
@@ -269,11 +278,119 @@ def test_uv_is_installed_by_its_sha256(venv: Any, ran: list[list[str]]) -> None:
 def test_libraries_are_compiled_as_a_stage_cannot_keep_what_it_compiles(
     venv: Any, ran: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    venv.settings = {}, []
+    venv.settings, venv.pip_settings = ({}, []), {}
     monkeypatch.setattr(setup.Venv, "has_torch", lambda *_: False)
+    monkeypatch.setattr(setup.Venv, "check", lambda *_: None)
     setup.install(venv, venv.state(), state(extras=("onnx", "torch")))
     installs = [command for command in ran if "uv" in command and "--dry-run" not in command]
     assert len(installs) == 2 and all("--compile-bytecode" in command for command in installs)
+
+
+def wheel(folder: Path, name: str, module: str = "") -> str:
+    """Writes a wheel of one module; its sha256."""
+    file, info = folder / f"{name}-1-py3-none-any.whl", f"{name}-1.dist-info"
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr(f"{name}.py", module)
+        made.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        made.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        made.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A clone in which uv finds what lies in it, and nothing else."""
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    venv = setup.Venv(tmp_path / "venv")
+    venv.python, venv.settings = sys.executable, ({"UV_FIND_LINKS": str(tmp_path)}, ["--no-index"])
+    return venv
+
+
+# Of a name each: no sha256 is checked, another version, another place, another uv, an option that ends it.
+HOSTILE = {
+    "UV_NO_VERIFY_HASHES": "1",
+    "UV_OVERRIDE": "other.txt",
+    "UV_CONSTRAINT": "other.txt",
+    "UV_EXCLUDE_NEWER": "2000-01-01",
+    "UV_TARGET": "elsewhere",
+    "UV_CONFIG_FILE": "none.toml",
+    "UV_TORCH_BACKEND": "cu130",
+    "UV_INSECURE_NO_ZIP_VALIDATION": "1",
+    "PYTHONPATH": ".",
+    "PYTHONHOME": "/nowhere",
+}
+
+
+def test_no_variable_of_the_user_changes_what_is_installed_or_leaves_a_sha256_unchecked(
+    alone: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value)
+    (setup.ROOT / "uv.py").touch()
+    (setup.ROOT / "other.txt").write_text("thing==2\n")
+    right, there = wheel(setup.ROOT, "thing"), setup.ROOT / "there"
+    for sha256 in ("0" * 64, right):
+        (setup.ROOT / "constraints.txt").write_text(f"thing==1 --hash=sha256:{sha256}\n")
+        with pytest.raises(SystemExit) if sha256 != right else nullcontext():
+            alone.uv("--target", str(there), "thing")
+        assert ("Hash mismatch" in capfd.readouterr().err) is (sha256 != right) is not (there / "thing.py").exists()
+
+
+def test_what_says_where_uv_looks_and_how_is_left_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {name for names in setup.SETTINGS.values() for name in names} | {
+        *("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INDEX_MINE_USERNAME", "UV_INDEX_MINE_PASSWORD", "UV_CACHE_DIR"),
+        *("UV_NO_CACHE", "UV_OFFLINE", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_HTTP_RETRIES", "NO_PROXY", "PATH"),
+    }
+    for name in names | HOSTILE.keys():
+        monkeypatch.setenv(name, "x")
+    assert names <= setup.environment().keys() and not HOSTILE.keys() & setup.environment().keys()
+
+
+def test_what_builds_the_package_has_a_sha256_too(alone: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    backend = "def get_requires_for_build_editable(settings=None): raise SystemExit('the backend ran')\n"
+    sha256 = wheel(setup.ROOT, "backend", backend)
+    (setup.ROOT / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "1"\n[build-system]\nrequires = ["backend"]\nbuild-backend = "backend"\n'
+    )
+    for pinned, ran in {"backend==1": False, f"backend==1 --hash=sha256:{sha256}": True}.items():
+        (setup.ROOT / "constraints.txt").write_text(f"{pinned}\n")
+        with pytest.raises(SystemExit):
+            alone.uv("--target", str(setup.ROOT / "there"), "--editable", ".")
+        assert ("the backend ran" in capfd.readouterr().err) is ran
+
+
+def test_pip_keeps_the_settings_that_say_where_it_looks_and_loses_those_that_say_where_it_installs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "pip.conf").write_text(
+        "[install]\nuser = yes\n[global]\nretries = 7\nindex-url = https://a.example\n"
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    moving = {"target", "prefix", "root", "user", "requirement", "constraint", "dry-run"}
+    for name in moving - {"user"}:
+        monkeypatch.setenv(f"PIP_{name.upper().replace('-', '_')}", "x")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    venv = setup.Venv(tmp_path)
+    venv.python = sys.executable
+    command, env = [sys.executable, "-m", "pip", "config", "list"], setup.pip_environment(venv.pip_settings)
+    told = setup.read_settings(subprocess.run(command, env=env, capture_output=True, text=True).stdout)
+    expected = {"retries": ["7"], "index-url": ["https://a.example"], "find-links": ["/wheels", "/more"]}
+    assert told.items() >= expected.items() and not told.keys() & moving
+
+
+def test_a_setup_that_installed_nothing_is_not_ready(venv: Any, ran: list[list[str]]) -> None:
+    venv.settings, venv.pip_settings = ({}, []), {}
+    with pytest.raises(SystemExit, match="bin/edgecompress: must be there and say 'edgecompress "):
+        setup.install(venv, venv.state(), state(files="b"))
+    command = venv.path / "bin" / "edgecompress"
+    for version, ready in (("0.0.1", False), (setup.project()["version"], True)):
+        command.write_text(f"#!/bin/sh\necho edgecompress {version}\n")
+        command.chmod(0o755)
+        with pytest.raises(SystemExit) if not ready else nullcontext():
+            setup.install(venv, setup.replace(state(), place=venv.place), state(files="b"))
+        assert (setup.read_state(venv.stamp) != setup.NOTHING) is ready
 
 
 def test_a_command_that_fails_ends_the_setup_with_advice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,13 +55,17 @@ summary() { # a file, on GitHub's page of the run
 
 # --------------------------------------------------------------------------- the input
 
+for name in MODEL DATA TARGET METRIC BASELINE STORE OUT; do
+  eval "value=\$$name"
+  case $value in -*) refuse "$name=$value begins with '-', as an option does; of a file or folder write ./$value" ;; esac
+done
 if [ -z "$MODEL" ] || [ -z "$DATA" ]; then refuse "set MODEL and DATA"; fi
 while [ "${BASELINE%/}" != "$BASELINE" ] && [ -n "${BASELINE%/}" ]; do BASELINE=${BASELINE%/}; done
 if [ -L "$BASELINE" ] && [ ! -e "$BASELINE" ]; then refuse "BASELINE=$BASELINE is a link to nothing"; fi
 
 set -- # what `compare` gets for GATES
 while read -r gate; do
-  [ -z "$gate" ] || set -- "$@" --fail-if "$gate"
+  [ -z "$gate" ] || set -- "$@" "--fail-if=$gate"
 done <<EOF
 $GATES
 EOF
