@@ -298,7 +298,10 @@ def test_different_models_are_refused_in_one_line(
     capsys.readouterr()
     assert main.main(["compare", *files]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "b.json of another (top1, 00000000): different models have no change" in said
+    assert (
+        said.count("\n") == 1
+        and "b.json of another (top1, 00000000): these are two different models, so no change is computed" in said
+    )
     assert main.main(["compare", *files, "--across-models"]) == 0
     after["source"]["artifact"]["sha256"] = before["source"]["artifact"]["sha256"]  # the same content, called otherwise
     assert main.main(["compare", *written(tmp_path, before, after)]) == 0

@@ -79,8 +79,8 @@ def test_exactly_the_limit_is_undecided_and_says_so() -> None:
     found = check(5, 0, 500, 5)
     assert (found.ok, found.decision, found.needed) == (True, "undecided", None)
     assert found.says == (
-        "net 5 of 500 items lost (5 lost, 0 gained), limit 5; 1.15 to 11.6 with 95 % confidence: undecided, and at "
-        "this rate no number of items would tell (there are 500)"
+        "net 5 of 500 items lost (5 became wrong, 0 became right): 1.15 to 11.6 with 95 % confidence, limit 5: "
+        "undecided, and at this rate no number of items would tell (there are 500)"
     )
     assert check(5, 0, 500, 5, strict=True).ok is False
 
@@ -89,7 +89,7 @@ def test_what_is_surely_inside_or_outside_needs_no_more_items() -> None:
     inside, outside = check(0, 0, 500, 5), check(30, 2, 500, 5)
     assert (inside.ok, inside.decision, inside.needed) == (True, "inside", None)
     assert (outside.ok, outside.decision, outside.needed) == (False, "outside", None)
-    assert inside.says.endswith("limit 5; at most 3.81 with 95 % confidence")
+    assert inside.says.endswith(": at most 3.81 with 95 % confidence, within the limit of 5")
 
 
 @pytest.mark.parametrize(("n", "most"), [(10, 0), (99, 0), (500, 5), (700, 7), (50_000, 500)])
@@ -111,7 +111,7 @@ def test_the_shipped_targets_allow_a_share_of_any_number_of_items(target: Path) 
 
 
 def test_a_net_gain_is_called_one() -> None:
-    assert check(1, 3, 500, 5).says.startswith("net 2 of 500 items gained (1 lost, 3 gained), limit 5; at most ")
+    assert check(1, 3, 500, 5).says.startswith("net 2 of 500 items gained (1 became wrong, 3 became right): at most ")
 
 
 def test_an_undecided_number_past_its_limit_does_not_ship() -> None:

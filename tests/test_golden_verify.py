@@ -209,7 +209,8 @@ def test_lost_items_are_counted_and_lose_the_variant(tmp_path: Path, parts: dict
     assert (metric["items_lost"], metric["items_gained"], metric["after"]) == (19, 0, 0)
     assert metric["low"] < -19 / 37 < metric["high"] < 0
     assert found.facts["lost"] == (
-        "net 19 of 37 items lost (19 lost, 0 gained), limit 2; at least 9.22 with 95 % confidence"
+        "net 19 of 37 items lost (19 became wrong, 0 became right): "
+        "at least 9.22 with 95 % confidence, beyond the limit of 2"
     )
 
 

@@ -337,7 +337,7 @@ def test_dynamic_int8_of_a_net_without_weights_is_lost(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     model = litert.export(Request({"model": program}, tmp_path / "file"))
     found = compressed("litert_dynamic", model, model, tmp_path / "dynamic")
-    assert "nothing for dynamic int8 to shrink: no operator with weights" in found.facts["lost"]
+    assert "it has no operator with weights that dynamic int8 shrinks" in found.facts["lost"]
 
 
 # --------------------------------------------------------------------------- the elder

@@ -222,10 +222,12 @@ def test_a_mostly_constant_output_hides_nothing() -> None:
     assert cosine > 0.999 and any("channel 3" in line for line in broken({"y": mostly}, {"y": wrong}))
 
 
-def test_a_range_that_is_cut_off_is_told() -> None:
+def test_a_channel_that_is_clipped_is_told() -> None:
     values = RANDOM.normal(size=(N, 2)) * 200
     says = broken({"y": values}, {"y": np.minimum(values, 100.0)})
-    assert says and all(line.endswith("it is cut off at an end") for line in says)
+    assert says and all(
+        line.endswith("its values are clipped, as by a calibration range that is too narrow") for line in says
+    )
 
 
 def test_an_outlying_item_does_not_widen_the_spread() -> None:

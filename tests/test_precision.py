@@ -192,7 +192,10 @@ def test_a_quantized_source_is_not_called_fp32_in_a_report(tmp_path: Path) -> No
     assert precision.called(report, "fp32") == "fp32 (int8)"
     assert precision.called(report, "old") == "old"
     (note,) = precision.notes(report)
-    assert note == "fp32 is int8: weights: int8 100 % (256 bytes); computes: int8 in 1 of 1 operators."
+    held = "weights: int8 100 % (256 bytes); computes: int8 in 1 of 1 operators"
+    assert note == f"fp32 is int8, as the source: no weight and no operator of this model changed precision ({held})."
+    (alone,) = precision.notes({**report, "source": {"artifact": None}})
+    assert alone == f"fp32 is int8, unlike its name ({held})."
     told = ("int8 100 % (256 bytes)", "int8 in 1 of 1 operators")
     assert tables.precisions(report).rows == (("source", *told), ("fp32", *told))
     assert tables.precisions({"source": {}, "variants": variants[1:]}).rows == ()

@@ -1,4 +1,4 @@
-"""`--quiet` prints one line, the outcome; a list stays whole."""
+"""`--quiet` prints one line, the outcome; lists are still printed in full."""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ def costly(given: Request) -> Request:
 def undecided(given: Request) -> Request:
     """The same, judged by items that do not decide."""
     verdict = given.inputs["int8/verdict"]
-    says = "net 2 of 500 items lost (4 lost, 2 gained), limit 5; -3.1 to 7.5 with 95 % confidence: undecided, "
-    says += "about 990 items would tell (there are 500)"
+    says = "net 2 of 500 items lost (4 became wrong, 2 became right): -3.1 to 7.5 with 95 % confidence, limit 5: "
+    says += "undecided, about 990 items would tell (there are 500)"
     check = {"name": "items_lost", "ok": True, "value": 2, "limit": 5, "says": says, "decision": "undecided"}
     check |= {"low": -3.1, "high": 7.5, "needed": 987}
     return with_inputs(
@@ -232,7 +232,7 @@ def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: P
     histogram = int8["distribution"]["histogram"]
     assert sum(histogram["counts"]) + histogram["over"] == int8["distribution"]["runs"] == 10_000
     assert [(s["every"], len(s["latencies_ms"])) for s in int8["sessions"]] == [(3, 1667), (3, 1667)]
-    assert any("report.json keeps one in 3 latencies of some sessions" in note["text"] for note in found["notes"])
+    assert any("report.json holds 1 of 3 latencies of its longest sessions" in note["text"] for note in found["notes"])
 
 
 def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_strict_limits_refuse_what_few_items_leave_undecided(
     report = ships.read_report()
     (says,) = report["summary"]["undecided"]
     assert ships.exit_code == 0 and says in report["summary"]["sentence"]
-    assert says.startswith("net 0 of 40 items lost (0 lost, 0 gained), limit 0; ")
+    assert says.startswith("net 0 of 40 items lost (0 became wrong, 0 became right): ")
     refused = deploy({**asked, "settings": {**nulls.FAST, "limits.strict": True}}, results, tmp_path / "refused")
     assert refused.exit_code == 1 and "strict limits refuse that" in told(refused)["sentence"]
     decided = {**nulls.FAST, "limits.strict": True, "limits.items_lost": 4}

@@ -88,7 +88,8 @@ def _entries(paths: Sequence[Path | str], request: ComparisonRequest) -> list[Co
         if not same:
             ours, theirs = (_model(e.report["source"]) for e in (entries[0], other))
             raise InputError(
-                f"{entries[0].label} is of {ours} and {other.label} of {theirs}: different models have no change; "
+                f"{entries[0].label} is of {ours} and {other.label} of {theirs}: "
+                "these are two different models, so no change is computed; "
                 "give reports of one model, or --across-models"
             )
     return entries

@@ -38,6 +38,11 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 session`, `6 sessions`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def escaped(text: str) -> str:
     """`text` with each character that drives a terminal, hides or reorders as JSON escapes it: "\\u202e"."""
     return _UNSEEN.sub(lambda match: escape(match[0]), text)

@@ -9,6 +9,7 @@ from edgecompress.core import decision
 from edgecompress.core.decision import CONFIDENCE, Decision, Interval
 from edgecompress.core.model import Check
 from edgecompress.core.settings import Limits
+from edgecompress.core.text import plural
 from edgecompress.data import paired_shares
 from edgecompress.data.metrics import MetricComparison
 
@@ -104,29 +105,30 @@ def relative(m: MetricComparison) -> Loss | None:
 def _check(m: MetricComparison, loss: Loss, limit: float, strict: bool) -> Check:
     decided = loss.decided(limit)
     needed = loss.needed(limit) if decided.word == "undecided" else None
-    says = f"{_says(m, loss, limit)}; {_bounds(loss, decided, needed)}"
+    says = f"{_says(m, loss)}: {_bounds(loss, limit, decided, needed)}"
     refused = "; strict limits refuse that" if strict and decided.word == "undecided" else ""
     low, high = loss.interval
     passes = decided.passes(strict)
     return Check(loss.name, passes, loss.value, limit, says + refused, decided.word, low, high, needed)
 
 
-def _says(m: MetricComparison, loss: Loss, limit: float) -> str:
+def _says(m: MetricComparison, loss: Loss) -> str:
     if loss.counts:
-        both = f"{loss.counts[0]} lost, {loss.counts[1]} gained"
-        net = f"net {abs(loss.value):g} of {loss.n} items {'gained' if loss.value < 0 else 'lost'}"
-        return f"{net} ({both}), limit {limit:g}"
+        both = f"{loss.counts[0]} became wrong, {loss.counts[1]} became right"
+        return f"net {abs(loss.value):g} of {loss.n} items {'gained' if loss.value < 0 else 'lost'} ({both})"
     change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
     word = {"metric_ratio": "ratio", "metric_drop": "drop", RELATIVE: "loss relative to the source"}[loss.name]
-    return f"{change}: {word} {loss.value:.4g}, limit {limit:g}"
+    return f"{change}, {word} {loss.value:.4g}"
 
 
-def _bounds(loss: Loss, decided: Decision, needed: int | None) -> str:
-    """`at most 3.8 with 95 % confidence`, `0.9 to 5.7 with 95 % confidence: undecided, about 2,100 items ...`."""
+def _bounds(loss: Loss, limit: float, decided: Decision, needed: int | None) -> str:
+    """`at most 3.8 with 95 % confidence, within the limit of 5`, `..., limit 5: undecided, about 2,100 items ...`."""
     low, high = loss.interval
     if low is None or high is None:
-        return f"undecided: {loss.n} item{'s' if loss.n > 1 else ''} have no interval"
-    if decided.word != "undecided":
-        end = f"at most {high:.3g}" if decided.word == "inside" else f"at least {low:.3g}"
-        return f"{end} with {CONFIDENCE} confidence"
-    return f"{low:.3g} to {high:.3g} with {CONFIDENCE} confidence: undecided, {decision.enough(needed, loss.n)}"
+        return f"limit {limit:g}, undecided: {plural(loss.n, 'item')} give no interval"
+    if decided.word == "inside":
+        return f"at most {high:.3g} with {CONFIDENCE} confidence, within the limit of {limit:g}"
+    if decided.word == "outside":
+        return f"at least {low:.3g} with {CONFIDENCE} confidence, beyond the limit of {limit:g}"
+    bounds = f"{low:.3g} to {high:.3g} with {CONFIDENCE} confidence, limit {limit:g}"
+    return f"{bounds}: undecided, {decision.enough(needed, loss.n)}"

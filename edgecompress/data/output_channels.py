@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOST = 1.0  # of its spread: a channel so far off has nothing to do with the source's any more
 SMALL = 1e-3  # of a channel's spread: where something is found it counts as no less
-CUT = 0.01  # of a channel's values at its end, more than the source's: it is cut off
+CUT = 0.01  # of a channel's values at its end, more than the source's: it is clipped
 WORST = 3  # items that are named
 
 
@@ -44,7 +44,7 @@ class ChannelFacts(TypedDict):
     changed: float | None  # of the choices, the share that is another
     constant: int  # channels that say nothing: they are constant in the source
     dead: list[int]  # those that are constant in the artifact only; of many, those that are off by LOST too
-    cut: list[int]  # those that are cut off at an end in the artifact only
+    cut: list[int]  # those that are clipped in the artifact only
     size: int  # channels
     classifier: bool  # many classes, of which one is chosen with more confidence than all others together, on average
 

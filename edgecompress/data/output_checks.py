@@ -17,6 +17,7 @@ WHERE = {
 }
 SCORES = 3.0  # times as far off may the scores of a classifier be: what it chooses is judged
 MOST_NAMED = 5  # channels
+CLIPPED = "its values are clipped, as by a calibration range that is too narrow"
 
 
 def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
@@ -80,7 +81,7 @@ def _off(limit: str, facts: ChannelFacts, by: str) -> str:
     channel = f", channel {at}" if at is not None else ", all channels" if facts["size"] > 1 else ""
     worst = ", ".join(f"{w['item']} ({percent(w['error'])})" for w in facts["worst"])
     items = f"; worst items {worst}" if worst and limit != "found_error" else ""
-    cut = "; it is cut off at an end" if (0 if facts["size"] == 1 else at) in facts["cut"] else ""
+    cut = f"; {CLIPPED}" if (0 if facts["size"] == 1 else at) in facts["cut"] else ""
     return f"{channel}: off by {by}{items}{cut}"
 
 

@@ -11,6 +11,7 @@ from edgecompress.core.model import Measured
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.quantities import unit as unit_of
 from edgecompress.core.text import escaped
+from edgecompress.core.text import plural as plural
 
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
@@ -140,11 +141,6 @@ def ended(variant: Mapping[str, Any]) -> str:
 def times(value: float) -> str:
     """A factor as people write it: 1.92×."""
     return f"{significant(value, 3)}×"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 session`, `6 sessions`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def cleaned(value: Any) -> Any:

@@ -43,4 +43,10 @@ def notes(report: Report) -> Iterator[str]:
     for variant in report["variants"]:
         known = of(variant["artifact"])
         if known and called(report, variant["name"]) != variant["name"]:
-            yield f"{variant['name']} is {facts.main(known)}: {facts.line(known)}."
+            yield f"{_unlike_its_name(variant['name'], known, of(report['source'].get('artifact')))}."
+
+
+def _unlike_its_name(name: str, known: facts.Precision, source: facts.Precision | None) -> str:
+    same = source and (source["weights"], source["computes"]) == (known["weights"], known["computes"])
+    why = "as the source: no weight and no operator of this model changed precision" if same else "unlike its name"
+    return f"{name} is {facts.main(known)}, {why} ({facts.line(known)})"

@@ -195,7 +195,10 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"Energy is {energy['status']} by a {model}; ≈ numbers are never compared with measured ones."
     kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
     if kept:
-        yield f"report.json keeps one in {max(kept)} latencies of some sessions; the files of the rounds keep all."
+        yield (
+            f"To stay small, report.json holds 1 of {max(kept)} latencies of its longest sessions; "
+            "the stored results of the rounds hold all of them."
+        )
 
 
 def _of_the_device(report: Report) -> Iterator[str]:

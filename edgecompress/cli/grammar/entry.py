@@ -67,7 +67,12 @@ class CommandGroup:
 COMMON = (
     argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr"),
     argument("-v", "--verbose", action="count", default=0, help="print more: every setting and its origin"),
-    argument("-q", "--quiet", action="store_true", help="print the outcome only, in one line; a list stays whole"),
+    argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="print the outcome only, in one line (lists are still printed in full)",
+    ),
 )
 
 

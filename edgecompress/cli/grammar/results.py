@@ -50,8 +50,8 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 action="append",
                 default=[],
                 metavar="GATE",
-                help='fail (exit 1) where all of the interval is past "latency_ms > 1.05x" (of the first) or '
-                '"size_bytes > 500000"; exit 4 where a part is: undecided',
+                help='"latency_ms > 1.05x" (of the first report) or "size_bytes > 500000": fail (exit 1) if the '
+                "whole interval is beyond the limit, exit 4 if only part of it is",
             ),
             argument("--strict", action="store_true", help="a gate that is undecided fails (exit 1)"),
             argument("--across-models", action="store_true", help="compare reports of different models, too"),

@@ -15,7 +15,7 @@ def settings(help: str) -> Argument:
 OFFLINE = argument(
     "--offline",
     action="store_true",
-    help="fetch nothing, and give no stage or program that it starts a network",
+    help="fetch nothing, and run every stage without network access",
 )
 MODEL = argument(
     "model",
@@ -28,7 +28,7 @@ SHIPPED = argument("artifact", type=Path, metavar="FOLDER", help="the folder tha
 STORE = argument(
     "--store",
     type=Path,
-    help="the folder of stored results (default: .edgecompress, where you made it)",
+    help="the folder of stored results (default: .edgecompress in the folder where you run it)",
 )
 METRIC = argument("--metric", help="accuracy metric: top1, perplexity, map, miou, ..., none, or pkg.mod:fn")
 SAMPLES = argument("--samples", type=int, metavar="N", help="use at most N items per split")

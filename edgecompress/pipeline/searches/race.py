@@ -16,6 +16,7 @@ from edgecompress.core.sequential import Bound
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.settings import Profile
 from edgecompress.core.stats import CHANGE
+from edgecompress.core.text import plural
 from edgecompress.data import compiler_estimates
 from edgecompress.pipeline.candidate import Candidate, ChoiceRow, Verdict, table, without_log
 from edgecompress.pipeline.searches.standings import Standings
@@ -62,9 +63,10 @@ class Race:
         if self.unmeasured:
             by = next((f"what {e.estimated} estimates" for e in self.entrants if e.estimated), "the target's own order")
             return f"nothing is measured ({self.unmeasured}): {by} decides"
-        leave = ", without those that cannot win" if self.judged else ""
+        leave = "; a variant that fails verification or cannot win any more leaves" if self.judged else ""
+        rounds = f"{'at most ' if self.looks > 1 else ''}{plural(self.looks, 'round')}"
         return (
-            f"at most {self.looks} rounds of {len(self.entrants)} variants{leave}, "
+            f"{rounds} of {plural(len(self.entrants), 'variant')}{leave}; "
             f"about {self.estimate_s() / 60:.1f} min{self._profilers()}"
         )
 

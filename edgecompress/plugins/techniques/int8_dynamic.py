@@ -69,7 +69,8 @@ def apply(request: Request) -> Artifact:
             raise StageFailed(f"int8_dynamic: {type(error).__name__}: {first_line(error)}") from error
     facts: dict[str, Json] = {"quantized": chosen}
     if not chosen:
-        facts["lost"] = "nothing for dynamic int8 to speed up: no LSTM and no matrix product of some size"
+        large = f"no matrix product with at least {options.min_columns} output columns (min_columns)"
+        facts["lost"] = f"changed nothing in this model: it has no LSTM and {large} that dynamic int8 speeds up"
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 

@@ -52,5 +52,5 @@ def apply(request: Request) -> Artifact:
     chosen = [op.scope for op in known if op.weights and op.scope not in floats]
     facts: dict[str, Json] = {"quantized": chosen, "skipped": skipped}
     if not chosen:
-        facts["lost"] = "nothing for dynamic int8 to shrink: no operator with weights"
+        facts["lost"] = "changed nothing in this model: it has no operator with weights that dynamic int8 shrinks"
     return _litert.artifact(request, after, facts)
