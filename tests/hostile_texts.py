@@ -595,7 +595,7 @@ _SHIPPED |= {f"model-{name}": make for name, make in pipes("artifact/model.null"
 
 PHONE = """description = "a phone"
 transport = "adb"
-platform = "android-arm64"
+platform = "android-x86_64"
 [options]
 serial = "evil"
 folder = "{folder}/phone"
@@ -603,6 +603,7 @@ python = "{folder}/phone-python"
 """
 # adb: what is asked of the device is asked of this machine, which is thereby a sound device; then it lies.
 ADB = """
+PATH=/usr/bin:/bin  # of the device
 case "$1" in devices) printf 'List of devices attached\\nevil\\tdevice\\n'; exit 0;; esac
 shift 2
 case "$1" in

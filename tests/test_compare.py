@@ -410,7 +410,7 @@ def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, caps
     [
         (["a.json"], "two reports or more"),
         (["a.json", "none.json"], "none.json: no such file or folder; give the folder"),
-        (["a.json", "a.toml"], "a.toml: is neither a report.json nor a folder"),
+        (["a.json", "a.toml"], "a.toml: is a file, and no report.json; give the folder that a deploy wrote"),
         (["a.json", "a.json@int9"], "a.json@int9: no variant 'int9', did you mean 'int8'"),
         (["a.json", "a.json", "--fail-if", "x"], "write METRIC"),
         (["a.json", "odd.json"], "odd.json: not as this version of edgecompress writes it"),

@@ -96,6 +96,33 @@ def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without
     assert error.value.exit_code == 2
 
 
+def test_one_error_names_all_extras_that_are_lacking_and_warns_of_torchs_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgecompress.core import environments
+
+    real = environments.version
+    gone = {"torch", "openvino", "onnxruntime"}
+    monkeypatch.setattr(environments, "version", lambda p: None if p in gone else real(p))
+    with pytest.raises(MissingDependency) as error:
+        plan.deploy(demo(only=("int8", "openvino-int8")))
+    assert "pip install 'edgecompress[onnx,openvino,torch]'" in str(error.value)
+    assert "uv pip install torch --torch-backend=cpu" in str(error.value)
+
+
+def test_the_extras_that_bring_no_torch_are_those_of_the_project_file() -> None:
+    import tomllib
+
+    from edgecompress.core import environments
+
+    project = Path(__file__).parent.parent / "pyproject.toml"
+    extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+    def brings(extra: str) -> bool:
+        inner = [r.partition("[")[2].rstrip("]").split(",") for r in extras[extra] if r.startswith("edgecompress[")]
+        return extra == "torch" or any(brings(name) for names in inner for name in names)
+
+    assert {extra for extra in extras if not brings(extra)} == environments.WITHOUT_TORCH
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

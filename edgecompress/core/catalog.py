@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
 import os
@@ -177,13 +178,44 @@ def is_factory(reference: str) -> bool:
 
 def _parsed(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
     origins: dict[str, str] = dict.fromkeys(_flat("", table), path.name)
+    alone = copy.deepcopy(table)
     for key, value in overrides.items():
         place = _lay(table, key.split("."), value, str(path))
         origins.update(dict.fromkeys(_flat(place, value), COMMAND_LINE))
-    built = config.build(cls, table, str(path))
+    try:
+        built = config.build(cls, table, str(path))
+    except ConfigError as error:
+        raise _of_command_line(cls, path, alone, overrides) or error from None
     flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
     settings = tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())
     return Found(path.stem, path, built, settings)
+
+
+def _of_command_line(
+    cls: type[Any], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]
+) -> ConfigError | None:
+    """The error of the first value of the command line that the file does not take; None where the file is at fault."""
+    for key, value in overrides.items():
+        laid = copy.deepcopy(table)
+        _lay(laid, key.split("."), value, str(path))
+        option = _option(cls, key)
+        try:
+            config.build(cls, table, option)
+        except ConfigError:
+            return None
+        try:
+            config.build(cls, laid, option)
+        except ConfigError as error:
+            return error
+    return None
+
+
+def _option(cls: type[Any], key: str) -> str:
+    """How the command line gives a key of such a file: `--set profile.window_s`, `--data`."""
+    if cls is Source and "." not in key:
+        return f"--{key}"
+    prefix = {Target: "", Source: ""}.get(cls, f"{cls.__name__.lower()}.")
+    return f"--set {prefix}{key}"
 
 
 def _lay(table: dict[str, Any], keys: list[str], value: Any, where: str) -> str:

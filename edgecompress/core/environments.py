@@ -26,6 +26,11 @@ from edgecompress.core.plugins import Plugin, described
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
+WITHOUT_TORCH = {"onnx", "openvino", "tensorflow", "gpu", "images", "metrics", "package"}  # extras
+CPU_TORCH = (
+    "without a GPU run first: uv pip install torch --torch-backend=cpu (pip's default torch brings gigabytes of CUDA "
+    "libraries)"
+)
 COMPLETE = "complete"  # the file that an environment holds once it is whole
 
 # --------------------------------------------------------------------------- what a plug-in needs
@@ -83,22 +88,25 @@ def _brought(package: str, extra: str) -> list[str]:
     return [each for each in every if _applies(_parsed(each), extra) and not _applies(_parsed(each))]
 
 
-def install_command(module: ModuleType) -> str:
-    """The command that installs what a plug-in needs."""
+def install_command(module: ModuleType, among: Iterable[ModuleType] = ()) -> str:
+    """The command that installs what a plug-in needs, and the extras that those of `among` lack."""
     if environment(module):
         return f"python -m edgecompress.pipeline.requirements make {_name(module)}"
-    extra = _described(module).extra
-    return f"pip install 'edgecompress[{extra}]'" if extra else f"pip install {' '.join(missing(module))}"
+    if not _described(module).extra:
+        return f"pip install {' '.join(missing(module))}"
+    lacking = [each for each in among if missing(each) and not environment(each)]
+    return f"pip install 'edgecompress[{','.join(extras([module, *lacking]))}]'"
 
 
-def require(module: ModuleType, who: str) -> None:
-    """Raises MissingDependency when a library that `module` needs is not installed."""
+def require(module: ModuleType, who: str, among: Iterable[ModuleType] = ()) -> None:
+    """Raises MissingDependency when a library that `module` needs is not installed; `among`: as `install_command`."""
     lacking = missing(module)
     if lacking:
         where = " in an environment of its own" if environment(module) else ""
-        raise MissingDependency(
-            f"{who} needs {', '.join(lacking)}{where}, not installed; run: {install_command(module)}"
-        )
+        command = install_command(module, among)
+        named = set(command.partition("[")[2].partition("]")[0].split(",")) - {""}
+        first = f"; {CPU_TORCH}" if named - WITHOUT_TORCH and version("torch") is None else ""
+        raise MissingDependency(f"{who} needs {', '.join(lacking)}{where}, not installed; run: {command}{first}")
 
 
 def versions(module: ModuleType) -> dict[str, str]:

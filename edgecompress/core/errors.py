@@ -22,6 +22,7 @@ import os
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
+FAULTS_OF_PLACE = tuple(code for code in FAULTS if code != errno.EROFS)  # of one chosen to write to: not read-only
 UNDECIDED = 4  # the exit code of a comparison that cannot be decided
 
 
@@ -121,11 +122,13 @@ def kind_of(name: str) -> type[EdgeError]:
 
 
 def did_you_mean(name: str, known: object) -> str:
-    """`, did you mean 'x'?`, or the known names, or ""."""
+    """`, did you mean 'x'?`, or of several equally near ones `'x' or 'y'?`, or the known names, or ""."""
     import difflib
 
     names = sorted(str(k) for k in known)  # type: ignore[attr-defined]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
-        return f", did you mean '{near[0]}'?"
+        ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
+        alike = sorted(each for each, ratio in zip(near, ratios, strict=True) if ratio == ratios[0])
+        return f", did you mean {' or '.join(map(repr, alike))}?"
     return f"; known: {', '.join(names)}" if names else ""

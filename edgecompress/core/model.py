@@ -40,6 +40,9 @@ class Quantization:
     axis: int | None = None
 
 
+MOST_AXES = 64  # of an array of NumPy
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """One named input or output. `dtype` is numpy's name; `layout` names the axes ("NCHW"), or is empty.
@@ -54,6 +57,10 @@ class TensorSpec:
     layout: str = ""
     quantization: Quantization | None = None
     feeds: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.shape) > MOST_AXES:
+            raise InputError(f"'{self.name[:200]}' has {len(self.shape)} axes; an array has at most {MOST_AXES}")
 
     def concrete(self, batch: int = 1) -> tuple[int, ...]:
         """The shape with each dynamic dimension set: `batch` for the one of that name, else the smallest size."""
@@ -146,7 +153,9 @@ class Artifact:
             return Artifact(path, kind, inputs, outputs, facts, sha256)
         except FileNotFoundError as error:
             raise InputError(f"{path}: not an artifact (no {CARD}); give the folder that a deploy wrote") from error
-        except (PermissionError, NotADirectoryError, *DAMAGED) as error:
+        except NotADirectoryError as error:
+            raise InputError(f"{path}: is a file; give the folder that a deploy wrote") from error
+        except (PermissionError, *DAMAGED) as error:
             raise InputError(f"{path / CARD}: damaged: {error}; deploy again") from error
         except OSError as error:
             raise StageFailed(f"{path / CARD}: cannot be read: {error.strerror}; check that disk") from error

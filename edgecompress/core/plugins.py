@@ -69,6 +69,7 @@ class RuntimePlugin(Step):
 
     format: str = ""
     suffix: str = ""
+    for_tests: bool = False
     folder: str = ""
     imports: tuple[str, ...] = ()
     simulated: str = ""

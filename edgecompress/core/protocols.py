@@ -125,6 +125,8 @@ class Runtime(Protocol):
     It may have `tapped(request) -> Artifact`: the input "model" with the answers of its layers as further outputs, its
     own ones first and unchanged. facts["taps"], in the order of computing: "output" (a spec's name), "operator" and
     "type" as the format has them, "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "").
+
+    `FOR_TESTS = True`: its files are for tests alone, and no error offers their suffix.
     """
 
     REQUIRES: tuple[str, ...]

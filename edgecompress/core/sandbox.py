@@ -26,7 +26,8 @@ MEMORY = "EDGECOMPRESS_MEMORY"  # GiB that a process may hold resident, where th
 MIB, GIB = 1 << 20, 1 << 30
 LEAST_BYTES = 100 * MIB
 READ_BYTES = 1700 * MIB  # what the libraries need that read and run a small model
-PER_BYTE = 32  # beside that, for each byte of the inputs
+READ_PER_BYTE = 8  # beside that, for each byte of the file
+PER_BYTE = 32  # for each byte of the inputs, where they are computed with
 FILE_BYTES = 8 * GIB
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")  # what starts a program that is linked
 OWN = ("/proc/self/task",)  # the names of its threads
@@ -79,11 +80,11 @@ def reading(size: int, folders: tuple[str, ...], seconds: float) -> Limits:
         sockets=False,
         cpu_s=int((os.cpu_count() or 1) * seconds) + 1,
         file_bytes=FILE_BYTES + PER_BYTE * size,
-        resident_bytes=resident_bytes(READ_BYTES, size),
+        resident_bytes=resident_bytes(READ_BYTES, size, READ_PER_BYTE),
     )
 
 
-def resident_bytes(least: int, size: int) -> int:
+def resident_bytes(least: int, size: int, per_byte: int = PER_BYTE) -> int:
     """The memory for inputs of so many bytes: what the environment says, or by their size."""
     if given := os.environ.get(MEMORY):
         try:
@@ -93,7 +94,7 @@ def resident_bytes(least: int, size: int) -> int:
         if most < LEAST_BYTES:
             raise InputError(f"{MEMORY}={given}: less than Python needs; give at least {LEAST_BYTES / GIB:.1f} (GiB)")
         return most
-    return least + PER_BYTE * size
+    return least + per_byte * size
 
 
 def enter(limits: Limits) -> None:

@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import place
+from edgecompress.core import place, user_folders
 from edgecompress.core.errors import InputError, did_you_mean
 
 
@@ -21,8 +21,7 @@ def function(reference: str) -> Callable[..., Any]:
     where, _, name = reference.partition(":")
     if not where or not name:
         raise InputError(f"'{reference}' is neither a file nor pkg.mod:function; give one of them")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    user_folders.append([os.getcwd()])
     module = _module(where, reference)
     attribute = getattr(module, name, None)
     if not callable(attribute):

@@ -66,7 +66,8 @@ def mapped(file: Path) -> np.ndarray:
             if found.end == found.begin:
                 return np.zeros(found.shape, found.dtype)
             order: Literal["F", "C"] = "F" if found.fortran else "C"
-            array: np.ndarray = np.memmap(cast(Any, stream), found.dtype, "r", found.begin, found.shape, order)
+            array = np.memmap(cast(Any, stream), found.dtype, "r", found.begin, found.shape, order)
+            array.filename = str(file)  # to map it again; a stream has none
     except OSError as error:
         raise blamed(error)(f"{file}: cannot be read as an array: {error}") from error
     return array

@@ -31,12 +31,14 @@ class ItemWriter(tensors.Appender):
 
     def append(self, arrays: Mapping[str, np.ndarray]) -> None:
         """One chunk, as `tensors.Appender.append`."""
+        import numpy as np
+
         super().append(arrays)
         inputs = [arrays[name] for name in sorted(arrays) if name != tensors.LABELS]
         for item in zip(*inputs, strict=True):
             digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
             for value in item:
-                digest.update(value.tobytes())
+                digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
             self.digests.append(digest.digest())
 
 

@@ -55,5 +55,5 @@ def limits(stage: Stage, size: int, folders: tuple[str, ...], device: Mapping[st
         read,
         writes=(*(read.writes or ()), *((CACHES,) if faces else ())),
         programs=None,
-        resident_bytes=sandbox.resident_bytes(MAKE_BYTES, size) if makes else read.resident_bytes,
+        resident_bytes=sandbox.resident_bytes(MAKE_BYTES if makes else sandbox.READ_BYTES, size),
     )

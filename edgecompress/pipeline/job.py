@@ -181,7 +181,10 @@ def context(name: str, device: Device, more: Mapping[str, int | None]) -> Contex
     if device.unreachable:
         raise Unreachable(f"{name}: {device.unreachable}")
     host = _facts("host", {})
-    facts = host if device.transport == "host" else _facts(device.transport, plain)
+    try:
+        facts = host if device.transport == "host" else _facts(device.transport, plain)
+    except InputError as error:
+        raise InputError(f"device {name}: {error}") from error
     plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
     plain["platform"] = device.platform or facts.get("platform") or ""
     known = {**plain, "here": facts["here"], "fingerprint": _stable(facts), "files": _files(device)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
     for variant in _chosen(job):
         try:
             calls[variant.name] = conversion.steps(
-                job.target.value, variant, job.source_kind.kind, str(job.target.path)
+                job.target.value, variant, job.source_kind.kind, _where(job, variant)
             )
             _check_machine(job, variant)
         except NoPath as error:
@@ -100,6 +101,15 @@ def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
     if not calls:
         raise next(iter(left_out.values()))
     return calls, {name: error.what for name, error in left_out.items()}
+
+
+def _where(job: Job, variant: Variant) -> str:
+    """What a variant was read from, in errors: the target's file, and what the command line set of it."""
+    place = f"variant[{job.target.value.variant.index(variant)}]."
+    given = [s.key for s in job.target.settings if s.origin == "command line" and s.key.startswith(place)]
+    keys = (re.sub(r"^compress\[\d+\]\.", "", key.removeprefix(place)) for key in given)
+    laid = " ".join(f"--set variant.{variant.name}.{key}" for key in keys)
+    return f"{laid} over {job.target.path}" if laid else str(job.target.path)
 
 
 def _check_machine(job: Job, variant: Variant) -> None:
@@ -303,12 +313,13 @@ def _require(job: Job, calls: Mapping[str, Sequence[Call]]) -> None:
     """Every library is there, or the error says which variants can do without it."""
     reached = [v for v in _chosen(job) if v.name in calls]
     needed = {v.name: conversion.modules(job.target.value, v, calls[v.name]) for v in reached}
-    kind = job.source_kind
-    who = "a torch source" if kind.torch else f"a source of kind '{kind.kind}'"
-    environments.require(registry.call(kind.call)[0], who)
-    for who, module in {k: m for each in needed.values() for k, m in each.items()}.items():
+    kind, loader = job.source_kind, registry.call(job.source_kind.call)[0]
+    modules = {k: m for each in needed.values() for k, m in each.items()}
+    every = [loader, *modules.values()]
+    environments.require(loader, "a torch source" if kind.torch else f"a source of kind '{kind.kind}'", every)
+    for who, module in modules.items():
         try:
-            environments.require(module, who)
+            environments.require(module, who, every)
         except MissingDependency as error:
             without = [name for name, each in needed.items() if not any(map(environments.missing, each.values()))]
             hint = f", or do without: --only {','.join(without)}" if without else ""

@@ -40,10 +40,12 @@ def of(source: Source) -> SourceKind:
         return SourceKind("module", LOAD, True)
     path = Path(source.model)
     suffixes = {".pt2": SourceKind("program", LOAD, True)}
+    offered = set(suffixes)
     for runtime in registry.runtimes():
         read = SourceKind(runtime.format, f"runtimes.{runtime.name}:read", runtime.runs_code)
         if runtime.suffix:
             suffixes[runtime.suffix] = read
+            offered |= set() if runtime.for_tests else {runtime.suffix}
         if runtime.folder and _holds(path, runtime.folder):
             return read
     if path.suffix in WEIGHTS:
@@ -52,7 +54,7 @@ def of(source: Source) -> SourceKind:
             "loads them, or export it to .pt2 or .onnx"
         )
     if path.suffix not in suffixes:
-        known = ", ".join(sorted(suffixes))
+        known = ", ".join(sorted(offered))
         raise InputError(
             f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in {known}"
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import child_process, config, registry, sandbox
+from edgecompress.core import child_process, config, registry, sandbox, user_folders
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, of_system
 from edgecompress.core.json import Json
 from edgecompress.core.model import SETTINGS, Artifact, Context, Request
@@ -75,7 +75,7 @@ def _speaker() -> Say:
 
 
 def _call(stage_request: StageRequest, say: Say) -> None:
-    sys.path += stage_request["path"]  # behind every library: a module of the user's stands in for none
+    user_folders.append(stage_request["path"])
     module, function = registry.call(stage_request["call"])
     own = registry.step(stage_request["call"]).options if function != "read" else None
     options = config.build(own, stage_request["options"], stage_request["stage"]) if own else stage_request["options"]

@@ -146,6 +146,8 @@ def _environment(offline: bool, scratch: Path) -> dict[str, str]:
     extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
     extra["PYTHONSAFEPATH"] = "1"  # nor does a Python that a library starts find modules in the working folder
     extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
+    if not Path.home().joinpath(".keras").exists():
+        extra["KERAS_HOME"] = str(scratch / "keras")  # it would write its defaults there
     if offline:
         extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**os.environ, **extra}

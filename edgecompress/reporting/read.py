@@ -59,7 +59,7 @@ def rendering(where: object) -> Iterator[None]:
 def _read(folder: Path) -> tuple[Path, dict[str, Any]]:
     file = folder if folder.suffix == ".json" else folder / "report.json"
     if file != folder and folder.is_file():
-        raise InputError(f"{folder}: is neither a report.json nor a folder; give the folder that a deploy wrote")
+        raise InputError(f"{folder}: is a file, and no report.json; give the folder that a deploy wrote")
     try:
         document = read_json(file, LARGEST)
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -177,7 +177,14 @@ def _chosen(whole: Row, index: np.ndarray) -> Iterator[Row]:
     step = max(1, min(CHUNK, CHUNK_BYTES // max(1, sum(map(npy.item_bytes, whole.values())))))
     for begin in range(0, len(index), step):
         chosen = index[begin : begin + step]
-        yield {name: array[chosen] for name, array in whole.items()}
+        yield {name: _mapped_anew(array)[chosen] for name, array in whole.items()}
+
+
+def _mapped_anew(array: np.ndarray) -> np.ndarray:
+    """An array of a file without the pages that were read of it, which would count as this process's memory."""
+    import numpy as np
+
+    return npy.mapped(Path(array.filename)) if isinstance(array, np.memmap) and array.filename else array
 
 
 # --------------------------------------------------------------------------- the first test item, as it came
@@ -336,7 +343,7 @@ def _stacked(name: str, rows: Sequence[np.ndarray], where: tuple[str, int]) -> n
                 f"{tensors.item(split, first + i)}: '{name}' is {row.dtype} {list(row.shape)}, in those before it "
                 f"{rows[0].dtype} {list(rows[0].shape)}; make them the same (images: [preprocess] resize, crop)"
             )
-    return np.stack(rows)
+    return rows[0][None] if len(rows) == 1 else np.stack(rows)  # one large item is not copied
 
 
 def _check_finite(name: str, array: np.ndarray, where: tuple[str, int]) -> None:

@@ -60,6 +60,10 @@ def _check_batch(model: Artifact, asked: int) -> None:
     """Raises InputError for a batch that the source does not take: nothing made of it does."""
     first = model.inputs[0].shape[0]
     least, most = (first, first) if isinstance(first, int) else (first.min, first.max)
+    if most < 1:
+        raise InputError(
+            f"'{model.inputs[0].name}' takes a batch of 0, so no item; export it with a batch of 1 or more"
+        )
     if not least <= asked <= most:
         takes = f"is fixed to {least}; use --batch {least}" if least == most else f"is {least} to {most}"
         raise InputError(f"--batch {asked}: the batch of the source {takes}")

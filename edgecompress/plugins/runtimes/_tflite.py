@@ -71,6 +71,8 @@ def main() -> int:
         for detail in interpreter.get_input_details():
             interpreter.tensor(detail["index"])()[...] = 0
         interpreter.invoke()
+        for detail in interpreter.get_output_details():
+            interpreter.get_tensor(detail["index"])
     except Exception as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

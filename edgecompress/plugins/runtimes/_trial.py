@@ -81,7 +81,7 @@ def _child(read: Callable[[], Json], where: str, size: int, send: int) -> None:
     try:
         sys.addaudithook(lambda event, arguments: _hear(event, arguments, opened))
         before = _held()
-        _limit(before + sandbox.resident_bytes(sandbox.READ_BYTES, size))
+        _limit(before + sandbox.resident_bytes(sandbox.READ_BYTES, size, sandbox.READ_PER_BYTE))
         answer = _tried(read, where, before)
         with os.fdopen(send, "wb") as stream:
             stream.write(json.dumps({**answer, "read": sorted(opened)}).encode())
@@ -127,7 +127,7 @@ def allow(size: int) -> None:
     """Within a trial: the file has so many bytes more, beside it. Elsewhere nothing is limited."""
     most, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if most != resource.RLIM_INFINITY:
-        _limit(most + sandbox.PER_BYTE * size)
+        _limit(most + sandbox.READ_PER_BYTE * size)
 
 
 def _limit(most: int) -> None:

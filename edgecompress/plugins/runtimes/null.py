@@ -40,6 +40,7 @@ FORMAT = "null"
 NO_ARENA = "a null net plans no memory"
 READS: tuple[str, ...] = ()
 SUFFIX = ".null"
+FOR_TESTS = True
 
 DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 LARGEST = 1 << 20  # bytes of a file

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgecompress.core import child_process
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, Unreachable
 from edgecompress.core.model import sha256_of
 from edgecompress.core.protocols import DEADLINE
@@ -174,12 +175,22 @@ def _call(argv: Sequence[str], end: float) -> str:
     """What adb says to a command that ends by itself."""
     seconds = max(0.1, end - time.monotonic())
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds)
+        out, errors = _ended(argv, seconds)
     except subprocess.TimeoutExpired as error:
         raise Unreachable(f"adb {argv[1]}: no answer within {seconds:.0f} s; try: adb kill-server") from error
     except OSError as error:
         raise Unreachable(f"{argv[0]}: {error.strerror}; set {NAMED} to where adb is") from error
-    return (done.stdout + b"\n" + done.stderr).decode(errors="replace")
+    return (out + b"\n" + errors).decode(errors="replace")
+
+
+def _ended(argv: Sequence[str], seconds: float) -> tuple[bytes, bytes]:
+    """What a program prints. It may be a script around adb: what that started ends with it (adb's server goes on)."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
+    try:
+        return process.communicate(timeout=seconds)
+    finally:
+        child_process.end(process)
 
 
 def _last(text: str) -> str:
@@ -274,14 +285,14 @@ class Adb:
         script = GUARDED.format(folder=shlex.quote(place or self.folder), program=shlex.join(argv), token=token)
         with log.open("ab") as out, tempfile.TemporaryFile() as errors:
             command = [self.adb, "-s", self.serial, "shell", script]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=out, stderr=errors, start_new_session=True)
             try:
                 code = _awaited(process, log, token, deadline_s, most)
             except _flood.Flood as error:
                 raise StageFailed(f"{self.serial}: it sent {error}; that is no answer of an agent") from error
             finally:
-                process.kill()
-                process.wait()
+                child_process.end(process)
                 assert process.stdin
                 process.stdin.close()
             if code is None:

@@ -147,17 +147,17 @@ def _address(device: Mapping[str, Any]) -> Address:
     settings = {k: v for k, v in options.items() if k in Address.__dataclass_fields__ and v != ""}
     port = settings.get("port", 22)
     if not isinstance(port, int) or not 0 < port < 65536:
-        raise InputError(f"device options: port {port!r} is not a number from 1 to 65535")
+        raise InputError(f"options: port {port!r} is not a number from 1 to 65535")
     for name, value in settings.items():
         if name != "port" and (not isinstance(value, str) or not value.isprintable()):
-            raise InputError(f"device options: {name} {value!r} is not one line of text")
+            raise InputError(f"options: {name} {value!r} is not one line of text")
     host = settings.get("host", "")
     if not host:
-        raise InputError(f"device options: no host to connect to; {HOW}")
+        raise InputError(f"options: no host to connect to; {HOW}")
     if host.startswith("-") or SHELL.search(host):
-        raise InputError(f"device options: host {host!r} is not a valid host name; {HOW}")
+        raise InputError(f"options: host {host!r} is not a valid host name; {HOW}")
     if SHELL.search(settings.get("user", "")):
-        raise InputError(f"device options: user {settings['user']!r} is not a valid user name; {HOW}")
+        raise InputError(f"options: user {settings['user']!r} is not a valid user name; {HOW}")
     config = os.environ.get(CONFIG, "")
     if config and not Path(config).expanduser().is_file():
         raise InputError(f"{CONFIG}={config}: no such file; name an ssh_config, or unset it")
