@@ -200,10 +200,11 @@ def test_a_comparison_that_fails_names_no_page_that_does_not_exist(kept: Checkou
     [
         (
             {"MEASURE": f"{MEASURE} --only plain"},
-            "must both take it: unrecognized arguments: --only",
+            "compare does not take it: unrecognized arguments: --only",
         ),
+        ({"COMPARE": "--across-nets"}, "compare does not take it: unrecognized arguments: --across-nets"),
         ({"GATES": "latency > 1.1x"}, "no metric 'latency'"),
-        ({"GATES": "-latency > 1.1x"}, "gate.sh: BASELINE=baseline, GATES: "),
+        ({"GATES": "-latency > 1.1x"}, "gate.sh: GATES: "),
         ({"BASELINE": "data"}, "data: no report.json here"),
     ],
     ids=str,
@@ -214,13 +215,23 @@ def test_what_compare_would_refuse_is_refused_before_the_deploy(kept: Checkout, 
     assert failed.stdout == ""
 
 
+@slow
+def test_a_model_of_another_name_is_compared_where_that_is_asked_for(kept: Checkout) -> None:
+    nulls.make(kept.root, sleep_ms=0.9, scale=-1.0)
+    (kept.root / "net.null").rename(kept.root / "other.null")
+    refused = kept.gate(MODEL="other.null")
+    assert refused.returncode == 2 and "--across-models" in refused.stderr, refused.stdout + refused.stderr
+    asked = kept.gate(MODEL="other.null", COMPARE="--across-models", GATES="size_bytes > 1.02x")
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+
+
 @pytest.mark.prove
 @slow
 def test_a_wrong_gate_of_the_first_run_makes_no_baseline(tmp_path: Path) -> None:
     made = checkout(tmp_path / "repository")
     failed = made.gate(GATES="latency > 1.1x")
     assert failed.returncode == 2 and "no metric 'latency'" in failed.stderr, failed.stdout + failed.stderr
-    assert not (made.root / "baseline").exists()
+    assert failed.stdout == "" and not (made.root / "baseline").exists()
 
 
 @pytest.mark.prove

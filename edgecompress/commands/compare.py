@@ -41,7 +41,8 @@ def compare(paths: Sequence[Path | str], request: ComparisonRequest = DEFAULT) -
     Raises InputError for a path, variant or gate that is wrong, and for reports of different models. A failed gate
     raises nothing: see `exit_code`.
     """
-    return of(_entries(paths, request), request.gates(), request.strict)
+    promises = request.gates()  # before files are read: they are wrong whatever these hold
+    return of(_entries(paths, request), promises, request.strict)
 
 
 def remeasured(
@@ -55,8 +56,8 @@ def remeasured(
 
     Accuracy is that of their reports. `more` is what `api.profile` takes. Raises EdgeError.
     """
-    entries = _entries(paths, request)
     promises = request.gates()
+    entries = _entries(paths, request)
     names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
     folders = dict(zip(names, map(Path, paths), strict=True))
     result = profile.profile_in_turns(folders, options=options, **more)

@@ -16,6 +16,7 @@ OUT=${OUT:-dist}                         # OUT/model is what ships; the comparis
 UPDATE=${UPDATE:-}                       # not empty: a result that keeps all gates becomes the baseline
 STRICT=${STRICT:-}                       # not empty: what is undecided fails, in the deploy too
 ACCEPT=${ACCEPT:-}                       # not empty: the result becomes the baseline whatever the gates say
+COMPARE=${COMPARE:-}                     # flags of compare alone, such as --across-models
 GATES=${GATES:-latency_ms > 1.10x
 size_bytes > 1.02x
 accuracy_drop > 0.01} # one in a line
@@ -84,14 +85,15 @@ if [ ! -e "$base" ] && [ -d "$base.old" ]; then mv "$base.old" "$base"; fi # an 
 check() { # whether `compare` takes MEASURE, the gates and result $1: before minutes go by, not after
   result=$1
   shift
-  # shellcheck disable=SC2086 # MEASURE is several words
-  edgecompress compare "$result" "$result" --store "$STORE" $MEASURE "$@" 2>&1 >/dev/null || [ $? -ne 2 ]
+  # shellcheck disable=SC2086 # MEASURE and COMPARE are several words
+  edgecompress compare "$result" "$result" --store "$STORE" $MEASURE $COMPARE "$@" 2>&1 >/dev/null || [ $? -ne 2 ]
 }
 subject=$base
-[ -e "$base" ] || subject=/dev/null # then only MEASURE
+[ -e "$base" ] || subject=/dev/null # then only MEASURE and the words of GATES
 if ! said=$(check "$subject" "$@") && [ -n "$said" ]; then
   case $said in
-    usage:*) refuse "MEASURE=$MEASURE: deploy and compare must both take it: ${said##*error: }" ;;
+    *"error: --fail-if "*) refuse "GATES: ${said##*error: }" ;;
+    usage:*) refuse "MEASURE=$MEASURE${COMPARE:+ COMPARE=$COMPARE}: compare does not take it: ${said##*error: }" ;;
   esac
   if [ -e "$base" ] && [ -z "$ACCEPT" ]; then refuse "BASELINE=$BASELINE, GATES: ${said##*error: }"; fi
 fi
@@ -118,7 +120,8 @@ if [ ! -e "$base" ]; then
 fi
 
 # shellcheck disable=SC2086
-run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --store "$STORE" --remeasure $MEASURE ${STRICT:+--strict} "$@" \
+run "$OUT/comparison.txt" edgecompress compare "$BASELINE" "$OUT/model" --store "$STORE" --remeasure $MEASURE $COMPARE ${STRICT:+--strict} \
+  "$@" \
   --html "$OUT/comparison.html"
 reports=$OUT/model/report.html
 [ ! -f "$OUT/comparison.html" ] || reports="$reports, $OUT/comparison.html"
