@@ -116,7 +116,7 @@ def test_nothing_outlives_the_process_that_runs_it(tmp_path: Path) -> None:
 
 
 def test_a_core_that_there_is_not_is_the_users_error() -> None:
-    with pytest.raises(InputError, match=r"options.cpu 'cortex-a75', did you mean 'cortex-a7"):
+    with pytest.raises(InputError, match=r"options.cpu 'cortex-a75', did you mean 'cortex-a53' or 'cortex-a7"):
         qemu.connect({"options": {"cpu": "cortex-a75"}})
 
 

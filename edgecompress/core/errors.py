@@ -22,7 +22,6 @@ import os
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
-FAULTS_OF_PLACE = tuple(code for code in FAULTS if code != errno.EROFS)  # of one chosen to write to: not read-only
 UNDECIDED = 4  # the exit code of a comparison that cannot be decided
 
 

@@ -6,7 +6,7 @@ import errno
 import tempfile
 from pathlib import Path
 
-from edgecompress.core.errors import FAULTS_OF_PLACE, InputError, StageFailed
+from edgecompress.core.errors import FAULTS, InputError, StageFailed
 
 
 def check_file(file: Path, option: str) -> None:
@@ -31,7 +31,8 @@ def _ask(folder: Path, place: Path, option: str) -> None:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        kind = StageFailed if error.errno in FAULTS_OF_PLACE else InputError
+        faults = {*FAULTS} - {errno.EROFS}  # what is read-only was the wrong place
+        kind = StageFailed if error.errno in faults else InputError
         why = "its name is too long" if error.errno == errno.ENAMETOOLONG else error.strerror or str(error)
         shown = str(place) if len(str(place)) < 200 else f"{str(place)[:200]}…"
         raise kind(f"{shown}: is not writable: {why}; give another {option}") from error

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TypedDict, TypeVar
 
 from edgecompress.core import durable, file_lock
-from edgecompress.core.errors import FAULTS_OF_PLACE, DiskFull, EdgeError, InputError
+from edgecompress.core.errors import FAULTS, DiskFull, EdgeError, InputError
 from edgecompress.core.json import Json, is_number, parsed
 from edgecompress.core.model import CARD, Artifact, sha256_of
 from edgecompress.pipeline import store_place
@@ -118,7 +118,7 @@ class Store:
                 for name in store_place.FOLDERS:
                     durable.make_folder(root / name, PRIVATE)
             except OSError as error:
-                if error.errno in FAULTS_OF_PLACE:
+                if error.errno in FAULTS:
                     raise
                 message = f"cannot keep results there: {error.strerror}"
                 raise InputError(f"{root}: {message}; choose another place with --store") from error
