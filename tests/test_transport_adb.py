@@ -465,6 +465,18 @@ def test_a_device_that_does_not_stop_talking_is_told_before_it_fills_the_disk(fa
         adb.connect({"options": {}})
 
 
+def test_an_adb_that_does_not_stop_talking_is_told(fake):
+    adbd.script(fake, "exec cat /dev/zero")
+    assert adb.unavailable({"options": {}}).startswith("adb devices: it printed more than 64 MiB; is ")
+
+
+def test_what_a_script_around_adb_started_ends_with_it(fake, monkeypatch):
+    monkeypatch.setattr(adb, "LOOK_S", 0.5)
+    adbd.script(fake, "sleep 41237 & wait")
+    assert adb.unavailable({"options": {}}).startswith("adb devices: no answer within")
+    assert gone("41237")
+
+
 def test_without_adb_there_is_a_next_step(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert adb.unavailable({"options": {}}).startswith(

@@ -36,6 +36,7 @@ FOLDER = "/data/local/tmp/edgecompress"  # what adb's user may write to on every
 LOOK_S = 5.0  # for `unavailable`, all in all
 ANSWER_S = 60.0  # for a short command
 CARRY_S = 3600.0  # for a model
+LAST_BYTES = 80  # of what is printed, in which the code of the program is
 GRACE_S = 8.0  # in which the end of a program that was killed there is told
 POLL_S = 0.02
 SAID_BYTES = 64 << 20  # that a program may say
@@ -176,6 +177,8 @@ def _call(argv: Sequence[str], end: float) -> str:
     seconds = max(0.1, end - time.monotonic())
     try:
         out, errors = _ended(argv, seconds)
+    except _flood.Flood as error:
+        raise Unreachable(f"adb {argv[1]}: it printed {error}; is {argv[0]} adb?") from error
     except subprocess.TimeoutExpired as error:
         raise Unreachable(f"adb {argv[1]}: no answer within {seconds:.0f} s; try: adb kill-server") from error
     except OSError as error:
@@ -185,12 +188,15 @@ def _call(argv: Sequence[str], end: float) -> str:
 
 def _ended(argv: Sequence[str], seconds: float) -> tuple[bytes, bytes]:
     """What a program prints. It may be a script around adb: what that started ends with it (adb's server goes on)."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
-    try:
-        return process.communicate(timeout=seconds)
-    finally:
-        child_process.end(process)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True)
+        try:
+            _flood.wait(process, seconds, [out, errors], SAID_BYTES)
+        finally:
+            child_process.end(process)
+        out.seek(0)
+        errors.seek(0)
+        return out.read(), errors.read()
 
 
 def _last(text: str) -> str:
@@ -358,9 +364,9 @@ def _heard(process: subprocess.Popen[bytes], log: Path, token: str, seconds: flo
 
 def _taken(log: Path, token: str) -> int | None:
     with log.open("r+b") as file:
-        start = max(0, file.seek(0, os.SEEK_END) - 80)
+        start = max(0, file.seek(0, os.SEEK_END) - LAST_BYTES)
         file.seek(start)
-        last = re.search(rb"\n%s=(\d+)\n" % token.encode(), file.read())
+        last = re.search(rb"\n%s=(\d+)\n" % token.encode(), file.read(LAST_BYTES))  # it may grow meanwhile
         if last:
             file.truncate(start + last.start())
         return int(last[1]) if last else None
