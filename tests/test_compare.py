@@ -24,8 +24,10 @@ from edgecompress.cli import main
 from edgecompress.commands import compare as command
 from edgecompress.commands import compare_page
 from edgecompress.core.errors import InputError
+from edgecompress.core.quantities import QUANTITIES
 from edgecompress.data import paired_shares
-from edgecompress.reporting import compare, compare_output, gates, report_json
+from edgecompress.reporting import compare, compare_output, gates, read, report_json
+from edgecompress.reporting.sessions import values
 
 Report = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
@@ -133,9 +135,16 @@ def test_the_same_measured_twice_is_no_change(tmp_path: Path, before: Report, af
     assert "no change" in found.sentences[0]
 
 
+def first_session_alone(variant: Report) -> None:
+    variant["sessions"] = variant["sessions"][:1]
+    for quantity in (q for q in QUANTITIES.values() if q.session):
+        for value in values(variant["sessions"], quantity.session).values():
+            variant["numbers"][quantity.name]["value"] = value
+
+
 def test_one_session_calls_nothing(tmp_path: Path, before: Report, after: Report) -> None:
     for report in (before, slower(after, 3)):
-        subject(report)["sessions"] = subject(report)["sessions"][:1]
+        first_session_alone(subject(report))
     change = changed(held(tmp_path, before, after), "latency_ms")
     assert (change.called, change.low) == ("none", None)
     assert change.says == "3.00× slower, not called"
@@ -373,6 +382,17 @@ def test_a_gate_breaks_only_where_the_whole_interval_is_past_it(a: float, b: flo
     assert limit.judge(value, (None, None)) == "undecided"
 
 
+def test_a_number_beyond_those_of_all_its_sessions_is_damage(tmp_path: Path, before: Report) -> None:
+    variant = subject(before)
+    variant["numbers"]["latency"]["value"] = 2 * max(s["median_ms"] for s in variant["sessions"])
+    variant["numbers"]["latency"]["high"] = None
+    (file,) = written(tmp_path, before)
+    with pytest.raises(
+        InputError, match=r"damaged: variant \w+: latency is [\d.]+, its sessions have [\d.]+ to [\d.]+; "
+    ):
+        read.report(Path(file))
+
+
 def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, capsys: pytest.CaptureFixture[str]) -> None:
     files = written(tmp_path, before, slower(after, 1.2))
     wide = copy.deepcopy(after)
@@ -467,8 +487,11 @@ def test_names_of_strangers_cannot_drive_the_terminal(tmp_path: Path, before: Re
 def elsewhere(report: Report, device: str, factor: float) -> Report:
     """The report as of another device, where everything takes `factor` as long."""
     report["device"]["name"] = device
-    for number in (v["numbers"]["latency"] for v in report["variants"]):
+    for variant in report["variants"]:
+        number = variant["numbers"]["latency"]
         number |= {end: number[end] * factor for end in ("value", "low", "high") if number[end]}
+        for session in variant["sessions"]:
+            session |= {"median_ms": session["median_ms"] and session["median_ms"] * factor}
     return report
 
 
