@@ -125,10 +125,18 @@ def option_table(kind: str, name: str, module: Any) -> str:
     )
 
 
+def sources() -> dict[str, str]:
+    """The kinds of sources, by what users call them."""
+    kinds = {"torch factory": "module", "`.pt2`": "program"}
+    for runtime in registry.runtimes():
+        if runtime.suffix and not runtime.for_tests:
+            kinds[f"`{runtime.suffix}`"] = runtime.format
+    return kinds
+
+
 def formats() -> str:
     """Which source reaches which format without compression: the planner's own routes."""
-    kinds = {"torch factory": "module", "`.pt2`": "program"}
-    kinds |= {f"`{m.SUFFIX}`": m.FORMAT for _, m in own("runtimes") if m.SUFFIX}
+    kinds = sources()
     goals = sorted({m.FORMAT for _, m in own("runtimes")})
     rows = [[source, *(_way(kind, goal) for goal in goals)] for source, kind in kinds.items()]
     return f"## From which source to which format\n\n{table(['source', *goals], rows)}\n"
@@ -148,7 +156,34 @@ def targets() -> str:
         names = sorted(p.stem for p in catalog.shipped(kind).glob("*.toml"))
         rows = [[f"[{n}](../../{kind}/{n}.toml)", listing.READERS[kind](n).value.description] for n in names]
         parts += [f"## {kind.capitalize()}\n", table(["name", "what it is"], rows), ""]
-    return "\n".join(parts)
+    return "\n".join([*parts, reached()])
+
+
+def reached() -> str:
+    """Which source reaches which target: the planner's own answers."""
+    kinds = sources()
+    read = {
+        file.stem: listing.READERS["targets"](file.stem).value for file in catalog.shipped("targets").glob("*.toml")
+    }
+    rows = [[name, *(_reached(target, kind) for kind in kinds.values())] for name, target in sorted(read.items())]
+    says = (
+        "How many of a target's variants a source of each kind reaches; `edgecompress plan` names them. Those that it "
+        "does not reach are left out; where it reaches none, the deploy ends with exit code 2."
+    )
+    return f"## Which source reaches which target\n\n{says}\n\n{table(['target', *kinds], rows)}"
+
+
+def _reached(target: settings.Target, kind: str) -> str:
+    found = [variant for variant in target.variant if _has_path(target, variant, kind)]
+    return f"{len(found)} of {len(target.variant)}" if found else "none"
+
+
+def _has_path(target: settings.Target, variant: settings.Variant, kind: str) -> bool:
+    try:
+        conversion.steps(target, variant, kind, "")
+    except errors.NoPath:
+        return False
+    return True
 
 
 def files() -> str:
