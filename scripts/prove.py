@@ -8,6 +8,7 @@ What was skipped is listed; with EDGECOMPRESS_REQUIRE, as CI sets it, a skip is 
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import importlib.metadata
@@ -208,5 +209,6 @@ def proved(root: Path, count: int, parts: tuple[list[Part], list[Part], list[Par
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     at_once = jobs(os.environ.get("JOBS", "2"))
     print(proved(ROOT, at_once, plan(ROOT, at_once)))
