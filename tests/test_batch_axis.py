@@ -47,6 +47,11 @@ def test_a_net_that_treats_items_alike_passes(net: Net) -> None:
     check(net, {"x": ITEMS["x"][:1]})
 
 
+@pytest.mark.parametrize("items", [1, 8])
+def test_a_net_gets_arrays_that_torch_takes(items: int) -> None:
+    check(lambda x: x @ WEIGHT if min(x.strides) >= 0 else pytest.fail("a negative stride"), {"x": ITEMS["x"][:items]})
+
+
 @pytest.mark.parametrize(
     ("net", "shape"),
     [

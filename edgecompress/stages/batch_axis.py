@@ -34,7 +34,8 @@ def check(
             raise InputError(
                 f"the source's output '{name}' is {shape} for {count} items: axis 0 must be theirs; {EXPORT}"
             )
-    turned = infer({name: np.ascontiguousarray(array[::-1]) for name, array in inputs.items()})
+    # a copy: ascontiguousarray keeps the negative stride of an axis of length 1, which torch refuses
+    turned = infer({name: array[::-1].copy() for name, array in inputs.items()})
     other = [name for name, output in outputs.items() if not _same(output, np.asarray(turned[name])[::-1])]
     if not other:
         return
