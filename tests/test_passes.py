@@ -368,7 +368,8 @@ def test_memory_that_a_load_touches_is_seen_in_its_phase(tmp_path):
     assert grown == pytest.approx(32 << 20, rel=0.05)
     assert phases["load"]["anon_bytes"] - phases["before"]["anon_bytes"] == pytest.approx(32 << 20, rel=0.05)
     assert answer["peak_over_bytes"] >= grown
-    assert len(answer["timeline"]) > 20 and {s["phase"] for s in answer["timeline"]} == set(phases)
+    assert {s["phase"] for s in answer["timeline"]} == set(phases)
+    assert len(answer["timeline"]) > 2 * len(phases)  # both ends of each phase are read; the thread reads in between
     times = [s["t_s"] for s in answer["timeline"]]
     assert times == sorted(times)
 
