@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress.core import closure, registry
+from edgecompress.core import registry
 from edgecompress.core.errors import InputError
-from edgecompress.device import bundle
+from edgecompress.device import bundle, imported_modules
 
 MODES = {
     "device_facts",
@@ -68,11 +68,11 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 def test_the_agent_alone_needs_few_modules() -> None:
     rooms = {"edgecompress", "edgecompress.core", "edgecompress.data", "edgecompress.device"}
-    assert set(closure.imported([bundle.AGENT])) == AGENT | rooms
+    assert set(imported_modules.sources([bundle.AGENT])) == AGENT | rooms
 
 
 def test_what_a_plugin_imports_of_its_folder_comes_along() -> None:
-    found = closure.imported(["edgecompress.plugins.runtimes.litert", "edgecompress.plugins.runtimes.coreml"])
+    found = imported_modules.sources(["edgecompress.plugins.runtimes.litert", "edgecompress.plugins.runtimes.coreml"])
     assert {
         "edgecompress.plugins.runtimes._tflite",
         "edgecompress.formats.tflite",

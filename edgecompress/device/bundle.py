@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgecompress.core import closure
+from edgecompress.device import imported_modules
 
 AGENT = "edgecompress.device.agent.__main__"
 MAIN = f"import sys\n\nfrom {AGENT} import main\n\nsys.exit(main())\n"
@@ -27,7 +27,7 @@ def pack(file: Path, modules: Sequence[str], main: str, data: Mapping[str, bytes
     Raises InputError for a module that is not there.
     """
     entries = {**data, "__main__.py": main.encode()}
-    for name, path in closure.imported(modules).items():
+    for name, path in imported_modules.sources(modules).items():
         inside = name.replace(".", "/")
         package = path.name == "__init__.py"
         # the front door of a whole package would open rooms that were not carried along

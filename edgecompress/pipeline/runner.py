@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -17,15 +18,14 @@ from edgecompress.core import environments, plain_file, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
-from edgecompress.pipeline import confinement, worker_process
-from edgecompress.pipeline.code_digest import CodeDigests
+from edgecompress.pipeline import code_digest, confinement, worker_process
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.time_left import LEAST, Forecast, TimeLeft
 from edgecompress.pipeline.worker_process import Patience
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
 
 CLOCK_S = 60.0  # a correction of the clock by less is ignored
-STAGE_ABI = 2  # raised when the core changes what a stage's result means
+CODE = "code of edgecompress"  # the part of a key that covers all but techniques and runtimes
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class PlanRun:
     began: float = field(default_factory=time.time)
     forecast: Forecast = field(default_factory=Forecast)
 
-    def __post_init__(self) -> None:
-        self.digests = CodeDigests(self.store.root / "code.json")
+    @cached_property
+    def _package(self) -> str:
+        return code_digest.of_package()
 
     def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
         """Runs the steps in order, up to `until`; returns whether it was reached. Raises what ends the run."""
@@ -160,7 +161,7 @@ class PlanRun:
 
     def _parts(self, stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, Json]:
         module, _ = registry.call(stage.call)
-        parts: dict[str, Json] = {"call": stage.call, "abi": STAGE_ABI, "python": platform.python_version()}
+        parts: dict[str, Json] = {"call": stage.call, "python": platform.python_version(), CODE: self._package}
         parts |= {f"input.{role}": artifact.sha256 for role, artifact in inputs.items()}
         parts |= _flat("options", _plain(stage.options))
         parts |= _flat("context", {name: _plain(getattr(self.context, name)) for name in stage.context})
@@ -168,7 +169,8 @@ class PlanRun:
             parts["path"] = list(self.path)
         for reference in (module, *(registry.load(*p.split(".", 1)) for p in stage.plugins)):
             name = reference.__name__.removeprefix("edgecompress.")
-            parts[f"code of {name}"] = self.digests.of(reference)
+            if own := code_digest.of_plugin(reference):
+                parts[f"code of {name}"] = own
             parts |= {f"version of {p}": v for p, v in environments.versions(reference).items()}
         return parts
 

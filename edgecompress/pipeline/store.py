@@ -5,7 +5,6 @@ ROOT/observed/KEY.json                     of stages that run user code: the fil
 ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
 ROOT/kept/KEY/                             a stage's own: checkpoints until it ends; the log of a training stays
 ROOT/checked/KEY                           the files' identities, sizes and times when their bytes were last checked
-ROOT/code.json                             the digests of code, while no file of it changes
 ROOT/pins/RUN                              the keys that a living run needs: nothing removes those
 ROOT/mark                                  by what the user who made the store knows it: `store_place`
 ROOT/quarantine/KEY.N                      results whose bytes were damaged, until `collect`
