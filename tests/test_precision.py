@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,15 @@ from onnx import TensorProto
 import edgecompress
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.settings import Limits
 from edgecompress.formats import tflite
 from edgecompress.formats.precision import facts, walk
 from edgecompress.plugins.techniques import litert_dynamic, litert_fp16, onnx_fp16
 from edgecompress.reporting import precision, tables
+from edgecompress.stages import golden
 from edgecompress.testing import conformance
+
+verify = importlib.import_module("edgecompress.stages.verify")
 
 WILD = {  # a stranger's file -> what it is
     "autoencoder_old_builtin_codes.tflite": "fp32",
@@ -60,6 +66,22 @@ def test_a_strangers_file_is_called_what_its_bytes_are(name: str, shared_data: P
     file = shared_data / "wild" / name
     (tmp_path / file.name).write_bytes(file.read_bytes())
     assert facts.main(facts.of(Artifact(tmp_path, file.suffix[1:]))) == WILD[name]
+
+
+@pytest.mark.parametrize(("name", "limit"), [("fp32", 10.0), ("int8", 60.0), ("plain", 60.0)])
+def test_a_source_narrower_than_its_variants_name_is_held_to_the_limits_of_what_it_is(
+    name: str, limit: float, tmp_path: Path
+) -> None:
+    parts = {"model": sources.qdq(tmp_path / "net")}
+    parts["samples"] = conformance.samples(parts["model"], tmp_path)
+    for folder in ("golden", "verdict"):
+        (tmp_path / folder).mkdir()
+    parts["golden"] = golden.run(Request(parts, tmp_path / "golden", {"splits": ["test"]}))
+    limits = dataclasses.asdict(Limits(sqnr_db=60.0))
+    given = {"name": name, "limits": {"int8": {"sqnr_db": 10.0}, "": {"sqnr_db": 20.0}}}
+    options = {"runtime": "onnx", "metric": "none", "limits": limits, "given": given}
+    facts = verify.run(Request(parts, tmp_path / "verdict", options)).facts
+    assert next(c["limit"] for c in facts["checks"] if c["name"] == "sqnr_db") == facts["limits"]["sqnr_db"] == limit
 
 
 # --------------------------------------------------------------------------- what recipes promise

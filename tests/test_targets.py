@@ -115,6 +115,24 @@ def test_limits_of_a_variant_lie_over_the_targets(asked: dict[str, str]) -> None
         plan.deploy(job(**{**asked, "target": "wrong.toml"}))
 
 
+def test_a_source_in_another_precision_is_held_to_the_limits_of_that_precision() -> None:
+    steps = plan.deploy(job(None, "android", settings={"variant.int8.limits.cosine": 0.9, "limits.tail_error": 0.2}))
+    options = {s.name: s.options for s in steps.stages if s.name.endswith("/verify")}
+    given = options["fp32/verify"]["given"]
+    assert given["name"] == "fp32" and options["fp32/verify"]["limits"]["sqnr_db"] == 60.0
+    assert {word: (own["sqnr_db"], own["cosine"]) for word, own in given["limits"].items()} == {
+        "int8": (None, 0.9),
+        "int8-dynamic": (None, 0.95),
+        "fp16": (40.0, 0.95),
+        "": (None, 0.95),
+    }
+    assert {own["tail_error"] for own in given["limits"].values()} == {0.2}
+    assert "given" not in options["int8/verify"]
+    told = plan.deploy(job(None, "android", settings={"variant.fp32.limits.sqnr_db": 50.0}))
+    own = next(s.options["given"]["limits"] for s in told.stages if s.name == "fp32/verify")
+    assert {limits["sqnr_db"] for limits in own.values()} == {50.0}
+
+
 UNKNOWN, WRONG = "operator version 5 is not known", "net 435 of 500 items lost, limit 5"
 
 

@@ -132,11 +132,12 @@ def _nearest(walk: PlanRun, candidates: Sequence[Candidate]) -> Iterator[str]:
 def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> None:
     """Puts artifact, excerpt and report into the output folder: written beside it, then renamed, under a lock."""
     candidate = next(c for c in steps.candidates if c.name == choice.stage)
+    limits = walk.outcomes[candidate.verdict].facts["limits"]
     names = {"artifact": candidate.artifact, "excerpt": steps.race.samples, "verdict": candidate.verdict}
     with walk.store.locked(external_results.lock(out)):
         shipping.check(out, walk.store.root)
         try:
-            shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate)))
+            shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate, limits)))
         except StageFailed:  # what was copied may not be what was stored
             walk.store.distrust()
             raise
@@ -158,11 +159,10 @@ def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin
         )
 
 
-def _origin(job: Job, candidate: Candidate) -> dict[str, Json]:
-    """What `verify` needs to check the artifact again."""
+def _origin(job: Job, candidate: Candidate, limits: Mapping[str, Any]) -> dict[str, Json]:
+    """What `verify` needs to check the artifact again: within which limits, too."""
     source = job.source
     from_file = source.path.suffix == ".toml"
-    limits = dataclasses.asdict(candidate.limits)
     return {
         "variant": candidate.name,
         "runtime": candidate.runtime,

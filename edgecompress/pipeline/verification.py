@@ -6,9 +6,11 @@ import dataclasses
 
 from edgecompress.core import catalog, config
 from edgecompress.core.catalog import is_factory
+from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.data import metric_limits, output_checks
+from edgecompress.pipeline import conversion
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import Job
 
@@ -27,11 +29,15 @@ def limits(job: Job, variant: Variant | None) -> Limits:
     shared = job.target.value.limits
     if variant is None or not variant.limits:
         return shared
-    index = next((i for i, each in enumerate(job.target.value.variant) if each.name == variant.name), None)
-    own = f"variant[{index}].limits"
-    told = {**catalog.told(job.target, "limits"), **catalog.told(job.target, own)}
+    told = {**catalog.told(job.target, "limits"), **_told(job, variant)}
     table = {**dataclasses.asdict(shared), **variant.limits, **told}
     return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
+
+
+def _told(job: Job, variant: Variant) -> dict[str, Json]:
+    """The limits of the command line for one variant."""
+    index = next((i for i, each in enumerate(job.target.value.variant) if each.name == variant.name), None)
+    return catalog.told(job.target, f"variant[{index}].limits")
 
 
 def refused(verified: Outcome) -> str:
@@ -43,16 +49,32 @@ def refused(verified: Outcome) -> str:
 def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | None = None) -> Stage:
     """The stage that compares the artifact of a stage with the golden outputs and its limits."""
     source = job.source.value
+    given = {"given": _given(job, variant)} if variant and not variant.compress else {}
     return Stage(
         name,
         "stages.verify:run",
         {"model": artifact, "golden": "golden", "samples": "data"},
-        {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant))},
+        {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant)), **given},
         context=HERE,
         plugins=(f"runtimes.{runtime}",),
         user_code=is_factory(source.metric),
         estimate_s=VERIFY_S,
     )
+
+
+def _given(job: Job, variant: Variant) -> dict[str, Json]:
+    """A variant without steps by name; by precision the limits on answers where the source came in that one.
+
+    They are those of the target's first variant that reaches it; of a precision that none reaches (""), the target's.
+    What the command line says of the variant itself counts in any case.
+    """
+    first = {conversion.precision(each): each for each in reversed(job.target.value.variant) if each.compress}
+    told = {name: value for name, value in _told(job, variant).items() if name in QUALITIES}
+    table: dict[str, Json] = {}
+    for word, like in {**first, "": None}.items():
+        own = limits(job, like)
+        table[word] = {name: getattr(own, name) for name in QUALITIES} | told
+    return {"name": variant.name, "limits": table}
 
 
 def parity(job: Job, candidate: Candidate, verdict: str, limit: float | None) -> Stage:

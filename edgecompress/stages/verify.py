@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from edgecompress.core import config, registry
 from edgecompress.core.errors import EdgeError, StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
@@ -73,10 +74,13 @@ def run(request: Request) -> Artifact:
     before.npy and after.npy hold the scores; what reference_answers keeps lies beside them. With the inputs
     "excerpt" and "verdict", which shipped with the artifact, its outputs are compared with those of then.
     options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of),
-    "split" (SPLIT, or the one that something is chosen by), "precision" (the recipe's "promise", the variant's "name").
-    `lost` in the facts is the first check that failed. Raises StageFailed when the runtime does not run the artifact.
+    "split" (SPLIT, or the one that something is chosen by), "precision" (the recipe's "promise", the variant's "name"),
+    "given" (of a variant without steps: its "name", and the limits on answers of each precision that its source may
+    have, "" of any other).
+    facts: "limits" are those that counted, `lost` is the first check that failed.
+    Raises StageFailed when the runtime does not run the artifact.
     """
-    limits = config.build(Limits, request.options["limits"], "limits")
+    limits = config.build(Limits, {**request.options["limits"], **_as_given(request)}, "limits")
     shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
@@ -91,8 +95,15 @@ def run(request: Request) -> Artifact:
         pairs = _pairs(golden, request.model)
         defaults = engine_defaults.facts(told.get("defaults"), Path(scratch), _split(request), golden, pairs)
     n = tensors.count(request.inputs["samples"], _split(request))
-    facts = _facts(results, [*_checks(results, limits), *_precision(request)])
+    facts = _facts(results, [*_checks(results, limits), *_precision(request)]) | {"limits": asdict(limits)}
     return Artifact(request.out, "verdict", facts={"n": n, **facts, **defaults}).write()
+
+
+def _as_given(request: Request) -> Mapping[str, Json]:
+    """The limits on answers that count instead where a source came narrower than its variant's name says."""
+    given = request.options.get("given")
+    held = precision_facts.narrower(precision_facts.of(request.model), given["name"]) if given else ""
+    return given["limits"].get(held, given["limits"][""]) if held else {}
 
 
 def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:

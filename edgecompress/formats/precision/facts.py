@@ -162,12 +162,20 @@ def contradicts(precision: Precision, word: str) -> bool:
     return bool(known) and all(part < MOST * sum(counted.values()) for part, counted in zip(held, known, strict=True))
 
 
+def narrower(precision: Precision, name: str) -> str:
+    """The precision of a file whose name says a wider one, else ""."""
+    held = main(precision)
+    wider = (word for word in named(name) if 0 < walk.bits(held) < walk.bits(word))
+    return held if any(contradicts(precision, word) for word in wider) else ""
+
+
 def _misnamed(precision: Precision, word: str, name: str, promised: bool) -> Check:
     """A name that is not true: lost, but for an artifact that nothing compressed and that is narrower than it says."""
     held = main(precision)
     given = not promised and 0 < walk.bits(held) < walk.bits(word)
     why = f"the name '{name}' says {word}, but the file is {held or 'nothing of the kind'} ({line(precision)})"
-    do = "the source is so already" if given else f"give it another name, or a step that makes it {word}"
+    already = f"the source is so already, and what {word} must answer does not count"
+    do = already if given else f"give it another name, or a step that makes it {word}"
     return Check("name", None if given else False, None, None, f"{why}; {do}")
 
 
