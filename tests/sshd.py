@@ -87,21 +87,15 @@ class Sshd:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def die(self, returns_s: float | None = None) -> None:
-        """Ends the server and every connection; it comes back after so many seconds, or never."""
-        self.cut()
-        self.process.kill()
-        self.process.wait()
-        if returns_s is not None:
-            time.sleep(returns_s)
-            self.process = _start(self.folder, self.port)
-
     def renew_key(self) -> None:
         """Comes back, at once, as another machine."""
         for name in ("host_key", "host_key.pub"):
             (self.folder / name).unlink()
         _make_key(self.folder / "host_key")
-        self.die(0.0)
+        self.cut()
+        self.process.kill()
+        self.process.wait()
+        self.process = _start(self.folder, self.port)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:

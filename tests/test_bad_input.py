@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -29,7 +28,6 @@ from edgecompress.pipeline.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "bad_input.json"
 PACKAGE = Path(edgecompress.__file__).parent
-FLIPS = int(os.environ.get("EDGECOMPRESS_FLIPS", "12"))
 QUICK = ["--profile", "quick", *(f"--set={key}={value}" for key, value in nulls.FAST.items())]
 
 
@@ -329,28 +327,6 @@ def normal(line: str, folder: Path) -> str:
     line = line.replace(str(catalog.shipped("targets")), "<package>/targets")
     line = line.replace(str(folder.resolve()), "<tmp>").replace(str(folder), "<tmp>").replace(str(PACKAGE), "<package>")
     return re.sub(r"log: \S+\)", "log: <log>)", line)
-
-
-@pytest.mark.slow
-def test_an_onnx_file_with_a_flipped_bit_ends_in_one_line_or_in_a_verified_artifact(place: Place) -> None:
-    conv_net(place.folder / "net.onnx")
-    words = _onnx(place)
-    whole = (place.folder / "net.onnx").read_bytes()
-    seeded = random.Random(7)
-    endings = []
-    for _ in range(FLIPS):
-        at, bit = seeded.randrange(len(whole)), seeded.randrange(8)
-        flipped = bytearray(whole)
-        flipped[at] ^= 1 << bit
-        (place.folder / "net.onnx").write_bytes(flipped)
-        ended = place.deploy(*words, "--until", "golden")
-        endings.append(ended.returncode)
-        assert ended.returncode in (0, 2), f"byte {at} bit {bit}: {ended.stderr}"
-        assert "Traceback" not in ended.stderr
-        if ended.returncode == 2:
-            assert ended.stderr.strip().splitlines()[-1].startswith("edgecompress: error: "), ended.stderr
-    assert {0, 2} == set(endings)  # some flips hit a weight's last bits, some the structure
-    assert not (place.folder / "dist").exists()
 
 
 @pytest.mark.slow

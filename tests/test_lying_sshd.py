@@ -1,7 +1,7 @@
 """A board behind a real sshd that lies, stalls, floods, breaks off or is another one: one clean line, nothing left.
 
-A lie is a shell command that answers one step of an agent's run in the place of the board; a link is what a proxy
-between the client and sshd does to the bytes. `make prove` runs all of them, and each by the command line as well.
+A lie is a shell command that answers one step of an agent's run in the place of the board. `make prove` runs all of
+them, and each by the command line as well.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import glob
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,88 +133,6 @@ LIES = (
 )
 
 
-Connection = Callable[[socket.socket, socket.socket], None]  # what becomes of one, between a client and a server
-
-# --------------------------------------------------------------------------- the link
-
-
-class Proxy:
-    """Between the client and sshd: `does` is given both ends of each connection."""
-
-    def __init__(self, port: int, does: Callable[[socket.socket, socket.socket], None]) -> None:
-        self.target, self.does = port, does
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.open: list[socket.socket] = []
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                client = self.listener.accept()[0]
-                server = socket.create_connection(("127.0.0.1", self.target))
-                self.open += [client, server]
-                threading.Thread(target=self._connection, args=(client, server), daemon=True).start()
-
-    def _connection(self, client: socket.socket, server: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            self.does(client, server)
-
-    def close(self) -> None:
-        for each in (self.listener, *self.open):
-            each.close()
-
-
-def carry(client: socket.socket, server: socket.socket, most: int = 1 << 62) -> None:
-    """Carries both ways, until one end closes, or so many bytes came from the server; then both are closed."""
-    back = threading.Thread(target=_pump, args=(client, server, 1 << 62), daemon=True)
-    back.start()
-    _pump(server, client, most)
-    for each in (client, server):
-        with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-
-
-def _pump(source: socket.socket, sink: socket.socket, most: int) -> None:
-    with contextlib.suppress(OSError):
-        while most > 0 and (block := source.recv(min(most, 1 << 16))):
-            sink.sendall(block)
-            most -= len(block)
-        if most > 0:
-            sink.shutdown(socket.SHUT_WR)
-
-
-def slowly(client: socket.socket, server: socket.socket) -> None:
-    for byte in server.recv(100):
-        client.sendall(bytes([byte]))
-        time.sleep(0.02)
-    carry(client, server)
-
-
-def flooded(client: socket.socket, server: socket.socket) -> None:
-    while True:
-        client.sendall(b"\x1b[2J not yet \r\n" * 100)
-
-
-def stalled(client: socket.socket, server: socket.socket) -> None:
-    """After the keys are agreed on nothing comes through, and nothing is closed."""
-    threading.Thread(target=_pump, args=(client, server, 1 << 62), daemon=True).start()
-    _pump(server, client, 3000)
-    time.sleep(600)
-
-
-LINKS: dict[str, tuple[Connection, str, bool]] = {  # what it does, what is said, whether that takes moments
-    "a slow banner": (slowly, "", True),
-    "no banner": (lambda client, server: time.sleep(600), "no answer", False),
-    "a banner of something else": (lambda c, s: c.sendall(b"HTTP/1.1 400 \x1b[2J\r\n\r\n") or c.close(), "dut: ", True),
-    "an endless banner": (flooded, "dut: ", False),
-    "closed at once": (lambda client, server: client.close(), "dut: ", True),
-    "closed while keys are agreed on": (lambda client, server: carry(client, server, 500), "dut: ", False),
-    "closed in the middle": (lambda client, server: carry(client, server, 6000), "dut: ", False),
-    "stalled": (stalled, "no answer|not responding", False),
-}
-
-
 # --------------------------------------------------------------------------- a run of an agent
 
 
@@ -259,20 +175,6 @@ def lies(server: sshd.Sshd, lie: Lie) -> None:
     shutil.rmtree(server.folder / "lied", ignore_errors=True)
 
 
-@contextlib.contextmanager
-def through(server: sshd.Sshd, does: Connection) -> Iterator[dict[str, object]]:
-    """The device behind a proxy."""
-    lies(server, Lie("none", "none", ":", ""))
-    proxy = Proxy(server.port, does)
-    text = server.config.read_text().replace(f"Port {server.port}", f"Port {proxy.port}")
-    config = server.folder / "proxied"
-    config.write_text(f"{text}  HostKeyAlias [127.0.0.1]:{server.port}\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ssh.CONFIG, str(config))
-        yield server.device(python=PYTHON)
-    proxy.close()
-
-
 def controls() -> set[str]:
     """What the connections of this machine have open."""
     return set(glob.glob("/tmp/ec-*"))
@@ -307,19 +209,6 @@ def test_a_board_that_lies_is_told_in_one_line(
     assert left(server, before) == []
 
 
-@pytest.mark.parametrize("name", [name for name, (_, _, quick) in LINKS.items() if quick or prove.WHOLE])
-def test_a_link_that_is_no_good_is_told_in_one_line(
-    server: sshd.Sshd, name: str, request_: AgentRequest, tmp_path: Path
-) -> None:
-    does, says, _ = LINKS[name]
-    before, begin = controls(), time.monotonic()
-    with through(server, does) as device:
-        said = ask(device, request_, tmp_path)
-    assert fits(said, says), said
-    assert time.monotonic() - begin < LONGEST_S
-    assert left(server, before) == []
-
-
 def test_a_key_that_changes_while_an_agent_runs_is_refused(request_: AgentRequest, tmp_path: Path) -> None:
     with sshd.serving() as server:
         board = ssh.connect(server.device(python=PYTHON))
@@ -329,26 +218,6 @@ def test_a_key_that_changes_while_an_agent_runs_is_refused(request_: AgentReques
             agent_client.ask(board, request_, tmp_path / "out", 20)
         board.close()
     assert str(raised.value).isprintable() and raised.value.exit_code == 3
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("returns", [True, False])
-def test_a_board_that_dies_is_waited_for_until_the_deadline(returns: bool, tmp_path: Path) -> None:
-    with sshd.serving() as server:
-        board = ssh.connect(server.device())
-        breaker = threading.Timer(1.0, server.die, [2.0 if returns else None])
-        breaker.start()
-        begin = time.monotonic()
-        if returns:
-            assert board.run(["sh", "-c", "sleep 4; exit 7"], 30, tmp_path / "log") == 7
-        else:
-            with pytest.raises(Unreachable, match="the deadline of 6 s has passed") as raised:
-                board.run(["sleep", "600"], 6, tmp_path / "log")
-            assert str(raised.value).isprintable()
-        breaker.join()
-        board.close()
-        assert time.monotonic() - begin < 60
-        assert not returns or not list((server.folder / "there").glob("sessions/*"))
 
 
 @pytest.mark.prove

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import os
@@ -19,7 +18,6 @@ from fake_subject import Clock, FakeSubject
 
 from edgecompress.core.errors import ConfigError, NotFound, StageFailed
 from edgecompress.core.model import Artifact
-from edgecompress.core.place import PACKAGE
 from edgecompress.core.protocols import Meter
 from edgecompress.device import agent_client, bundle
 from edgecompress.device.agent import timing
@@ -453,11 +451,3 @@ def test_a_pass_or_an_option_that_there_is_not_is_named_before_anything_runs(set
 @pytest.mark.parametrize("name", ["energy", "sustained", "periodic", "throughput", "cold"])
 def test_a_profile_names_passes_that_there_are(name):
     plan._check_profilers(job(profile=name))
-
-
-CARRIED = sorted(Path(PACKAGE / "plugins" / "profilers").glob("*.py"))
-
-
-@pytest.mark.parametrize("file", CARRIED, ids=lambda file: file.stem)
-def test_what_devices_get_of_a_pass_is_python_3_10(file):
-    ast.parse(file.read_text(), feature_version=(3, 10))

@@ -12,14 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import bench_inputs
 import pytest
 
 from edgecompress.core.settings import Profile
-from edgecompress.plugins.sensors import replay
 from edgecompress.stages import energy, latency
 
 LONGER = Profile("long enough for a median", 1, 0.1, 3, 0.6, 60, 2, 1.0, idle_s=0.5, warmup_cap_s=1.0)
@@ -87,11 +85,6 @@ class Power:
         )
 
 
-def power(draw: random.Random) -> Power:
-    a = draw.uniform(2, 60)
-    return Power(a, draw.uniform(0.1, 0.9) * a, draw.uniform(0.05, 2.0), draw.uniform(0, 6.28))
-
-
 def jittered(draw: random.Random, begin: float, end: float) -> list[float]:
     """Sampling times at 50 to 200 Hz, each interval up to 40 % off."""
     period, times = 1 / draw.uniform(50, 200), [begin]
@@ -107,48 +100,6 @@ def write(file: Path, column: str, times: list[float], value: Callable[[float], 
         rows.writerow(["t_s", column])
         rows.writerows((repr(t), repr(value(t))) for t in times)
     return file
-
-
-def meter(file: Path, **more: float) -> replay.ReplayMeter:
-    device = {"options": {"replay": {"file": str(file), **more}}}
-    assert replay.unavailable(device, Path("/")) == ""
-    opened = replay.open(device, Path("/"))
-    opened.start()
-    return opened
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_energy_of_sampled_power_is_its_integral_within_1_percent(tmp_path, seed):
-    draw = random.Random(seed)
-    truth, offset = power(draw), draw.uniform(-1e4, 1e6)  # this machine's clock less the instrument's
-    file = write(tmp_path / "trace.csv", "power_w", jittered(draw, 0.0, 30.0), truth.watts)
-    opened = meter(file, offset_s=offset)
-    for _ in range(20):
-        begin = draw.uniform(0, 18)  # both edges fall between samples
-        end = begin + draw.uniform(2, 11)
-        found = opened.energy(begin + offset, end + offset)
-        assert found.status == "replayed"
-        assert found.value == pytest.approx(truth.joules(begin, end), rel=0.01)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_energy_of_a_counter_that_wraps_once_is_its_integral_within_1_percent(tmp_path, seed):
-    draw = random.Random(1000 + seed)
-    truth, offset, wrap = power(draw), draw.uniform(-1e4, 1e6), 262143328850
-    zero = wrap - truth.joules(0, draw.uniform(9, 12)) * 1e6  # it wraps about in the middle
-
-    def counter(t: float) -> float:
-        return round(zero + truth.joules(0, t) * 1e6) % (wrap + 1)
-
-    times = jittered(draw, 0.0, 30.0)
-    values = [counter(t) for t in times]
-    assert sum(b < a for a, b in pairwise(values)) == 1
-    opened = meter(write(tmp_path / "trace.csv", "energy_uj", times, counter), offset_s=offset, wrap_uj=wrap)
-    for _ in range(20):
-        begin = draw.uniform(0, 9)
-        end = draw.uniform(12, 29)  # the wrap lies inside
-        found = opened.energy(begin + offset, end + offset)
-        assert found.value == pytest.approx(truth.joules(begin, end), rel=0.01)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import math
 import random
@@ -836,9 +835,3 @@ def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
     trace = answer["trace"]
     assert trace["t_s"][0] <= answer["idle"][0]["begin_s"] and trace["t_s"][-1] >= answer["idle"][-1]["begin_s"]
     assert set(map(round, trace["watts"])) == {5}
-
-
-@pytest.mark.parametrize("file", sorted(Path(hwmon.__file__).parent.glob("*.py")), ids=lambda f: f.stem)
-def test_what_devices_get_of_sensors_is_python_3_9(file):
-    tree = ast.parse(file.read_text(), feature_version=(3, 9))
-    assert not [n for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg in ("strict", "kw_only", "slots")]
