@@ -25,10 +25,9 @@ from hostile_run import Runner
 
 import edgecompress
 from edgecompress.cli import main
-from edgecompress.core import config, plain_file, sandbox
+from edgecompress.core import config, plain_file
 from edgecompress.core.errors import ConfigError, InputError
 from edgecompress.data import loaders, npz, tensors
-from edgecompress.plugins.runtimes import _trial
 
 PACKAGE = Path(edgecompress.__file__).parent
 MINUTES_S, RESIDENT = 300.0, 2 << 30
@@ -268,82 +267,3 @@ def test_no_array_is_written_under_a_name_that_is_none_of_a_file(name: str, tmp_
         with pytest.raises(InputError, match="cannot be used as a file name"):
             write(folder, {name: np.zeros(1)})
     assert [path.name for path in tmp_path.rglob("*")] == ["inner"]
-
-
-# --------------------------------------------------------------------------- a trial
-
-
-def crash() -> None:
-    os.abort()
-
-
-def fill() -> list[int]:
-    return [len(np.ones(1 << 28)) for _ in range(3)]
-
-
-def hold_up() -> None:
-    while True:
-        pass
-
-
-TRIALS = [(crash, r"crashes on it \(SIGABRT\)"), (fill, "needs too much memory"), (hold_up, "was not read within 1 s")]
-
-
-@pytest.mark.parametrize(("read", "says"), TRIALS, ids=["crash", "fill", "hold up"])
-def test_what_a_models_bytes_do_to_a_library_is_the_users_error(read: object, says: str) -> None:
-    with pytest.raises(InputError, match=f"net: .*{says}"):
-        _trial.run(read, "net", 0, seconds=1.0 if read is hold_up else 60.0)  # type: ignore[arg-type]
-
-
-READ_WITHIN = """
-import sys
-from pathlib import Path
-from edgecompress.core.model import Request
-from edgecompress.plugins.runtimes import _trial, onnx
-if sys.argv[2] == "False":
-    _trial.allow = lambda size: None
-folder = Path(sys.argv[1])
-assert onnx.read(Request({}, folder / "out", {"path": str(folder / "net.onnx")})).size_bytes > 1e8
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("counted", [True, False])
-def test_weights_beside_a_model_have_their_memory(counted: bool, tmp_path: Path) -> None:
-    """In a process of its own, as in a worker: one that has run tests has freed memory to give away."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights = numpy_helper.from_array(np.ones((5000, 5000), np.float32), "w")  # 100 MB
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 5000])] for name in "xy"]
-    model = helper.make_model(
-        helper.make_graph([node], "g", *sides, [weights]), opset_imports=[helper.make_opsetid("", 17)], ir_version=10
-    )
-    onnx.save_model(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
-    (tmp_path / "out").mkdir()
-    argv = [sys.executable, "-P", "-c", READ_WITHIN, str(tmp_path), str(counted)]
-    environment = {**os.environ, sandbox.MEMORY: "0.15"}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode == 0) is counted, done.stderr[-2000:]
-    assert counted or "give more memory with EDGECOMPRESS_MEMORY=GIB" in done.stderr, done.stderr[-2000:]
-
-
-def test_a_trial_tells_the_files_that_it_read(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("7")
-    heard: list[str] = []
-    sys.addaudithook(lambda event, given: heard.append(str(given[0])) if event == "open" and listening else None)
-    listening = True
-    try:
-        assert _trial.run(lambda: int((tmp_path / "x").read_text()), "net", 0) == 7
-    finally:
-        listening = False
-    assert str(tmp_path / "x") in heard
-
-
-def test_a_trial_raises_what_it_raises() -> None:
-    def refuse() -> None:
-        raise ConfigError("net: no")
-
-    with pytest.raises(ConfigError, match="net: no"):
-        _trial.run(refuse, "net", 0)

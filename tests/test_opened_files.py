@@ -143,7 +143,7 @@ def test_weights_beside_an_onnx_file_belong_to_it(tmp_path: Path) -> None:
         for name in ("net.onnx", "net.data"):
             os.utime(tmp_path / name, (1e9, 1e9))
 
-    stage = Stage("source", "runtimes.onnx:read", {}, {"path": str(tmp_path / "net.onnx")}, user_files=True)
+    stage = Stage("source", "runtimes.onnx:read", {}, {"path": str(tmp_path / "net.onnx")}, user_files=("net.onnx",))
     write(1.0)
     store = Store(tmp_path / "results")
     first = PlanRun(store, Context()).stage(stage).artifact

@@ -76,7 +76,7 @@ from edgecompress.pipeline import confinement
 
 libc = ctypes.CDLL(None, use_errno=True)
 where, other, user, attempts = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
-source = Stage("source", "runtimes.null:read", user_files=True)
+source = Stage("source", "runtimes.null:read", user_files=("net.null",))
 confinement.limits(source, 0, (), {}, False)  # imports what it needs while it can be read
 
 CLONE = {'x86_64': 56, 'aarch64': 220}[os.uname().machine]
@@ -244,8 +244,35 @@ def test_a_stage_that_reads_a_strangers_file_has_its_memory_for_all_that_it_star
 ) -> None:
     stage = technique(TOGETHER)
     monkeypatch.setenv(sandbox.MEMORY, "0.5")
-    with pytest.raises(TooMuchMemory, match=r"its limit is 0\.5 GB"):
-        run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=True))
+    with pytest.raises(InputError, match=r"net\.null: its process took .* its limit is 0\.5 GB"):
+        run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=("net.null",)))
+
+
+HARMS = {
+    "crash": ("import os\nos.abort()", r"net\.null: cannot be read: its process was ended by SIGABRT \(a crash in nat"),
+    "fill": (
+        "import numpy\nheld = [numpy.ones(1 << 27) for _ in range(3)]",
+        r"net\.null: reading it needs too much mem",
+    ),
+    "hold up": ("while True: pass", r"net\.null: cannot be read: no end after 5 s"),
+    "raise": (
+        "raise KeyError('x')",
+        r"net\.null: KeyError: 'x'; check it, give a smaller one, or more memory with EDGEC",
+    ),
+    "refuse": ("from edgecompress.core.errors import ConfigError\nraise ConfigError('net: no')", r"^net: no \(log"),
+}
+
+
+@pytest.mark.parametrize("what", HARMS)
+def test_what_a_strangers_file_does_to_a_library_is_the_fault_of_the_file(
+    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    body, says = HARMS[what]
+    stage = technique(body)
+    monkeypatch.setenv(sandbox.MEMORY, "1.5")
+    patience = 5.0 if what == "hold up" else 60.0
+    with pytest.raises(InputError, match=says):
+        run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=("net.null",), timeout_s=patience))
 
 
 def test_processes_that_come_and_go_are_looked_at_without_an_error() -> None:
@@ -359,7 +386,7 @@ def test_what_a_killed_run_left_in_the_systems_temporary_folder_goes(
 @pytest.mark.parametrize(
     ("stage", "device", "expected"),
     [
-        (Stage("source", "runtimes.null:read", user_files=True), {}, "no programs, no network, own files"),
+        (Stage("source", "runtimes.null:read", user_files=("net.null",)), {}, "no programs, no network, own files"),
         (Stage("export", "runtimes.null:export"), {}, "no network, own files"),
         (Stage("trace", "stages.trace:run", user_code=True), {}, ""),
         (Stage("round", "stages.latency:round", context=("device",)), {"transport": "host"}, "no network, own files"),
@@ -379,18 +406,19 @@ def test_a_stage_has_what_its_work_needs(stage: Stage, device: Mapping[str, obje
     assert ", ".join(says) == expected
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"path": "FILE"}, {"source": "FILE"}, {"source": {"data": "FILE", "samples": 3}}, {"files": ["FILE", "a\0b"]}],
-)
-def test_a_larger_file_has_more_memory_and_time(options: dict[str, object], tmp_path: Path) -> None:
+def test_a_larger_file_has_more_memory_and_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1000))
-    named = json.loads(json.dumps(options).replace("FILE", str(tmp_path / "file")))
-    assert confinement.input_bytes(Stage("source", "runtimes.null:read", options=named, user_files=True), {}) == 1000
-    assert confinement.input_bytes(Stage("verify", "stages.verify:run", options=named), {}) == 0
+    files = (str(tmp_path / "file"), str(tmp_path), "a\0b")
+    read = Stage("source", "runtimes.null:read", user_files=files)
+    assert confinement.input_bytes(read, {}) == 1000
+    limits = [confinement.limits(read, size, (), {}, offline=False) for size in (0, 1000)]
+    assert limits[0].resident_bytes + 8000 == limits[1].resident_bytes
+    assert confinement.deadline_s(read, 0) < confinement.deadline_s(read, 1 << 30)
 
 
 def test_a_memory_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(sandbox.MEMORY, "much")
     with pytest.raises(InputError, match="EDGECOMPRESS_MEMORY=much: not a number of GiB"):
-        confinement.limits(Stage("source", "runtimes.null:read", user_files=True), 0, ("/own",), {}, offline=False)
+        confinement.limits(
+            Stage("source", "runtimes.null:read", user_files=("net.null",)), 0, ("/own",), {}, offline=False
+        )

@@ -23,7 +23,6 @@ from edgecompress.core import child_process, place, user_code
 from edgecompress.core.errors import InputError
 from edgecompress.pipeline import plan, worker_process
 from edgecompress.pipeline.job import job
-from edgecompress.plugins.runtimes import _tflite
 
 PACKAGE = Path(edgecompress.__file__).parent
 HOSTILE = ("onnx", "numpy", "json", "onnxruntime", "openvino", "ai_edge_litert", "sitecustomize")
@@ -104,17 +103,6 @@ def test_changed_data_is_the_reason_for_a_re_run_though_nothing_of_the_users_is_
     assert deploy(tmp_path, *words).returncode == 0
     np.save(tmp_path / "data" / "test" / "x.npy", np.ones((40, 4), "float32"))
     assert "changed: file x.npy" in (done := deploy(tmp_path, *words)).stdout + done.stderr
-
-
-def test_the_trial_of_a_tflite_file_runs_nothing_of_the_working_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PYTHONPATH", str(PACKAGE.parent))
-    (folder / "net.tflite").write_bytes(b"none")
-    with pytest.raises(InputError, match="LiteRT cannot run it"):
-        _tflite.rehearse(folder / "net.tflite", "net.tflite")
-    assert ran(folder) == ""
 
 
 def test_a_python_that_a_library_starts_in_a_worker_runs_nothing_of_the_working_folder(folder: Path) -> None:

@@ -186,7 +186,7 @@ def _of_file(
         runtime, reading = runtime_of(deployed[0], origin.get("runtime", "")), []
     else:
         runtime = _reader(place)
-        reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=True)]
+        reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=(str(place),))]
     walk.stages([*front, *reading])
     kind, reader = _kind(file_job.source_kind)
     return file_job, walk, DiagnosisSubject(runtime, GIVEN, "source", kind, "", reader)

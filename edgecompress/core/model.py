@@ -226,7 +226,7 @@ class Stage:
     context: tuple[str, ...] = ("seed", "batch")  # what it may know of the run: part of the key, the rest is hidden
     plugins: tuple[str, ...] = ()  # other plug-ins that it calls ("runtimes.onnx"): their code is part of the key
     user_code: bool = False  # runs the user's own Python: it finds their modules, and where belongs to the key
-    user_files: bool = False  # opens files of the user's, and runs nothing of theirs
+    user_files: tuple[str, ...] = ()  # files and folders of the user's that it reads
     max_age_s: float | None = None  # a measurement ages
     estimate_s: float = 5.0
     timeout_s: float = 3600.0
@@ -235,7 +235,12 @@ class Stage:
     @property
     def observes(self) -> bool:
         """Whether the files that it opens are part of its key."""
-        return self.user_code or self.user_files
+        return self.user_code or bool(self.user_files)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The files of strangers that it reads, running no code of theirs."""
+        return () if self.user_code else self.user_files
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,14 @@ from edgecompress.core import syscall_filter
 from edgecompress.core.errors import InputError
 
 MEMORY = "EDGECOMPRESS_MEMORY"  # GiB that a process may hold resident, where the limit by size is too low
+SMALLER = f"check it, give a smaller one, or more memory with {MEMORY}=GIB"  # what to do with a file
 MIB, GIB = 1 << 20, 1 << 30
 LEAST_BYTES = 100 * MIB
 READ_BYTES = 1700 * MIB  # what the libraries need that read and run a small model
 READ_PER_BYTE = 8  # beside that, for each byte of the file
 PER_BYTE = 32  # for each byte of the inputs, where they are computed with
 FILE_BYTES = 8 * GIB
+THREAD_BYTES = 16 * MIB  # that a thread of a library's pool reserves; there is one for each core
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")  # what starts a program that is linked
 OWN = ("/proc/self/task",)  # the names of its threads
 
@@ -65,6 +67,7 @@ class Limits:
     sockets: bool = True  # Unix sockets, through which a service could act for it
     cpu_s: int = ALL  # of each process
     file_bytes: int = ALL  # of each file
+    data_bytes: int = ALL  # that each process may allocate: what no look from outside sees in time
     resident_bytes: int = ALL  # of each process, of all together where `programs` are named; watched from outside
 
 
@@ -73,14 +76,16 @@ entered = Limits()  # those of this process
 
 def reading(size: int, folders: tuple[str, ...], seconds: float) -> Limits:
     """Those of a process that reads a file of a stranger, of so many bytes: it starts no program but Python."""
+    resident, cores = resident_bytes(READ_BYTES, size, READ_PER_BYTE), os.cpu_count() or 1
     return Limits(
         writes=(*folders, *OWN),
         programs=(os.path.realpath(sys.executable), *map(os.path.realpath, LOADERS)),
         network=False,
         sockets=False,
-        cpu_s=int((os.cpu_count() or 1) * seconds) + 1,
+        cpu_s=int(cores * seconds) + 1,
         file_bytes=FILE_BYTES + PER_BYTE * size,
-        resident_bytes=resident_bytes(READ_BYTES, size, READ_PER_BYTE),
+        data_bytes=resident + THREAD_BYTES * cores,
+        resident_bytes=resident,
     )
 
 
@@ -101,7 +106,11 @@ def enter(limits: Limits) -> None:
     """Limits this process and all that it starts. Called before other threads exist: Landlock limits the caller's."""
     global entered
     entered = limits
-    for what, most in ((resource.RLIMIT_CPU, limits.cpu_s), (resource.RLIMIT_FSIZE, limits.file_bytes)):
+    for what, most in (
+        (resource.RLIMIT_CPU, limits.cpu_s),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_DATA, limits.data_bytes),
+    ):
         hard = resource.getrlimit(what)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         if most < ALL:

@@ -37,17 +37,7 @@ SECCOMP, SOCKET, CLONE, IOCTL = (317, 277), (41, 198), (56, 220), (16, 29)
 OPEN, OPENAT = (2, -1), (257, 56)
 CLONE3, OPENAT2 = 435, 437  # from 424 on the numbers are the same everywhere
 
-OTHER_PROCESSES = {
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "pidfd_getfd": (438, 438),
-    "process_madvise": (440, 440),
-}
-KERNEL = {  # keys, namespaces, mounts, clocks, modules; what passes by the rules for files, or by this filter
+KERNEL = {  # what needs no privileges, and passes by the rules for files and by this filter
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -55,25 +45,7 @@ KERNEL = {  # keys, namespaces, mounts, clocks, modules; what passes by the rule
     "setns": (308, 268),
     "bpf": (321, 280),
     "userfaultfd": (323, 282),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_by_handle_at": (304, 265),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "acct": (163, 89),
-    "reboot": (169, 142),
-    "kexec_load": (246, 104),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
     **{f"io_uring {number}": (number, number) for number in (425, 426, 427)},
-    **{f"mounting {number}": (number, number) for number in (428, 429, 430, 431, 432, 433, 442)},
 }
 ATTRIBUTES = {  # of files that are not its own: Landlock has no rule for them
     "setxattr": (188, 5),
@@ -155,7 +127,7 @@ def _refusing(machine: Machine, sockets: bool) -> Sequence[Step]:
         (JUMP_AT_LEAST, 0, 1, X32),
         _fail(errno.EACCES),
     ]
-    for numbers in (*OTHER_PROCESSES.values(), *KERNEL.values(), *ATTRIBUTES.values()):
+    for numbers in (*KERNEL.values(), *ATTRIBUTES.values()):
         steps += _when(numbers[machine.column], _fail(errno.EACCES))
     for numbers, argument in OF_ONESELF.values():
         steps += _when(numbers[machine.column], *_only(argument, (0,)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.core import registry, sandbox
@@ -19,24 +18,14 @@ CACHES = "/proc/sys/vm/drop_caches"  # what the profiler `cold` writes to
 
 
 def input_bytes(stage: Stage, inputs: Mapping[str, Artifact]) -> int:
-    """The bytes that a stage is given: its artifacts, and the files of the user's that its options name."""
-    files = [Path(text) for text in _texts(stage.options)] if stage.user_files else []
-    return sum(a.size_bytes for a in inputs.values()) + sum(f.stat().st_size for f in files if os.path.isfile(f))
-
-
-def _texts(options: object) -> Iterator[str]:
-    """The texts in the options of a stage, in tables and lists, too."""
-    if isinstance(options, str):
-        yield options
-    elif isinstance(options, Mapping | list | tuple):
-        for each in options.values() if isinstance(options, Mapping) else options:
-            yield from _texts(each)
+    """The bytes that a stage is given: its artifacts, and the user's files."""
+    files = sum(os.path.getsize(file) for file in stage.user_files if os.path.isfile(file))
+    return sum(a.size_bytes for a in inputs.values()) + files
 
 
 def deadline_s(stage: Stage, size: int) -> float:
     """Seconds after which a stage is stopped: minutes for one that only reads a file."""
-    reads = stage.user_files and not stage.user_code
-    return min(stage.timeout_s, READ_S + size / READ_BYTES_S) if reads else stage.timeout_s
+    return min(stage.timeout_s, READ_S + size / READ_BYTES_S) if stage.reads else stage.timeout_s
 
 
 def limits(stage: Stage, size: int, folders: tuple[str, ...], device: Mapping[str, Any], offline: bool) -> Limits:
@@ -48,12 +37,13 @@ def limits(stage: Stage, size: int, folders: tuple[str, ...], device: Mapping[st
     if not transport.local or not all(registry.sensor(name).local for name in faces.get("sensors", ())):
         return Limits()  # ssh, adb, a meter act for the user who named the device: with their own files and network
     read = sandbox.reading(size, folders, deadline_s(stage, size))
-    if stage.user_files:
+    if stage.reads:
         return read
     makes = stage.call.startswith(("techniques.", "runtimes."))
     return dataclasses.replace(
         read,
         writes=(*(read.writes or ()), *((CACHES,) if faces else ())),
         programs=None,
+        data_bytes=sandbox.ALL,
         resident_bytes=sandbox.resident_bytes(MAKE_BYTES if makes else sandbox.READ_BYTES, size),
     )

@@ -168,13 +168,18 @@ def front(job: Job) -> list[Stage]:
     options = {"model": source.model, "dynamic": source.dynamic} if kind.torch else {"path": source.model}
     data = Stage("data", "stages.data:run", data_inputs, data_options, user_code=is_factory(source.data))
     load = Stage("source", kind.call, load_inputs, options, user_code=kind.runs_code)
+    data, load = (dataclasses.replace(s, user_files=_files(f)) for s, f in ((data, source.data), (load, source.model)))
     first = (load, data) if random else (data, load)
     excerpt = {"golden": "golden", "samples": "data"}
     return [
-        *(dataclasses.replace(s, user_files=True, estimate_s=ESTIMATE_S[s.name]) for s in first),
+        *(dataclasses.replace(s, estimate_s=ESTIMATE_S[s.name]) for s in first),
         _golden(job, "golden", "test"),
         Stage("excerpt", "stages.excerpt:run", excerpt, {"items": excerpt_size.ITEMS}, estimate_s=0.5),
     ]
+
+
+def _files(reference: str) -> tuple[str, ...]:
+    return () if is_factory(reference) or reference == "random" else (reference,)
 
 
 def _golden(job: Job, name: str, split: str) -> Stage:

@@ -222,6 +222,7 @@ class PlanRun:
             "options": stage.options,
             "context": self._context(stage),
             "observes": stage.observes,
+            "reads": list(stage.reads),
             "path": list(self.path) if stage.user_code else [],
             "store": str(self.store.root),
             "offline": self.offline,

@@ -75,7 +75,7 @@ def _training(job: Job) -> Stage:
         "stages.data:training",
         options={"source": dataclasses.asdict(plain)},
         user_code=catalog.is_factory(plain.data),
-        user_files=True,
+        user_files=(plain.data,),
         estimate_s=20.0,
     )
 

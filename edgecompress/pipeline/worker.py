@@ -43,9 +43,6 @@ def main() -> int:
     seen = _Observed(stage_request["store"]) if stage_request["observes"] else None
     try:
         _call(stage_request, say)
-    except EdgeError as error:
-        say({"error": type(error).__name__, "message": str(error)})
-        return _logged()
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # the boundary: one line, its traceback is in the log
         say(_mapped(error, stage_request))
         return _logged()
@@ -109,13 +106,30 @@ def _check_promise(result: Any, request: Request, call: str) -> None:
 
 
 def _mapped(error: BaseException, stage_request: StageRequest) -> dict[str, str]:
+    stage, files = stage_request["stage"], stage_request["reads"]
     fault = of_system(error) if isinstance(error, OSError) else None
     if isinstance(fault, StageFailed):  # the disk's, not the stage's
-        return {"error": type(fault).__name__, "message": f"{stage_request['stage']}: {fault}"}
+        return {"error": type(fault).__name__, "message": f"{stage}: {fault}"}
+    if files and _lacks_memory(error):
+        what = f"{files[0]}: reading it needs too much memory; {sandbox.SMALLER}"
+        return {"error": InputError.__name__, "message": what}
+    if isinstance(error, EdgeError):
+        return {"error": type(error).__name__, "message": str(error)}
+    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300] or 'no message'}"
     if isinstance(error, PermissionError) and sandbox.entered.writes and not stage_request["limits"]["network"]:
-        error = StageFailed(f"{error}: a stage changes only its own folder and TMPDIR, and has no network")
-    message = " ".join(str(error).split())[:300] or "no message"
-    return {"error": StageFailed.__name__, "message": f"{stage_request['stage']}: {type(error).__name__}: {message}"}
+        message += ": a stage changes only its own folder and TMPDIR, and has no network"
+    elif files:
+        return {"error": InputError.__name__, "message": f"{files[0]}: {message}; {sandbox.SMALLER}"}
+    return {"error": StageFailed.__name__, "message": f"{stage}: {message}"}
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether it, or what it was raised from, is a want of memory, as Python or as a library in C++ tells it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _refuse_network(why: str, event: str, arguments: tuple[Any, ...]) -> None:

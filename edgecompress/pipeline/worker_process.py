@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress.core import child_process
-from edgecompress.core.errors import StageFailed, kind_of
+from edgecompress.core import child_process, sandbox
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory, kind_of
 from edgecompress.pipeline import bytecode
 from edgecompress.pipeline.opened_files import OpenedFiles
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
@@ -37,7 +37,8 @@ class Patience:
 def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience) -> Iterator[Progress | Done]:
     """What the worker of a stage answers. `scratch` is the folder of the request, of `tmp` and of what the stage makes.
 
-    Raises the error that it reports, or StageFailed: it died, hung, sent what is no answer, or held too much memory.
+    Raises the error that it reports, or StageFailed: it died, hung, sent what is no answer, or held too much memory;
+    InputError where that is the fault of the file that it reads.
     """
     file = scratch / "request.json"
     file.write_text(json.dumps(request, default=dataclasses.asdict), encoding="utf-8")
@@ -66,7 +67,7 @@ def _heard(
                 return
             yield message
         opened.close()  # so that it can end
-        raise StageFailed(f"{request['stage']}: {_ending(process, log)}")
+        raise _failure(request, _ending(process, log))
     finally:
         child_process.end(process)
 
@@ -94,14 +95,13 @@ def _short(folder: Path) -> Iterator[Path]:
 def _lines(
     process: subprocess.Popen[bytes], patience: Patience, request: StageRequest, log: Path, opened: OpenedFiles
 ) -> Iterator[bytes]:
-    """The worker's answers until it closes its output; raises StageFailed when it takes too long or too much memory."""
+    """The worker's answers until it closes its output; raises `_failure` when it takes too long or too much memory."""
     assert process.stdout is not None
-    buffer, limits = b"", request["limits"]
-    together = limits["programs"] is not None  # it reads a stranger's file: what it starts is no way out
+    buffer = b""
     begin = heard = looked = time.monotonic()
     while (now := time.monotonic()) < min(begin + patience.whole_s, heard + patience.silence_s):
         if now - looked >= child_process.LOOK_S:
-            child_process.check_memory(request["stage"], process.pid, limits["resident_bytes"], together)
+            _check_memory(request, process.pid)
             looked = now
         waits, output = opened.waits, process.stdout.fileno()
         ready, _, _ = select.select([output, *waits], [], [], child_process.LOOK_S)
@@ -118,7 +118,25 @@ def _lines(
         if len(buffer) > LONGEST:
             yield buffer  # no answer is so long
     quiet = f" and no progress for {now - heard:.0f} s" if now - heard >= patience.silence_s else ""
-    raise StageFailed(f"{request['stage']}: no end after {now - begin:.0f} s{quiet}, stopped (log: {log})")
+    raise _failure(request, f"no end after {now - begin:.0f} s{quiet}, stopped (log: {log})")
+
+
+def _check_memory(request: StageRequest, pid: int) -> None:
+    """Of a stage that reads a stranger's file all processes count together: what it starts is no way out."""
+    files = request["reads"]
+    try:
+        child_process.check_memory((*files, request["stage"])[0], pid, request["limits"]["resident_bytes"], bool(files))
+    except TooMuchMemory as error:
+        if files:
+            raise InputError(str(error)) from error
+        raise
+
+
+def _failure(request: StageRequest, what: str) -> EdgeError:
+    """What broke a worker, in words, as an error: of one that reads a stranger's file that is the file's fault."""
+    if request["reads"]:
+        return InputError(f"{request['reads'][0]}: cannot be read: {what}; {sandbox.SMALLER}")
+    return StageFailed(f"{request['stage']}: {what}")
 
 
 def _ending(process: subprocess.Popen[bytes], log: Path) -> str:

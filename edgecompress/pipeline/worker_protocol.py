@@ -33,6 +33,7 @@ class StageRequest(TypedDict):
     options: Mapping[str, Json]
     context: ContextFields
     observes: bool
+    reads: list[str]  # files of strangers, of whom no code is run
     path: list[str]
     store: str
     offline: bool

@@ -1,18 +1,13 @@
-"""What LiteRT and its elder share: a session over an interpreter, and the trial of a stranger's file."""
+"""What LiteRT and its elder share: a session over an interpreter."""
 
 from __future__ import annotations
 
 import base64
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import child_process, session_settings
-from edgecompress.core.errors import InputError
+from edgecompress.core import session_settings
 from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.plugins.runtimes import _empty
 
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
     from edgecompress.core.protocols import OperatorTimes
 
-REHEARSAL_S = 100.0
 NO_TIMES = "its Python runtime reports no times of single operators"
 
 SETTINGS: Mapping[str, Json] = {"xnnpack": True}  # the delegate that the engine takes by default
@@ -37,46 +31,6 @@ EMPTY = (
 def empty(folder: Path) -> Artifact:
     """The smallest model, in an empty folder."""
     return _empty.written(folder, "tflite", {"model.tflite": base64.b64decode(EMPTY)})
-
-
-# --------------------------------------------------------------------------- a trial
-
-
-def rehearse(file: Path, where: str) -> None:
-    """Runs the file on zeros in a process of its own, which may crash. Raises InputError with what went wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        child = child_process.spawn(child_process.python(__name__, str(file)), log)
-        try:
-            code = child.wait(REHEARSAL_S)
-        except subprocess.TimeoutExpired as error:
-            raise InputError(f"{where}: LiteRT did not finish one inference in {REHEARSAL_S:.0f} s") from error
-        finally:
-            child_process.end(child)
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    if code < 0:
-        raise InputError(f"{where}: LiteRT crashes on it ({signal.Signals(-code).name}); export it again")
-    if code:
-        raise InputError(f"{where}: LiteRT cannot run it: {lines[-1][:300] if lines else code}; export it again")
-
-
-def main() -> int:
-    """`python -m edgecompress.plugins.runtimes._tflite FILE`: one run on zeros."""
-    child_process.tie()
-    from ai_edge_litert.interpreter import Interpreter
-
-    try:
-        interpreter = Interpreter(model_path=sys.argv[1], num_threads=1)
-        interpreter.allocate_tensors()
-        for detail in interpreter.get_input_details():
-            interpreter.tensor(detail["index"])()[...] = 0
-        interpreter.invoke()
-        for detail in interpreter.get_output_details():
-            interpreter.get_tensor(detail["index"])
-    except Exception as error:
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
 
 
 # --------------------------------------------------------------------------- a session
@@ -140,7 +94,3 @@ def left(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
                 todo += [int(t) for t in makers[tensor]["inputs"]]
     own = (node for node in nodes if node["op_name"] != "DELEGATE")
     return [f"{node['op_name']}:{node['index']}" for node in own if node["index"] not in taken]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

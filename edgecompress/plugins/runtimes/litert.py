@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
-from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats import tflite, torch_program
-from edgecompress.plugins.runtimes import _litert_arena, _tflite, _tflite_layer_outputs, _trial
+from edgecompress.plugins.runtimes import _litert_arena, _tflite, _tflite_layer_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -155,30 +153,34 @@ def _first_line(error: Exception) -> str:
 
 
 def read(request: Request) -> Artifact:
-    """The user's `.tflite` file, checked and copied; raises InputError if it is invalid, or LiteRT cannot run it.
-
-    Nothing of it is run in this process.
-    """
-    from ai_edge_litert import schema_py_generated  # noqa: F401 - loaded once, and not in each copy of this process
-
+    """The user's `.tflite` file, checked and copied; raises InputError if it is invalid, or LiteRT cannot run it."""
     file = Path(request.options["path"])
     try:
         data = plain_file.read(file, LARGEST_FILE)
     except OSError as error:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of a .tflite file") from error
-    ends = _trial.run(lambda: _checked(data, file), str(file), len(data))
-    inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
-    (request.out / FILE).write_bytes(data)
-    return Artifact(request.out, FORMAT, inputs, outputs).write()
-
-
-def _checked(data: bytes, file: Path) -> list[list[dict[str, Json]]]:
-    """The inputs and the outputs of a sound file, as JSON. Raises InputError."""
     tflite.check(data, str(file))
     inputs, outputs = tflite.inputs_and_outputs(data, str(file))
     tensors.check_specs((*inputs, *outputs), str(file))
-    _tflite.rehearse(file, str(file))
-    return [[dataclasses.asdict(spec) for spec in side] for side in (inputs, outputs)]
+    (request.out / FILE).write_bytes(data)
+    _rehearse(request.out / FILE, file)
+    return Artifact(request.out, FORMAT, inputs, outputs).write()
+
+
+def _rehearse(copy: Path, file: Path) -> None:
+    """One run on zeros. Raises InputError with what LiteRT says of the file."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        interpreter = Interpreter(model_path=str(copy), num_threads=1)
+        interpreter.allocate_tensors()
+        for detail in interpreter.get_input_details():
+            interpreter.tensor(detail["index"])()[...] = 0
+        interpreter.invoke()
+        for detail in interpreter.get_output_details():
+            interpreter.get_tensor(detail["index"])
+    except Exception as error:  # it has no class of its own
+        raise InputError(f"{file}: LiteRT cannot run it: {_first_line(error)}; export it again") from error
 
 
 # --------------------------------------------------------------------------- a session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
-from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats import torch_program
-from edgecompress.plugins.runtimes import _onnx_layer_outputs, _onnx_session, _savedmodel, _trial
+from edgecompress.plugins.runtimes import _onnx_layer_outputs, _onnx_session, _savedmodel
 from edgecompress.plugins.runtimes._onnx_session import CPU, OnnxSession, options
 
 if TYPE_CHECKING:
@@ -191,21 +189,12 @@ def read(request: Request) -> Artifact:
 
     Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
     """
-    import onnx  # noqa: F401 - loaded once, and not in each copy of this process
-    import onnxruntime  # noqa: F401
-
     file = Path(request.options["path"])
     try:
-        size = plain_file.check(file, LARGEST_FILE).st_size
+        plain_file.check(file, LARGEST_FILE)
     except OSError as error:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
-    ends = _trial.run(lambda: _read(file, request.out / FILE), str(file), size)
-    inputs, outputs = (tuple(TensorSpec.from_json(spec) for spec in side) for side in ends)
-    return Artifact(request.out, FORMAT, inputs, outputs).write()
-
-
-def _read(file: Path, copy: Path) -> list[list[dict[str, Json]]]:
-    """Writes the copy; returns the inputs and the outputs, as JSON."""
+    copy = request.out / FILE
     _save(checked(file), copy)
     session = _opened(copy, file)
     try:
@@ -214,7 +203,7 @@ def _read(file: Path, copy: Path) -> list[list[dict[str, Json]]]:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
     tensors.check_specs((*inputs, *outputs), str(file))
     _rehearse(session, inputs, file)
-    return [[dataclasses.asdict(spec) for spec in side] for side in (inputs, outputs)]
+    return Artifact(request.out, FORMAT, inputs, outputs).write()
 
 
 def checked(file: Path) -> onnx.ModelProto:
@@ -231,10 +220,7 @@ def _parsed(file: Path) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        proto = onnx.load_model(file, load_external_data=False)
-        _trial.allow(_bytes_beside(proto, file.parent))
-        onnx.load_external_data_for_model(proto, str(file.parent))
-        return proto
+        return onnx.load_model(file)
     except FileNotFoundError as error:
         missing = error.filename or file
         raise InputError(f"{missing}: no such file; give the path of an .onnx file") from error
@@ -244,15 +230,6 @@ def _parsed(file: Path) -> onnx.ModelProto:
         raise blamed(error)(
             f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
         ) from error
-
-
-def _bytes_beside(proto: onnx.ModelProto, folder: Path) -> int:
-    """The bytes of the files that hold its external data; loading them refuses a place outside the folder."""
-    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
-
-    tensors = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
-    files = {folder / ExternalDataInfo(tensor).location for tensor in tensors}
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _check_functions(proto: onnx.ModelProto, file: Path) -> None:
