@@ -259,8 +259,8 @@ def technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
     def write(body: str) -> Stage:
         plugins.technique(folder, "probe", body)
-        registry._others.cache_clear()
+        registry.entry_points.cache_clear()
         return Stage("probe", "techniques.probe:apply", {"model": "source"}, timeout_s=60)
 
     yield write
-    registry._others.cache_clear()
+    registry.entry_points.cache_clear()

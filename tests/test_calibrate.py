@@ -293,7 +293,7 @@ def test_a_known_law_is_recovered_from_the_counter_of_a_device(
     plugins.plugin(tmp_path, "runtimes", "metered", METERED.format(place=str(tmp_path)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._others.cache_clear()
+    registry.entry_points.cache_clear()
     few = [m for m in energy_calibrate.MICROS if m.sizes[0] < 2**20 and m.sizes != (4096, 2048)]
     families = {family: [m for m in few if m.family == family] for family in dict.fromkeys(m.family for m in few)}
     monkeypatch.setattr(energy_calibrate, "MICROS", [m for each in families.values() for m in (each[0], each[-1])])
@@ -313,7 +313,7 @@ def test_a_known_law_is_recovered_from_the_counter_of_a_device(
     finally:
         ended.set()
         idling.join()
-        registry._others.cache_clear()
+        registry.entry_points.cache_clear()
     said = capsys.readouterr()
     assert code == 0, said.err
     told = calibrated.load(tmp_path / "made" / "board.toml")

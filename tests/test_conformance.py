@@ -120,11 +120,11 @@ def test_a_technique_that_breaks_a_promise_is_told_which(
 ) -> None:
     plugins.technique(tmp_path, "faulty", FAULTS[says])
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._others.cache_clear()
+    registry.entry_points.cache_clear()
     monkeypatch.delitem(__import__("sys").modules, "plugin_faulty", raising=False)
     with pytest.raises(AssertionError, match=says):
         conformance.check_technique("faulty", tmp_path / "work")
-    registry._others.cache_clear()
+    registry.entry_points.cache_clear()
 
 
 def test_a_target_without_a_reference_is_refused(tmp_path: Path) -> None:

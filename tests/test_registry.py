@@ -1,4 +1,4 @@
-"""Plug-ins of other distributions: former entry-point groups, and those that cannot be imported any more."""
+"""Plug-ins of other distributions: they are looked up once, and one that cannot be imported costs a line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from pathlib import Path
 import pytest
 
 from edgecompress.core.place import PACKAGE
-
-PROFILER = '''"""A profiler written for an earlier version."""
-REQUIRES = ()
-'''
 
 
 class Site:
@@ -43,11 +39,18 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-@pytest.mark.parametrize(("group", "kind"), [("passes", "profilers"), ("packages", "packagers")])
-def test_a_former_entry_point_group_is_read(site: Site, group: str, kind: str) -> None:
-    site.install(group, "older", PROFILER)
-    done = site.run("-c", f"from edgecompress.core import registry\nprint(registry.load('{kind}', 'older').__name__)")
-    assert done.stdout.strip() == "their_older", done.stderr
+def test_a_plan_reads_the_installed_distributions_once(site: Site) -> None:
+    count = """
+import sys
+from importlib import metadata
+scans, scan = [], metadata.entry_points
+metadata.entry_points = lambda **group: scans.append(group) or scan(**group)
+from edgecompress.cli.main import main
+main(["plan", "--target", "x86", "--quiet"])
+print(len(scans), "scans")
+"""
+    done = site.run("-c", count)
+    assert done.stdout.splitlines()[-1] == "1 scans", done.stderr
 
 
 def test_a_plug_in_that_imports_an_old_place_costs_one_line_and_no_other(site: Site) -> None:

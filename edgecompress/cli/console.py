@@ -50,7 +50,12 @@ def open(args: argparse.Namespace) -> Console:
 
 def line(screen: Console, text: str, style: str = "") -> None:
     """Prints one line literally: markup is not interpreted, and control characters are escaped."""
-    screen.print(one_line(text), markup=False, soft_wrap=True, style=style or None)
+    lines(screen, [text], style)
+
+
+def lines(screen: Console, texts: Iterable[str], style: str = "") -> None:
+    """Prints lines, as `line` prints each."""
+    screen.print("\n".join(map(one_line, texts)), markup=False, soft_wrap=True, style=style or None)
 
 
 def print_json(data: Any) -> None:
@@ -108,16 +113,14 @@ def plan_time(plans: Sequence[tuple[Job, Plan]]) -> str:
 
 def plan(screen: Console, job: Job, steps: Plan) -> None:
     """A plan as text: the stages, the bound of the search, the expected time."""
-    for text in _plan_lines(job, steps):
-        line(screen, text)
+    lines(screen, _plan_lines(job, steps))
 
 
 def settings(screen: Console, job: Job, everything: bool) -> None:
     """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
     shown = [s for s in job.settings() if everything or s.origin != "default"]
     rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in shown]
-    for text in aligned([tuple(map(_cut, row)) for row in rows]):
-        line(screen, text, "dim")
+    lines(screen, aligned([tuple(map(_cut, row)) for row in rows]), "dim")
 
 
 def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     """The exit code of a command, or of the help. Raises whatever went wrong."""
     try:
-        args = parser().parse_args([_word(word) for word in words])
+        args = parser(words).parse_args([_word(word) for word in words])
     except SystemExit as ended:  # argparse has said why
         return int(ended.code or 0)
     args.words, args.began = words, time.monotonic()
@@ -151,8 +151,8 @@ class _Parser(argparse.ArgumentParser):
         return known, rest
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole grammar; the docs and the shell completion are made from it."""
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The whole grammar, from which docs and completion are made; for `words`, only the command that they name."""
     root = _Parser(
         prog="edgecompress",
         description="Takes a trained model to an edge device: compressed, verified, measured where it will run.",
@@ -166,7 +166,10 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=_version())
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True, action=_Commands)
     for entry in (*TABLE, COMPLETION):
-        add(commands, entry)
+        if words is None or entry.name.split()[:1] == [*words[:1]]:
+            add(commands, entry)
+        else:  # its arguments are not asked for
+            commands.add_parser(entry.name, help=entry.help)
     return root
 
 

@@ -10,11 +10,10 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import util
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from edgecompress.core import config, plain_file
+from edgecompress.core import config, plain_file, registry
 from edgecompress.core.errors import ConfigError, InputError, NotFound, blamed, did_you_mean
 from edgecompress.core.place import DEMO, PACKAGE
 from edgecompress.core.settings import Device, Profile, Source, Target, Variant
@@ -52,7 +51,7 @@ def shipped(kind: str) -> Path:
 
 def installed(kind: str) -> list[Path]:
     """The folders of the installed files of a kind: this project's, then those of other packages."""
-    others = [util.find_spec(point.value) for point in entry_points(group=f"edgecompress.{kind}")]
+    others = [util.find_spec(point.value) for point in registry.entry_points().get(kind, ())]
     foreign = [Path(place) for spec in others if spec for place in spec.submodule_search_locations or ()]
     return list({folder.resolve(): folder for folder in reversed([shipped(kind), *foreign])}.values())[::-1]
 

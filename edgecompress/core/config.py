@@ -8,6 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,7 +73,7 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
     Raises ConfigError: `where: unknown key 'raito', did you mean 'ratio'?`, and the like.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _hints(typing.cast(type[Any], cls))
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
@@ -88,6 +89,11 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         return cls(**values)
     except ValueError as error:  # a dataclass checks its own ranges in __post_init__
         raise ConfigError(f"{where}: {error}") from error
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -69,6 +69,7 @@ def _met(requirement: str, extra: str = "") -> bool:
     return all(_met(each, name) for name in required.extras for each in _brought(required.name, name))
 
 
+@cache
 def _parsed(requirement: str) -> Requirement:
     from packaging.requirements import InvalidRequirement, Requirement
 

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 KINDS = tuple(plugins.KINDS)
-FORMER_GROUPS = {"profilers": "passes", "packagers": "packages"}  # of distributions written before these had new names
 
 P = TypeVar("P", bound=plugins.Plugin)
 _KNOWN: dict[tuple[str, str], plugins.Plugin] = {}
@@ -32,9 +31,14 @@ def _own(kind: str) -> tuple[str, ...]:
 
 
 @cache
-def _others(kind: str) -> dict[str, EntryPoint]:
-    groups = (FORMER_GROUPS.get(kind, kind), kind)  # the last one wins
-    return {point.name: point for group in groups for point in entry_points(group=f"edgecompress.{group}")}
+def entry_points() -> Mapping[str, list[metadata.EntryPoint]]:
+    """The entry points `edgecompress.KIND` of installed distributions, by kind; read once for each process."""
+    found, ours = metadata.entry_points(), "edgecompress."
+    return {g.removeprefix(ours): [*found.select(group=g)] for g in found.groups if g.startswith(ours)}
+
+
+def _others(kind: str) -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in entry_points().get(kind, ())}
 
 
 def names(kind: str) -> list[str]:
@@ -49,12 +53,12 @@ def load(kind: str, name: str) -> ModuleType:
     """
     if name in _own(kind):
         return importlib.import_module(f"edgecompress.plugins.{kind}.{name}")
-    if name in _others(kind):
-        return _imported(kind, _others(kind)[name])
+    if point := _others(kind).get(name):
+        return _imported(kind, point)
     raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")
 
 
-def _imported(kind: str, point: EntryPoint) -> ModuleType:
+def _imported(kind: str, point: metadata.EntryPoint) -> ModuleType:
     """The module of another distribution; an import error becomes one line."""
     try:
         return importlib.import_module(point.value)
@@ -64,14 +68,14 @@ def _imported(kind: str, point: EntryPoint) -> ModuleType:
         raise MissingDependency(f"{who}: {_why(error, point)}") from error
 
 
-def _why(error: Exception, point: EntryPoint) -> str:
+def _why(error: Exception, point: metadata.EntryPoint) -> str:
     """What an import lacks, and what to do."""
     lacking = error.name if isinstance(error, ImportError) else None
     if not lacking:
         return f"{type(error).__name__}: {' '.join(str(error).split())}; correct {point.value}, or uninstall it"
     if lacking.split(".")[0] == "edgecompress":
         what = " ".join(str(error).split()) if not isinstance(error, ModuleNotFoundError) else f"no module {lacking}"
-        return f"{what} in this version; update the distribution, or import from the new place (docs/architecture.md)"
+        return f"{what} in this version; update the distribution"
     return f"no module {lacking}; run: pip install {lacking.split('.')[0]}"
 
 

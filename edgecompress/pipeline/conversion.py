@@ -31,12 +31,12 @@ def exports() -> list[tuple[str, str, str]]:
 def shortest_path(start: str, goals: Sequence[str]) -> list[str] | None:
     """The calls of the shortest conversion path from `start` to one of `goals`; None when there is none."""
     queue: deque[tuple[str, list[str]]] = deque([(start, [])])
-    seen = {start}
+    seen, known = {start}, exports()
     while queue:
         kind, path = queue.popleft()
         if kind in goals:
             return path
-        for reads, writes, call in exports():
+        for reads, writes, call in known:
             if reads == kind and writes not in seen:
                 seen.add(writes)
                 queue.append((writes, [*path, call]))
