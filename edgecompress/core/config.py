@@ -73,7 +73,7 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
     Raises ConfigError: `where: unknown key 'raito', did you mean 'ratio'?`, and the like.
     """
-    hints = _hints(typing.cast(type[Any], cls))
+    hints = _hints(typing.cast(Any, cls))
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
@@ -92,7 +92,7 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 @cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
