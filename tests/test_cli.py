@@ -22,7 +22,6 @@ from edgecompress.cli import console, main
 from edgecompress.commands import deploy, init
 from edgecompress.commands.result import Options
 from edgecompress.core import catalog, config, settings
-from edgecompress.core.errors import InputError
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.pipeline import time_left
 from edgecompress.pipeline.runner import Event
@@ -124,15 +123,6 @@ def test_a_mistake_is_one_line_with_exit_code_2(words: list[str], says: str, fol
     assert told.err.startswith("edgecompress: error: ") and told.err.count("\n") == 1
     assert says in told.err
     assert list(folder.iterdir()) == []
-
-
-def test_an_interruption_ends_with_130(monkeypatch: pytest.MonkeyPatch, asked: list[str], capsys: Told) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(deploy, "run", interrupted)
-    assert run("deploy", *asked) == 130
-    assert "run the same command again to resume" in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_shows_its_traceback_and_where_to_report_it(
@@ -402,12 +392,6 @@ def test_no_color_and_pipes_get_no_escape_codes(asked: list[str], folder: Path) 
     done = subprocess.run(command, capture_output=True, env={**os.environ, "NO_COLOR": "1"}, timeout=60)
     assert done.returncode == 0, done.stderr
     assert b"\x1b" not in done.stdout
-
-
-def test_a_write_that_fails_is_an_input_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="give another --output"):
-        init.write(tmp_path / "file" / "x.toml", "")
 
 
 # --------------------------------------------------------------------------- energy that has to be measured

@@ -470,17 +470,6 @@ def test_the_text_is_as_agreed(tmp_path: Path, before: Report, after: Report, mo
     assert text == GOLDEN.read_text()
 
 
-def test_names_of_strangers_cannot_drive_the_terminal(tmp_path: Path, before: Report, after: Report) -> None:
-    from rich.console import Console
-
-    after["device"]["name"] = report_inputs.HOSTILE
-    after["environment"]["governor"] = report_inputs.HOSTILE
-    screen = Console(width=120, no_color=True)
-    with screen.capture() as told:
-        screen.print(compare_output.render(held(tmp_path, before, after)))
-    assert "\x1b" not in told.get() and "\u202e" not in told.get()
-
-
 # --------------------------------------------------------------------------- as a page
 
 
@@ -547,19 +536,6 @@ def test_a_profile_has_the_accuracy_of_the_same_artifact(tmp_path: Path, before:
     assert [row[:2] for row in front] == [("int8", "host"), ("openvino-fp32", "host"), ("int8", "rpi5")]
     left = compare_page.page_data(held(tmp_path, before, after))["missing"]
     assert ["openvino-fp32", "no accuracy: a profile verifies nothing"] in [[row[0], row[-1]] for row in left]
-
-
-@pytest.mark.parametrize(
-    ("file", "says"), [("a.json/a.html", "a.json: is a file, not a folder"), (".", "is a folder; give a file")]
-)
-def test_a_page_that_cannot_be_written_is_one_line(
-    file: str, says: str, tmp_path: Path, before: Report, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path, before)
-    assert main.main(["compare", "a.json", "a.json", "--html", file]) == 2
-    told = capsys.readouterr()
-    assert says in told.err and told.err.count("\n") == 1 and not told.out
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -199,43 +198,6 @@ def test_a_program_for_another_machine_is_lowered_here_and_never_passes(
         StageFailed, match=rf"^runtime executorch: model\.pte: {delegate} is not in .* {where}.*, not here$"
     ):
         executorch.open(first, 1)
-
-
-# --------------------------------------------------------------------------- what it loads
-
-
-LOADED = """
-import sys
-from pathlib import Path
-from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.runtimes import executorch
-model, out, backend = Artifact.read(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
-if backend:
-    executorch.export(Request({"model": model}, out, executorch.Options(backend)))
-else:
-    executorch.open(model, 1).close()
-print([m for m in ("tensorflow", "coremltools", "executorch.exir", "torch") if sys.modules.get(m)])
-"""
-
-
-@pytest.mark.parametrize(
-    ("backend", "loads"),
-    [
-        ("", ["torch"]),
-        ("xnnpack", ["executorch.exir", "torch"]),
-        pytest.param("coreml", ["coremltools", "executorch.exir", "torch"], marks=pytest.mark.prove),
-    ],
-)
-def test_it_loads_what_it_needs_and_never_tensorflow(backend: str, loads: list[str], tmp_path: Path) -> None:
-    if backend == "coreml":
-        pytest.importorskip("coremltools")
-    model, out = program(tmp_path / "net"), tmp_path / "out"
-    out.mkdir()
-    given = model if backend else lowered(model, tmp_path)
-    argv = [sys.executable, "-c", LOADED, str(given.path), str(out), backend]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == str(loads)
 
 
 # --------------------------------------------------------------------------- real data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import plistlib
-import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -128,21 +127,6 @@ def test_a_version_of_the_runtimes_package_is_an_option(tmp_path: Path) -> None:
     values = _ios_spec.values(given, {"onnxruntime": "1.20.0"})
     assert values["engine"]["version"] == "1.20.0"
     assert _ios_spec.values(given, {"onnxruntime": ""})["engine"]["version"] == "1.24.2"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_readme_has_three_steps_at_most(tmp_path: Path, kind: str) -> None:
-    root, _ = built(tmp_path, kind=kind)
-    assert re.findall(r"^(\d+)\. ", (root / "README.md").read_text(), re.M) == ["1", "2", "3"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_contents_give_the_same_bytes(tmp_path: Path, kind: str) -> None:
-    trees = []
-    for name in ("a", "b"):
-        root, _ = built(tmp_path / name, kind=kind)
-        trees.append({p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()})
-    assert trees[0] == trees[1]
 
 
 def test_the_privacy_manifest_is_a_property_list_that_collects_nothing(tmp_path: Path) -> None:

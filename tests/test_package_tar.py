@@ -87,16 +87,6 @@ def test_it_holds_what_a_board_needs(null: Path) -> None:
     assert all(os.access(null / name, os.X_OK) for name in ("install.sh", "run"))
 
 
-def test_its_readme_has_at_most_three_steps(null: Path) -> None:
-    assert 1 <= len(re.findall(r"(?m)^[0-9]+\. ", (null / "README.md").read_text())) <= 3
-
-
-def test_the_same_bytes_each_time(tmp_path: Path) -> None:
-    shipped = package_inputs.null(tmp_path / "dist")
-    first, second = (package.package(shipped, "tar", tmp_path / n, SMALL).read_bytes() for n in ("a", "b"))
-    assert first == second
-
-
 def test_its_checks_pass_and_say_what_they_could_not_look_at(null: Path, tmp_path: Path) -> None:
     found = {name: check.status for name, check in judged(null, tmp_path).items()}
     told = dict.fromkeys(("scripts", "runner", "service"), "pass")

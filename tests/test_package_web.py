@@ -173,15 +173,6 @@ def test_the_tree_has_what_a_page_needs_and_passes_its_checks(root: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_same_folder_packs_to_the_same_bytes(cache: Path, tmp_path: Path) -> None:
-    from edgecompress.commands import package
-
-    made(tmp_path)
-    again = package.package(tmp_path / "shipped", "web", tmp_path / "again.zip")
-    assert again.read_bytes() == (tmp_path / "package" / "package.zip").read_bytes()
-
-
-@pytest.mark.slow
 def test_the_readme_has_at_most_three_steps_and_tells_the_size(root: Path) -> None:
     readme = (root / "README.md").read_text()
     assert [line[:2] for line in readme.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3."]

@@ -142,26 +142,3 @@ def test_the_threshold_is_the_published_one() -> None:
     for ratio in (0.01, 0.1, 0.5, 0.9):
         assert _rank._threshold(ratio) == pytest.approx(2.5129 * math.sqrt(ratio), rel=0.13)
         assert _rank.edge(ratio) > (1 + math.sqrt(ratio)) ** 2  # Marchenko and Pastur 1967
-
-
-def free_energy(gamma: float, rows: int, columns: int) -> float:
-    """Of one component against none at noise 1, by iterating the variational posteriors and the priors' variances."""
-    a = b = math.sqrt(gamma)
-    spread_a = spread_b = prior_a = prior_b = 1.0
-    for _ in range(20_000):
-        spread_a = 1 / (b * b + rows * spread_b + 1 / prior_a)
-        a = spread_a * gamma * b
-        spread_b = 1 / (a * a + columns * spread_a + 1 / prior_b)
-        b = spread_b * gamma * a
-        prior_a, prior_b = a * a / columns + spread_a, b * b / rows + spread_b
-    second_a, second_b = a * a + columns * spread_a, b * b + rows * spread_b
-    entropy = columns * math.log(prior_a / spread_a) + rows * math.log(prior_b / spread_b)
-    priors = second_a / prior_a + second_b / prior_b - rows - columns
-    return entropy + priors - 2 * a * b * gamma + second_a * second_b
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(20, 20), (10, 40), (5, 200)])
-def test_a_component_beyond_the_edge_has_less_free_energy_than_none(rows: int, columns: int) -> None:
-    edge = math.sqrt(columns * _rank.edge(rows / columns))
-    assert free_energy(1.01 * edge, rows, columns) < 0 < free_energy(0.99 * edge, rows, columns)
-    assert free_energy(edge, rows, columns) == pytest.approx(0, abs=0.02)
