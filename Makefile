@@ -5,6 +5,8 @@
 PYTHON ?= python3
 TORCH ?=
 JOBS ?= 2
+SEED ?= $(shell date +%s)
+BENCHMARKS := parity coverage noise agent_overhead arena sensitivity sparsity
 BIN := .venv/bin
 SETUP := $(PYTHON) scripts/setup.py $(if $(TORCH),--torch $(TORCH))
 DEV := $(SETUP) --target x86,arm64 --dev
@@ -55,9 +57,12 @@ bench: ## Print the ratios this project promises, from one run on this machine
 	@$(DEV)
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
 
-prove: ## The full matrix: everything in test, check and bench without shortcuts; its log is kept in benchmarks/
+prove: ## The long form of all tests, then the benchmarks; MINUTES=30: a sample by SEED [JOBS= ARGS=]. A line in benchmarks/prove.log
 	@$(DEV)
-	@JOBS="$(JOBS)" $(BIN)/python scripts/prove.py
+	@EDGECOMPRESS_PROVE=1 EDGECOMPRESS_KILLS=6 EDGECOMPRESS_FLIPS=200 EDGECOMPRESS_LOG=benchmarks/prove.log EDGECOMPRESS_MINUTES=$(MINUTES) EDGECOMPRESS_SEED=$(SEED) \
+	  $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --timeout=0 $(ARGS)
+	@$(if $(MINUTES),:,for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit; done)
+	@$(if $(MINUTES),:,for name in pruning bench; do $(BIN)/python benchmarks/$$name.py --remeasure || exit; done)
 
 fuzz: ## Fuzz what reads strangers' files, each reader for SECONDS=20 [ONLY=onnx,toml ARGS=]; found inputs are kept
 	@$(DEV)

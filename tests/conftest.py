@@ -7,8 +7,10 @@ import functools
 import gc
 import json
 import os
+import random
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -49,6 +51,8 @@ HERE_NOT = {  # how a reason begins, and why CI may have it; of each pair of tes
     "this onnxruntime has a GPU provider": "the test of the one for CPUs",
     "tf2onnx is installed": "the test of a Python without it",
 }
+MINUTES, SEED = os.environ.get("EDGECOMPRESS_MINUTES", ""), os.environ.get("EDGECOMPRESS_SEED", "")
+BEGAN = time.monotonic()
 SECONDS = Path(__file__).parent / "golden" / "seconds.json"
 SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / "data")
 
@@ -139,6 +143,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test that needs what is not here, and says what that is."""
+    if MINUTES and time.monotonic() - BEGAN > 60 * float(MINUTES):
+        pytest.skip("the minutes are over")
     for marker, why_not in NEEDS.items():
         if item.get_closest_marker(marker) and (reason := why_not()):
             pytest.skip(reason)
@@ -146,10 +152,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first, so that several processes end together; new files come before them all. Without the proof."""
-    proof = [] if prove.WHOLE else [item for item in items if item.get_closest_marker("prove")]
-    if proof:
-        config.hook.pytest_deselected(items=proof)
-        items[:] = [item for item in items if item not in proof]
+    left_out = {item for item in items if not prove.WHOLE and item.get_closest_marker("prove")}
+    if MINUTES:
+        left_out |= {item for item in items if not hasattr(item.module, "prove")}  # type: ignore[attr-defined]
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
+    if MINUTES:  # a sample: files in an order of the seed, as many as the minutes allow
+        return items.sort(key=lambda item: random.Random(f"{SEED} {item.path.name}").random())
     seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
     items.sort(key=lambda item: -seconds.get(item.path.name, float("inf")))
 
@@ -163,6 +173,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             if isinstance(report, pytest.TestReport):
                 taken[Path(report.fspath).name] += report.duration
         SECONDS.write_text(json.dumps({name: round(s) for name, s in sorted(taken.items())}, indent=1) + "\n")
+    if (log := os.environ.get("EDGECOMPRESS_LOG")) and reporter:
+        counts = ", ".join(f"{len(found)} {how}" for how, found in sorted(reporter.stats.items()) if how)
+        took = f"{(time.monotonic() - BEGAN) / 60:.0f} min, exit {session.exitstatus:d}"
+        sample = f" (of {MINUTES} min, seed {SEED})" if MINUTES else ""
+        with Path(log).open("a", encoding="utf-8") as file:
+            print(f"{time.strftime('%F %R')} {counts}; {took}{sample}", file=file)
 
 
 @pytest.hookimpl(wrapper=True)
