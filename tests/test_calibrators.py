@@ -13,9 +13,10 @@ import pytest
 import vectors
 
 from edgecompress.core import config, registry
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.plugins.techniques import _activation_ranges, litert_int8, nncf_int8, pt2e_int8, ptq_int8
+from edgecompress.plugins.techniques import _activation_ranges, _onnx_graph, litert_int8, nncf_int8, pt2e_int8, ptq_int8
 
 pytestmark = pytest.mark.slow
 onnx = pytest.importorskip("onnx")
@@ -154,6 +155,81 @@ def test_layers_of_a_diagnosis_stay_in_float_of_onnx_runtime_named_or_not(net: A
     rows = [{"operator": node.name, "module": "", "node": ""} for node in graph.node if node.op_type == "Conv"]
     assert kept_kernels(net, tmp_path, rows).count("Conv") == 2
     assert kept_kernels(net, tmp_path, rows[1:]).count("QLinearConv") == 1
+
+
+@pytest.fixture(params=[7, 9, 10, 11, 12])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Artifact:
+    """image [1, 3, 16, 16] -> scores [1, 16], as exporters of old opsets wrote it: axes and scales as attributes."""
+    from onnx import helper, numpy_helper
+
+    opset, seeded = request.param, np.random.default_rng(0)
+    shapes = {"first": (16, 3, 3, 3), "second": (16, 16, 3, 3), "head": (16, 16), **dict.fromkeys("abcd", (16,))}
+    arrays = {n: seeded.normal(size=s) / math.prod(s[1:]) ** 0.5 for n, s in shapes.items()}
+    arrays |= {n: 1 + np.abs(arrays[n]) for n in "abcd"}
+    arrays["scales"] = np.array([1, 1, 2, 2])
+    arrays["none"] = np.zeros(0)
+    resized = ["Upsample", "p", "scales"] if opset < 10 else ["Resize", "p", *["none"] * (opset > 10), "scales"]
+    nodes = [
+        helper.make_node("Conv", ["image", "first"], ["n"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["n", *"abcd"], ["o"]),
+        helper.make_node("Softmax", ["o"], ["p"], axis=1),  # of all axes from this one on
+        helper.make_node(resized[0], resized[1:], ["q"], mode="linear")
+        if opset > 8
+        else helper.make_node("Identity", ["p"], ["q"]),  # the converter writes scales of 0
+        helper.make_node("Conv", ["q", "second"], ["r"]),
+        helper.make_node("ReduceMean", ["r"], ["s"], axes=[3], keepdims=0),
+        helper.make_node("Unsqueeze", ["s"], ["t"], axes=[0]),
+        helper.make_node("Squeeze", ["t"], ["u"], axes=[0]),
+        helper.make_node("ReduceSum", ["u"], ["v"], axes=[2], keepdims=0),
+        helper.make_node("Gemm", ["v", "head", "d"], ["scores"]),
+    ]
+    ends = (TensorSpec("image", (1, 3, 16, 16)),), (TensorSpec("scores", (1, 16)),)
+    values = [helper.make_tensor_value_info(s.name, 1, s.shape) for side in ends for s in side]
+    constants = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in arrays.items()]
+    graph = helper.make_graph(nodes, "old", values[:1], values[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=4)
+    (tmp_path / "old").mkdir()
+    onnx.save_model(model, tmp_path / "old/model.onnx")
+    return Artifact(tmp_path / "old", "onnx", *ends).write()
+
+
+def test_a_graph_of_an_old_opset_is_quantized_per_channel_and_answers_alike(old: Artifact, tmp_path: Path) -> None:
+    int8 = compressed(ptq_int8, old, tmp_path)
+    raised = Artifact(tmp_path / "raised", "onnx", old.inputs, old.outputs)
+    raised.path.mkdir()
+    _onnx_graph.prepare(old.file(".onnx"), raised.path / "model.onnx", 13)
+    assert answers(raised, tmp_path) == pytest.approx(answers(old, tmp_path), abs=1e-5)
+    assert sqnr_db(answers(old, tmp_path), answers(int8, tmp_path)) > 20
+    nodes = onnx.load_model(int8.file(".onnx")).graph.node
+    assert [a for n in nodes for a in n.attribute if n.op_type == "DequantizeLinear" and a.name == "axis"]
+
+
+def test_a_graph_that_cannot_be_raised_is_told_in_one_line(tmp_path: Path) -> None:
+    from onnx import helper
+
+    x, y = (helper.make_tensor_value_info(name, 1, (1, 4)) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Affine", ["x"], ["y"])], "net", [x], [y])
+    onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)]), tmp_path / "old.onnx")
+    with pytest.raises(StageFailed, match=r"of opset 8 cannot be raised to opset 13, .*; export it with opset 13 or"):
+        _onnx_graph.prepare(tmp_path / "old.onnx", tmp_path / "new.onnx", 13)
+
+
+@pytest.mark.parametrize("technique", [ptq_int8, litert_int8, nncf_int8])
+def test_a_source_that_is_int8_stays_as_it_is(technique: Any, net: Artifact, file: Artifact, tmp_path: Path) -> None:
+    model = {"onnx": net, "tflite": file}.get(technique.READS[0]) or exported("openvino", net, tmp_path)
+    once = compressed(technique, model, tmp_path)
+    again = compressed(technique, once, tmp_path)
+    assert [f.read_bytes() for f in again.files()] == [f.read_bytes() for f in once.files()]
+    assert (again.inputs, again.outputs, again.facts) == (once.inputs, once.outputs, {"given": True})
+
+
+def test_a_source_that_is_int8_in_part_ends_with_a_reason(net: Artifact, tmp_path: Path) -> None:
+    file = compressed(ptq_int8, net, tmp_path).file(".onnx")
+    model = onnx.load_model(file)
+    model.graph.node.append(next(n for n in model.graph.node if n.op_type == "DequantizeLinear"))
+    onnx.save_model(model, tmp_path / "twice.onnx")
+    with pytest.raises(StageFailed, match=r"two nodes make the tensor '.*': the source is quantized in part"):
+        _onnx_graph.order_as(tmp_path / "twice.onnx", file)
 
 
 def kept_kernels(net: Artifact, folder: Path, rows: list[dict[str, str]]) -> list[str]:

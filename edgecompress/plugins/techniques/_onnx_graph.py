@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import onnx
 
 CONSTANTS = 4  # the IR since which a constant need not be an input
+RESIZED = 11  # the opset since which Resize has these attributes; what it did before that
+OLD_RESIZE = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid"}  # what a kernel computes with what is before it
 MOVES = {"Flatten", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
@@ -35,11 +38,14 @@ def load(file: Path) -> onnx.ModelProto:
     return model
 
 
-def prepare(source: Path, prepared: Path) -> Path:
-    """The graph simplified, in the file `prepared`, without shapes that are stale after that."""
+def prepare(source: Path, prepared: Path, opset: int) -> Path:
+    """The graph of at least that opset, simplified, in the file `prepared`, without shapes that are stale after that.
+
+    Raises StageFailed where a tool cannot do it.
+    """
     import onnx
 
-    model = load(source)
+    model = _raised(load(source), opset)
     try:
         _simplify(model, prepared.resolve())
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
@@ -52,6 +58,33 @@ def prepare(source: Path, prepared: Path) -> Path:
         node.name = node.name or f"{node.op_type}_{node.output[0]}"
     onnx.save_model(model, prepared)
     return prepared
+
+
+def _raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model of at least that opset. Raises StageFailed where its operators cannot be rewritten."""
+    import onnx
+    import onnxruntime
+    from onnx import version_converter
+
+    had = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), opset)
+    if had >= opset:
+        return model
+    try:
+        raised = version_converter.convert_version(model, opset)
+        raised.ir_version = max(raised.ir_version, CONSTANTS)  # what was an attribute becomes a constant
+        onnxruntime.InferenceSession(raised.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # neither has an own one
+        why = first_line(error).rpartition(" failed: ")[2]  # behind a place in C++
+        raise StageFailed(
+            f"the graph of opset {had} cannot be raised to opset {opset}, which int8 needs ({why}); "
+            f"export it with opset {opset} or later"
+        ) from error
+    for node in raised.graph.node:
+        if node.op_type == "Resize" and had < RESIZED:  # the converter leaves it the new default
+            for attribute in [a for a in node.attribute if a.name in OLD_RESIZE]:
+                node.attribute.remove(attribute)
+            node.attribute.extend(onnx.helper.make_attribute(*item) for item in OLD_RESIZE.items())
+    return raised
 
 
 def _simplify(model: onnx.ModelProto, file: Path) -> None:
@@ -112,7 +145,8 @@ def reading(file: Path, names: Sequence[str]) -> list[str]:
 def order_as(file: Path, source: Path) -> None:
     """Brings the nodes of `file` into the order in which `source` computes the same tensors: tools sort them anew.
 
-    A node that `source` has not comes right before the first one that needs it.
+    A node that `source` has not comes right before the first one that needs it. Raises StageFailed where two nodes make
+    one tensor, as ONNX Runtime's quantizer leaves what was quantized in part before.
     """
     import onnx
 
@@ -122,6 +156,9 @@ def order_as(file: Path, source: Path) -> None:
     if any(attribute.HasField("g") for node in nodes for attribute in node.attribute):
         return  # a loop's body reads tensors by their names
     makers = {tensor: index for index, node in enumerate(nodes) for tensor in node.output}
+    names = [tensor for node in nodes for tensor in node.output if tensor]
+    if twice := next((tensor for tensor, times in Counter(names).items() if times > 1), ""):
+        raise StageFailed(f"two nodes make the tensor '{twice}': the source is quantized in part; give one that is not")
     ranks = [min((rank.get(tensor, len(rank)) for tensor in node.output), default=len(rank)) for node in nodes]
     waiting = sorted(range(len(nodes)), key=ranks.__getitem__, reverse=True)
     done: dict[int, onnx.NodeProto] = {}

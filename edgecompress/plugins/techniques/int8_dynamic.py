@@ -25,6 +25,7 @@ PROVIDES = "int8-dynamic"
 NEEDS: tuple[str, ...] = ()
 
 PRODUCTS = {"MatMul", "Gemm"}
+OPSET = 11  # the first with dynamic ranges
 PAYS = ("LSTM", "MatMul", "Gemm", "Attention", "EmbedLayerNormalization")  # not Conv: ten times slower than fp32
 
 
@@ -53,7 +54,7 @@ def apply(request: Request) -> Artifact:
 
     options: Options = request.options
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
+        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         chosen, float_ = _sorted(prepared, options)
         try:
             quantize_dynamic(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.plugins.techniques import _activation_ranges, _litert, _litert_weights, _skip
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.techniques import _activation_ranges, _int8, _litert, _litert_weights, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Options:
         _litert.check_patterns(self.skip)
 
 
+promises = _int8.promises
+
+
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     """What else may lose less: the other calibrators; weights are quantized per channel anyway."""
     return _activation_ranges.rungs(options.get("calibrator", Options.calibrator), _activation_ranges.CALIBRATORS)
@@ -65,11 +68,6 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
 def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the operators of those layers of a diagnosis left in float."""
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
-
-
-def promises(options: Options) -> Promise:
-    """Int8 weights, multiplied with int8 activations."""
-    return _skip.promise("int8", "int8", options.skip)
 
 
 def apply(request: Request) -> Artifact:
@@ -81,6 +79,8 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
         raise InputError("int8: a net with state must keep float inputs and outputs; use io = 'float'")
+    if same := _int8.given(request):
+        return same
     data = _litert.source(request)
     skipped = _litert.to_their_ends(data, _litert.matching(_litert.operators(data), options.skip))
     recipe = _litert.recipe()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import openvino_ir
-from edgecompress.plugins.techniques import _activation_ranges, _skip
+from edgecompress.plugins.techniques import _activation_ranges, _int8, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ class Options:
             raise ValueError("percentile must be above 50 and at most 100")
 
 
+promises = _int8.promises
+
+
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     """What else may lose less: NNCF's other range estimators, and its full correction of biases."""
     calibrators = _activation_ranges.rungs(options.get("calibrator", Options.calibrator), CALIBRATORS)
@@ -72,17 +75,14 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) ->
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
-def promises(options: Options) -> Promise:
-    """Int8 weights, multiplied with int8 activations."""
-    return _skip.promise("int8", "int8", options.skip)
-
-
 def apply(request: Request) -> Artifact:
     """The OpenVINO model quantized to int8; inputs: "model", "samples" (the calibrate split).
 
     facts: {"samples": used, "float": [products of matrices that stay so, as OpenVINO computes them wrongly in int8]}.
     Raises StageFailed with NNCF's reason.
     """
+    if same := _int8.given(request):
+        return same
     nncf, openvino = _nncf()
     options: Options = request.options
     batches = spread(request, options.samples)

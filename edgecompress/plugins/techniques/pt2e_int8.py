@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.plugins.techniques import _activation_ranges, _pt2e, _skip
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.techniques import _activation_ranges, _int8, _pt2e, _skip
 from edgecompress.plugins.techniques._calibration import skipping, spread
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class Options:
             raise ValueError("samples must be at least 1")
 
 
+promises = _int8.promises
+
+
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     """What else may lose less: torchao's other observer, and a scale for each channel where there is one for all."""
     finer: list[tuple[str, dict[str, Json]]] = (
@@ -61,11 +64,6 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) ->
 def _name(layer: _skip.SensitiveLayer) -> str:
     own = layer["type"].startswith(WEIGHTED)
     return glob.escape(layer["module"]) if own and layer["module"] else layer["node"]
-
-
-def promises(options: Options) -> Promise:
-    """Int8 weights, multiplied with int8 activations."""
-    return _skip.promise("int8", "int8", options.skip)
 
 
 def apply(request: Request) -> Artifact:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.plugins.techniques import _activation_ranges, _skip
+from edgecompress.core.model import Artifact, Request
+from edgecompress.plugins.techniques import _activation_ranges, _int8, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.plugins.techniques._onnx_graph import matching, order_as, prepare, reading, to_their_ends
 
@@ -26,6 +26,7 @@ WRITES = "onnx"
 PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
+OPSET = 13  # the first with scales per channel
 CHUNK = 16  # items whose extremes are held at once
 MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
 MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
@@ -60,6 +61,9 @@ class Options:
             raise ValueError("weight_bits = 4 needs per_channel = true")
 
 
+promises = _int8.promises
+
+
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     """What else may lose less: the other calibrators, and a scale for each channel where there is one for all."""
     finer: list[tuple[str, dict[str, Json]]] = (
@@ -75,17 +79,14 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) ->
     return skipping(options, (glob.escape(name) for layer in layers if (name := layer["operator"])))
 
 
-def promises(options: Options) -> Promise:
-    """Int8 weights, multiplied with int8 activations."""
-    return _skip.promise("int8", "int8", options.skip)
-
-
 def apply(request: Request) -> Artifact:
     """The ONNX model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
 
     facts: {"calibrator", "weight_bits", "samples": items used, "skipped": [node]}.
     Raises StageFailed where a tensor is not finite.
     """
+    if same := _int8.given(request):
+        return same
     options: Options = request.options
     batches = spread(request, options.samples)
 
@@ -93,7 +94,7 @@ def apply(request: Request) -> Artifact:
         return (inputs_of(request, batch) for batch in batches)
 
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx")
+        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]

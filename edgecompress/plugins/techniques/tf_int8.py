@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request, TensorSpec
+from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.formats import tflite
-from edgecompress.plugins.techniques import _skip
+from edgecompress.plugins.techniques import _int8, _skip
 from edgecompress.plugins.techniques._calibration import inputs_of, skipping, spread
 from edgecompress.plugins.techniques._litert import MOVES, check_patterns
 from edgecompress.plugins.techniques._onnx_graph import first_line
@@ -45,14 +45,12 @@ class Options:
         check_patterns(self.skip)
 
 
+promises = _int8.promises
+
+
 def kept(options: Mapping[str, Json], layers: Sequence[_skip.SensitiveLayer]) -> dict[str, Json]:
     """The options with the operators of those layers of a diagnosis left in float."""
     return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
-
-
-def promises(options: Options) -> Promise:
-    """Int8 weights, multiplied with int8 activations."""
-    return _skip.promise("int8", "int8", options.skip)
 
 
 def apply(request: Request) -> Artifact:
