@@ -44,7 +44,7 @@ test: ## The tests, long ones in a short form; those without their real data or 
 
 test-fast: ## The quick tests alone, after the same set-up
 	@$(DEV)
-	@$(BIN)/python -m pytest -m "not slow and not shared and not browser" $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not shared and not browser" $(ARGS)
 
 check: ## Lint, format, types, and that the generated docs are fresh
 	@$(DEV)

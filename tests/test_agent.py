@@ -24,6 +24,8 @@ from edgecompress.device.agent import round as rounds
 from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.transports import host
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(edgecompress.__path__[0])
 PROFILE = {
     "warmup_s": 0.02,

@@ -20,6 +20,8 @@ from edgecompress.pipeline import channel_block as blocks
 from edgecompress.pipeline import job
 from edgecompress.stages import channel_block as block
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = tuple(range(4, 65, 4))
 COARSE = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 # Six 3x3 convolutions, as parts of the time at 64 channels, on an x86 processor with 8-bit products (2026-11).

@@ -31,6 +31,8 @@ import pytest
 from edgecompress.cli import main
 from edgecompress.reporting import schema
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--profile", "quick", *(f"--set={key}={value}" for key, value in nulls.FAST.items())]
 NET = ["net.null", "--data", "data", "--target", "null.toml", *QUICK]
 UNREAD, INTERRUPTED = 141, 130

@@ -27,6 +27,8 @@ from edgecompress.pipeline import time_left
 from edgecompress.pipeline.runner import Event
 from edgecompress.pipeline.time_left import TimeLeft
 
+pytestmark = pytest.mark.slow
+
 Told = pytest.CaptureFixture[str]
 QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 

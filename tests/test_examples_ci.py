@@ -25,6 +25,8 @@ from edgecompress.pipeline import store_place
 from edgecompress.reporting import gates
 from edgecompress.reporting.compare import BY_NAME, DROP
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "ci"
 SCRIPT = (EXAMPLE / "gate.sh").read_text(encoding="utf-8")

@@ -27,6 +27,8 @@ from edgecompress.device import trace_sketch
 from edgecompress.plugins.runtimes import null
 from edgecompress.stages import excerpt, golden
 
+pytestmark = pytest.mark.slow
+
 verify = importlib.import_module("edgecompress.stages.verify")
 
 N = 37

@@ -29,6 +29,8 @@ from edgecompress.core import config, plain_file
 from edgecompress.core.errors import ConfigError, InputError
 from edgecompress.data import loaders, npz, tensors
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(edgecompress.__file__).parent
 MINUTES_S, RESIDENT = 300.0, 2 << 30
 CHEAP = ("toml", "words", "keras", "savedmodel", "pt2")

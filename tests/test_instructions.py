@@ -14,6 +14,8 @@ from edgecompress.core import catalog, registry
 from edgecompress.device.emulation import build
 from edgecompress.plugins.sensors import callgrind, instructions
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 CALL = 300  # Python calls one function in a few instructions more or less than another
 NOP = 0xD503201F

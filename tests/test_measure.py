@@ -21,6 +21,8 @@ from edgecompress.core.model import Artifact, Measured
 from edgecompress.device import agent_client
 from edgecompress.stages import energy, latency, operators
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -37,6 +37,8 @@ from edgecompress.packaging import model_card
 from edgecompress.reporting import external_results, external_rows, html, markdown, terminal
 from edgecompress.reporting import external_section as faces
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = json.loads(
     Path(external_results.__file__).with_name("external_results.schema.json").read_text(encoding="utf-8")
 )

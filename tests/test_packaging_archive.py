@@ -18,6 +18,8 @@ import pytest
 from edgecompress.core.errors import InputError
 from edgecompress.packaging import archive
 
+pytestmark = pytest.mark.slow
+
 SUFFIXES = (".zip", ".tar.gz")
 
 

@@ -20,6 +20,8 @@ from edgecompress.core.errors import InputError
 from edgecompress.packaging import escape
 from edgecompress.packaging.render import render
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = (
     '"; System.exit(1); //',
     "'); DROP TABLE x; --",

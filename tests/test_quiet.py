@@ -11,6 +11,8 @@ from edgecompress.cli import main
 from edgecompress.reporting import compare as reporting
 from edgecompress.reporting import compare_output
 
+pytestmark = pytest.mark.slow
+
 QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 Told = pytest.CaptureFixture[str]
 

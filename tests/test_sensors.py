@@ -33,6 +33,8 @@ from edgecompress.plugins.sensors import (
 )
 from edgecompress.testing import conformance
 
+pytestmark = pytest.mark.slow
+
 WRAP = 262143328850  # what real packages say, in microjoules
 
 

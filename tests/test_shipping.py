@@ -22,6 +22,8 @@ from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.store import Store
 
+pytestmark = pytest.mark.slow
+
 THESIS = "years of work"
 
 

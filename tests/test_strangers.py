@@ -21,6 +21,8 @@ from edgecompress.pipeline import job
 from edgecompress.plugins.transports import adb, ssh
 from edgecompress.reporting import external_results
 
+pytestmark = pytest.mark.slow
+
 TARGET = 'description = "theirs"\nruntime = "null"\n{device}\n[[variant]]\nname = "plain"\n'
 BAIT = 'description = "a bait"\ntransport = "{transport}"\n{more}\n[options]\n{options}\n'
 

@@ -19,6 +19,8 @@ from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.searches.race import Race
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = '[[variant]]\nname = "second"\nreference = true\n'
 
 

@@ -29,6 +29,8 @@ from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.transports import adb
 from edgecompress.testing import conformance
 
+pytestmark = pytest.mark.slow
+
 real = pytest.mark.adbd
 
 

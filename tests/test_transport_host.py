@@ -13,6 +13,8 @@ import pytest
 from edgecompress.core import protocols
 from edgecompress.plugins.transports import host
 
+pytestmark = pytest.mark.slow
+
 PYTHON = sys.executable
 
 

@@ -25,6 +25,8 @@ from edgecompress.device.emulation import build, cpus, emulator
 from edgecompress.plugins.transports import qemu, valgrind
 from edgecompress.testing import conformance
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 EDGECOMPRESS = [sys.executable, "-m", "edgecompress.cli.main"]
 

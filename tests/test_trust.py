@@ -24,6 +24,8 @@ from edgecompress.core.errors import InputError
 from edgecompress.pipeline import plan, worker_process
 from edgecompress.pipeline.job import job
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(edgecompress.__file__).parent
 HOSTILE = ("onnx", "numpy", "json", "onnxruntime", "openvino", "ai_edge_litert", "sitecustomize")
 
