@@ -27,6 +27,7 @@ from edgecompress.cli import main as cli  # noqa: E402
 from edgecompress.commands import listing  # noqa: E402
 from edgecompress.core import catalog, errors, registry, settings  # noqa: E402
 from edgecompress.pipeline import conversion  # noqa: E402
+from edgecompress.reporting import model  # noqa: E402
 from edgecompress.testing import zoo  # noqa: E402
 
 HEADINGS = {
@@ -269,6 +270,13 @@ def known(runtime: str, said: str) -> str:
     return f"`{error}` {do}"
 
 
+def report_schema() -> str:
+    """The JSON Schema of report.json, a line per part."""
+    schema = model.json_schema()
+    parts = ",\n".join(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in schema.pop("$defs").items())
+    return f'{json.dumps(schema)[:-1]}, "$defs": {{\n{parts}\n}}}}'
+
+
 PAGES = {
     "reference/commands.md": commands,
     "reference/plugins.md": plugins,
@@ -276,6 +284,7 @@ PAGES = {
     "reference/files.md": files,
     "reference/errors.md": error_page,
     "reference/zoo.md": zoo_page,
+    "reference/report.schema.json": report_schema,
     "architecture.md": architecture.page,
 }
 
@@ -286,7 +295,7 @@ def main() -> int:
     stale = []
     for name, page in PAGES.items():
         file, text = OUT / name, f"{page().rstrip()}\n"
-        if name.startswith("reference/"):  # all of it is generated
+        if name.startswith("reference/") and name.endswith(".md"):  # all of it is generated
             text = f"{NOTE}\n\n{text}"
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         if before == text:

@@ -13,14 +13,13 @@ import report_inputs
 from rich.console import Console
 
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Request
-from edgecompress.core.place import PACKAGE
 from edgecompress.core.settings import Profile, Variant
 from edgecompress.data import compiler_estimates
 from edgecompress.pipeline.candidate import Candidate
 from edgecompress.pipeline.searches.race import FIRST, Race
-from edgecompress.reporting import html, markdown, report_json, terminal
+from edgecompress.reporting import html, markdown, model, report_json, terminal
 
-SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = model.json_schema()
 PROFILE = Profile(
     "test", sessions=1, warmup_s=1, warmup_runs=1, window_s=1, window_runs=1, energy_windows=1, energy_window_s=1
 )

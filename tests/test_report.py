@@ -24,13 +24,12 @@ from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
 from edgecompress.core.model import Artifact, Context, Request
-from edgecompress.core.place import PACKAGE
-from edgecompress.reporting import before_after, formatting, html, markdown, report_json, terminal
+from edgecompress.reporting import before_after, formatting, html, markdown, model, report_json, terminal
 from edgecompress.stages import report as stage
 
 Report = dict[str, Any]
 HERE = Path(__file__).parent
-SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = model.json_schema()
 GOLDEN = HERE / "data" / "report"
 
 

@@ -19,13 +19,13 @@ from report_inputs import HOSTILE, write
 from rich.console import Console
 
 from edgecompress.core.model import Artifact, Request
-from edgecompress.core.place import PACKAGE
 from edgecompress.reporting import (
     compression,
     figures,
     gains,
     html,
     markdown,
+    model,
     report_json,
     strength,
     terminal,
@@ -34,7 +34,7 @@ from edgecompress.reporting import (
 
 pytestmark = pytest.mark.slow
 Report = dict[str, Any]
-SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = model.json_schema()
 GOLDEN = Path(__file__).parent / "data" / "report"
 SECTIONS = ("What it bought", "What was compressed", "How the strength was found", "Training")
 

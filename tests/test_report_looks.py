@@ -20,7 +20,6 @@ from rich.console import Console
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
-from edgecompress.core.place import PACKAGE
 from edgecompress.reporting import (
     environment,
     figures,
@@ -28,6 +27,7 @@ from edgecompress.reporting import (
     html,
     instructions,
     markdown,
+    model,
     pareto,
     power,
     profiler_figures,
@@ -40,7 +40,7 @@ from edgecompress.reporting import (
 
 pytestmark = pytest.mark.slow
 Report = dict[str, Any]
-SCHEMA = json.loads((PACKAGE / "reporting" / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = model.json_schema()
 GOLDEN = Path(__file__).parent / "data" / "report"
 
 

@@ -1,19 +1,16 @@
-"""Reads a report that a deploy of any version wrote, or somebody else: its parts are as the schema says."""
+"""Reads a report that a deploy of any version wrote, or somebody else: its parts are as the model says."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import read_json
-from edgecompress.core.quantities import QUANTITIES
-from edgecompress.reporting import schema, sessions
 
-ROUNDED = 1e-3  # that a number may differ by for being rounded
 LARGEST = 128 << 20  # bytes: each label and name of a net is in it
 
 
@@ -22,33 +19,14 @@ def report(folder: Path) -> dict[str, Any]:
 
     Raises InputError where there is none, or another; StageFailed when the disk fails.
     """
+    from edgecompress.reporting import model  # a plan reads none
+
     file, document = _read(folder)
-    if fault := schema.fault(document, schema.of_any_version()) or _upside_down(document) or _contradicts(document):
-        raise InputError(f"{file}: damaged: {fault[:200]}; deploy again")
+    try:
+        model.of(document)
+    except ValueError as error:
+        raise InputError(f"{file}: damaged: {str(error)[:200]}; deploy again") from error
     return document
-
-
-def _upside_down(document: Mapping[str, Any]) -> str:
-    """The first interval that ends below where it begins, or ""."""
-    for variant in document.get("variants", ()):
-        numbers = variant.get("numbers", {})
-        for name in QUANTITIES.keys() & numbers:
-            low, high = numbers[name].get("low"), numbers[name].get("high")
-            if low is not None and high is not None and low > high:
-                return f"variant {variant.get('name')}: {name} is from {low} to {high}"
-    return ""
-
-
-def _contradicts(document: Mapping[str, Any]) -> str:
-    """The first number that is beyond those of all its sessions, or ""."""
-    for variant in document.get("variants", ()):
-        for name, quantity in QUANTITIES.items():
-            told = variant.get("numbers", {}).get(name, {}).get("value")
-            each = sessions.values(variant.get("sessions") or (), quantity.session).values() if quantity.session else ()
-            if told is not None and each and not (1 - ROUNDED) * min(each) <= told <= (1 + ROUNDED) * max(each):
-                where = f"variant {variant.get('name')}: {name}"
-                return f"{where} is {told:g}, its sessions have {min(each):g} to {max(each):g}"
-    return ""
 
 
 def is_report(folder: Path) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
+
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
@@ -12,6 +14,7 @@ from edgecompress.reporting import (
     environment,
     gains,
     guard,
+    model,
     pareto,
     profilers,
     roofline,
@@ -23,15 +26,14 @@ from edgecompress.reporting import (
 from edgecompress.reporting.formatting import cleaned
 from edgecompress.reporting.request import DeclaredSource, ReportRequest
 
-SCHEMA = "edgecompress/stages/report/1"
 Report = dict[str, Any]
 
 
 def report(request: Request) -> Report:
-    """Everything that is known, as plain JSON; report.schema.json describes it."""
+    """Everything that is known, as plain JSON; the model describes it."""
     job, inputs = ReportRequest.from_json(request.options), request.inputs
     report: Report = {
-        "schema": SCHEMA,
+        "schema": model.SCHEMA,
         "title": job.title,
         "command": job.command,
         "date": job.date,
@@ -73,8 +75,8 @@ def _concluded(report: Report) -> Report:
     report["gains"] = gains.of_report(report)
     report["notes"] = summary.notes(report)
     report["summary"] = summary.summary(report)
-    clean: Report = cleaned(report)
-    return clean
+    written: Report = msgspec.to_builtins(model.of(cleaned(report)))
+    return written
 
 
 def _source(declared: DeclaredSource, artifact: Artifact | None) -> dict[str, Any]:

@@ -1,0 +1,23 @@
+"""Reports that earlier versions wrote (synthetic inputs, each in the words of its commit) are still read."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from edgecompress.reporting import read
+
+REPORTS = sorted((Path(__file__).parent / "data" / "reports").glob("*.json.gz"))
+
+
+@pytest.fixture(params=REPORTS, ids=lambda file: file.name.removesuffix(".json.gz"))
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What a deploy of that version left."""
+    (tmp_path / "report.json").write_bytes(gzip.decompress(request.param.read_bytes()))
+    return tmp_path
+
+
+def test_a_report_of_an_earlier_version_is_read(folder: Path) -> None:
+    assert len(read.report(folder)["variants"]) == 7
