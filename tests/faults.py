@@ -213,11 +213,11 @@ def _stage(store: Store, parts: dict[str, str], text: str) -> Artifact:
 
 
 def _fill(part: Path, artifacts: Sequence[Artifact]) -> None:
-    for number, artifact in enumerate(artifacts):
-        shipping.copied(artifact, part / str(number))
+    for name, artifact in zip(shipping.ARTIFACTS, artifacts):
+        shipping.copied(artifact, part / name)
     for name in shipping.REPORT:
         (part / name).write_text('{"schema": "edgecompress/stages/report/0"}')
-    origin = {"variant": "", "runtime": "", "target": "", shipping.FILES: shipping.files(part)}
+    origin = {"variant": "", "runtime": "", "target": ""}
     (part / shipping.ORIGIN).write_text(json.dumps(origin))
 
 

@@ -16,6 +16,7 @@ import nulls
 import pytest
 
 import edgecompress
+from edgecompress.cli import main
 from edgecompress.core import durable, work_folder
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import SETTINGS, Artifact
@@ -51,13 +52,6 @@ def deploy(asked: dict[str, object], store: Path, out: Path, **more: object) -> 
     return edgecompress.deploy(**asked, options=edgecompress.Options(store=store, out=out, **more))  # type: ignore[arg-type]
 
 
-def no_files(out: Path) -> None:
-    """As older versions shipped: without a list of the files."""
-    told = json.loads((out / "deploy.json").read_text())
-    del told["files"]
-    (out / "deploy.json").write_text(json.dumps(told))
-
-
 @pytest.mark.parametrize(("umask", "folders", "files"), [(0o022, 0o755, 0o644), (0o027, 0o750, 0o640)])
 def test_who_may_read_what_ships_is_for_the_umask_to_say(asked, results, tmp_path, umask, folders, files):
     before = os.umask(umask)
@@ -70,28 +64,27 @@ def test_who_may_read_what_ships_is_for_the_umask_to_say(asked, results, tmp_pat
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {folders, files}
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_what_a_deploy_wrote_is_replaced(asked, results, out, older):
-    if older:
-        no_files(out)
+def test_what_a_deploy_wrote_is_replaced(asked, results, out):
     assert deploy(asked, results, out).exit_code == 0
-    assert "files" in json.loads((out / "deploy.json").read_text())
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("place", ["thesis.tex", "artifact/thesis.tex", "mine/thesis.tex", "measured/thesis.tex"])
 def test_a_folder_with_a_file_of_somebody_else_is_refused_before_anything_runs(
-    asked, tmp_path, results, out, older, place
+    asked, tmp_path, results, out, listed, place
 ):
-    if older:
-        no_files(out)
+    if listed:  # as a stranger's deploy.json may claim
+        told = json.loads((out / "deploy.json").read_text())
+        names = [*shipping.files(out), place, "../thesis.tex"]
+        (out / "deploy.json").write_text(json.dumps({**told, "files": names}))
     (out / place).parent.mkdir(exist_ok=True)
     (out / place).write_text(THESIS)
     heard: list[object] = []
     with pytest.raises(InputError) as raised:
         deploy(asked, results, out, listener=heard.append)
-    assert str(raised.value).startswith(f"{out / place}: was not written by edgecompress") or older
+    inside = place.startswith("artifact")  # whose sha256 then holds for none of its files
+    assert str(raised.value).startswith(f"{out / place}: was not written by edgecompress") or inside
     assert "\n" not in str(raised.value) and not heard and (out / place).read_text() == THESIS
 
 
@@ -309,6 +302,22 @@ def test_where_every_variant_broke_a_report_says_why(
     assert (result.exit_code, said["outcome"]) == (2, "failed")
     assert "it raised ValueError: no such thing" in said["sentence"] and "(log: " not in said["sentence"]
     assert "it raised ValueError: no such thing" in result.message
+
+
+def test_where_nothing_ships_the_report_is_in_the_output_folder_until_something_does(
+    asked: dict[str, Any], results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = {**asked, "settings": {**nulls.FAST, "limits.size_bytes": 1}}
+    for _ in range(2):
+        assert deploy(lost, results, tmp_path / "out").report == tmp_path / "out"
+        assert shipping.files(tmp_path / "out") == sorted(shipping.REPORT)
+        assert main.main(["report", str(tmp_path / "out")]) == 0
+    assert "limit 1" in capsys.readouterr().out
+    assert deploy(asked, results, tmp_path / "out").exit_code == 0
+    shipped = {name: (tmp_path / "out" / name).read_bytes() for name in shipping.files(tmp_path / "out")}
+    told(result := deploy(lost, results, tmp_path / "out"))
+    assert result.report and result.report.is_relative_to(results)
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in shipping.files(tmp_path / "out")} == shipped
 
 
 def test_strict_limits_refuse_what_few_items_leave_undecided(

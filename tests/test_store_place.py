@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nulls
 import pytest
 
 from edgecompress.cli import main
-from edgecompress.core import file_lock
+from edgecompress.core import file_lock, home
 from edgecompress.core.errors import InputError
+from edgecompress.core.place import PACKAGE
 from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store import Store
 
@@ -127,12 +131,62 @@ def test_a_kill_while_a_store_is_made_leaves_one_that_can_be_made(here: Path) ->
     Store(store_place.root(None))
 
 
-def test_without_a_home_a_store_is_used_where_it_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    another_users(monkeypatch, Path("/proc/nothing"))
-    Store(store_place.root(None))
+@pytest.fixture
+def container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without an account whose home folder is a place where nobody can write."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(home, "state", lambda: Path("/proc/nothing"))
+
+
+@pytest.mark.usefixtures("container")
+def test_in_a_container_without_a_home_the_store_that_one_made_is_used_again(here: Path) -> None:
+    for _ in range(3):
+        Store(store_place.root(None))
+    assert deploy(here) == 0
+    assert main.main(["cache", "ls"]) == 0
+
+
+@pytest.mark.usefixtures("container")
+def test_in_a_container_without_a_home_a_store_that_came_from_elsewhere_is_refused(here: Path) -> None:
+    Store(here / "theirs")
+    subprocess.run(["cp", "-a", "theirs", ".edgecompress"], check=True)
     with pytest.raises(InputError, match="did not make"):
         store_place.root(None)
     Store(store_place.root(Path(".edgecompress")))
+    assert store_place.root(None)  # it was named once
+
+
+def test_what_a_store_tells_of_itself_counts_only_where_there_is_no_folder_of_state(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as without:
+        without.setattr(home, "state", lambda: Path("/proc/nothing"))
+        Store(here / ".edgecompress")
+    with pytest.raises(InputError, match="did not make"):
+        store_place.root(None)
+
+
+NAMELESS = ("unshare", "--user", "--map-user=54321")  # who has no account
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(subprocess.run([*NAMELESS, "true"]).returncode != 0, reason="no user namespaces here")
+@pytest.mark.parametrize("home", [{"XDG_STATE_HOME": "state"}, {"HOME": "/proc/nothing"}], ids=["none", "read-only"])
+def test_a_user_without_an_account_runs_every_command(here: Path, home: dict[str, str]) -> None:
+    asked = nulls.make(here / "net")
+    fast = [word for key, value in nulls.FAST.items() for word in ("--set", f"{key}={value}")]
+    what = [asked["model"], "--data", asked["data"], "--target", asked["target"], "--profile", "quick"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE.parent), **home}
+    for words in (["deploy", *what, *fast], ["deploy", *what, *fast], ["doctor"], ["plan", *what], ["cache", "ls"]):
+        command = [*NAMELESS, sys.executable, "-P", "-m", "edgecompress.cli.main", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, (words, done.stderr[-2000:])
 
 
 def test_a_lock_follows_no_link_and_empties_no_file(here: Path) -> None:

@@ -48,8 +48,8 @@ def ran(folder: Path) -> str:
     return mark.read_text() if mark.exists() else ""
 
 
-def deploy(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "NO_COLOR": "1"}
+def deploy(folder: Path, *words: str, path: str = str(PACKAGE.parent)) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
     argv = [sys.executable, "-P", "-m", "edgecompress.cli.main", "deploy", *words, *QUICK]
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
@@ -84,6 +84,17 @@ def test_an_empty_entry_of_pythonpath_is_not_the_working_folder_for_children(
     words = ["deploy", asked["model"], "--data", asked["data"], "--target", asked["target"], "--until", "golden"]
     assert main.main([*words, "--quiet"]) == 0
     assert ran(tmp_path) == ""
+
+
+@pytest.mark.parametrize("path", [f":{PACKAGE.parent}", f"{PACKAGE.parent}:"], ids=["first", "last"])
+def test_an_empty_entry_of_pythonpath_is_not_the_working_folder_for_the_command(folder: Path, path: str) -> None:
+    for name in ("sitecustomize", "usercustomize"):  # which Python itself has run before
+        (folder / f"{name}.py").unlink(missing_ok=True)
+    for name in ("argparse", "json", "sqlite3", "tomllib"):
+        (folder / f"{name}.py").write_text((folder / "numpy.py").read_text().replace("numpy", name))
+    nulls.make(folder)
+    done = deploy(folder, "net.null", "--data", "data", "--target", "null.toml", "--until", "golden", path=path)
+    assert (done.returncode, ran(folder)) == (0, ""), done.stderr[-2000:]
 
 
 def test_only_stages_that_call_a_factory_find_the_users_modules(

@@ -73,9 +73,9 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast:
         raise StageFailed(report.reason)
     remember(walk, report.artifact)
     if error := all_broke(walk, choice):
-        return Result(error.exit_code, str(error), None, report.artifact.path, walk.outcomes)
+        return _held(walk, out, error.exit_code, str(error))
     if why := _held_back(walk, steps.candidates, choice, options):
-        return Result(CheckFailed.exit_code, why, None, report.artifact.path, walk.outcomes)
+        return _held(walk, out, CheckFailed.exit_code, why)
     _ship(job, walk, steps, choice, out)
     return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
 
@@ -143,14 +143,27 @@ def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> No
             raise
 
 
-def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
-    """Writes what ships, and what was measured of it before, into a folder that takes the place of `out`."""
+def _held(walk: PlanRun, out: Path, code: int, why: str) -> Result:
+    """Where nothing ships, the report goes into the output folder alone; what an earlier deploy shipped there stays."""
+    with walk.store.locked(external_results.lock(out)):
+        shipping.check(out, walk.store.root)
+        if (out / "artifact").is_dir():
+            return Result(code, why, None, artifact_of(walk, "report").path, walk.outcomes)
+        shipping.ship(out, lambda part: _put_report(part, walk))
+    return Result(code, why, None, out, walk.outcomes)
+
+
+def _put_report(part: Path, walk: PlanRun) -> None:
     shipping.copied(artifact_of(walk, "report"), part)
     (part / CARD).unlink()
+
+
+def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
+    """Writes what ships, and what was measured of it before, into a folder that takes the place of `out`."""
+    _put_report(part, walk)
     for name, stage in names.items():
         shipping.copied(artifact_of(walk, stage), part / name)
-    sealed = {shipping.SHA256: artifact_of(walk, names["artifact"]).sha256, shipping.FILES: shipping.files(part)}
-    content = {**origin, **sealed}
+    content = {**origin, shipping.SHA256: artifact_of(walk, names["artifact"]).sha256}
     (part / ORIGIN).write_text(json.dumps(content, indent=1), encoding="utf-8")
     if left_behind := external_results.carry(out, part, external_results.digest(artifact_of(walk, names["artifact"]))):
         print(

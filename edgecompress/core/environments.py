@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from edgecompress.core import child_process, file_lock
+from edgecompress.core import child_process, file_lock, home
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.place import PACKAGE
 from edgecompress.core.plugins import Plugin, described
@@ -54,7 +54,7 @@ def missing(module: ModuleType) -> list[str]:
     """The requirements of a plug-in that its Python does not meet."""
     own = environment(module)
     if own:
-        return [] if (own / COMPLETE).exists() else list(module.ENVIRONMENT)
+        return [] if os.path.exists(own / COMPLETE) else list(module.ENVIRONMENT)
     return [r for r in module.REQUIRES if not _met(r)]
 
 
@@ -147,7 +147,7 @@ def root() -> Path:
     """Where environments are: inside this one, or in the user's cache where this Python is the system's."""
     if sys.prefix != sys.base_prefix:
         return Path(sys.prefix) / "edgecompress-envs"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgecompress" / "envs"
+    return home.cache() / "envs"
 
 
 def _name(module: ModuleType) -> str:
@@ -166,7 +166,7 @@ def python(module: ModuleType) -> str:
 def made(module: ModuleType) -> bool:
     """Whether the environment of a plug-in is whole, or it has none of its own."""
     place = environment(module)
-    return place is None or (place / COMPLETE).exists()
+    return place is None or os.path.exists(place / COMPLETE)  # False, too, where nothing may be read
 
 
 def make(module: ModuleType) -> Path | None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgecompress.core import durable, output_place, work_folder
+from edgecompress.core import durable, home, output_place, work_folder
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.json import read_json
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.reporting import external_results, read
 
 SHA256 = "sha256"  # in ORIGIN: of the artifact
-ORIGIN = "deploy.json"  # beside the artifact: what it was made from, and every file that shipped with it
-FILES = "files"  # in it
+ORIGIN = "deploy.json"  # beside the artifact: what it was made from
 REPORT = ("report.html", "report.json", "report.md")
 ARTIFACTS = ("artifact", "excerpt", "verdict")
 # What `report --add` writes: a measurement is called by its content; and what is left of it by a kill.
@@ -30,7 +29,7 @@ def check(out: Path, store: Path) -> None:
     for folder in (out, out.parent):  # in which it is exchanged
         output_place.check_folder(folder, "--out")
     work_folder.sweep(out, lambda work: _back(work / "old", out))
-    for kept, what in ((Path.cwd(), "the folder you are in"), (Path.home(), "your home folder"), (store, "the store")):
+    for kept, what in ((Path.cwd(), "the folder you are in"), (home.home(), "your home folder"), (store, "the store")):
         if kept.resolve().is_relative_to(out):
             raise InputError(
                 f"--out {out}: is or contains {what}, which a deploy would replace; give another folder, such as "
@@ -69,7 +68,7 @@ def sound(folder: Path) -> Artifact:
     """The artifact in a folder that shipped; raises InputError when its bytes are others."""
     artifact = Artifact.read(folder)
     if artifact.digest() != artifact.sha256:
-        raise InputError(f"{folder}: changed after it was shipped (sha256 differs); deploy again")
+        raise InputError(f"{folder}: changed after it was shipped (sha256 differs); deploy again, to another --out")
     return artifact
 
 
@@ -100,35 +99,14 @@ def _back(old: Path, out: Path) -> None:
 
 
 def _foreign(out: Path) -> Iterator[Path]:
-    """The files in a folder that no deploy wrote there."""
-    there = files(out)
-    if there:
-        known = _listed(out)
-        ours = known if known is not None else _by_name(out, there)
-        yield from (out / name for name in there if name not in ours and not _ADDED.fullmatch(name))
+    """The files in a folder that no deploy wrote there, or that changed since; a list of names would prove nothing."""
+    ours = {ORIGIN, *REPORT, *_sealed(out)} if read.is_report(out) else set()
+    yield from (out / name for name in files(out) if name not in ours and not _ADDED.fullmatch(name))
 
 
-def _listed(out: Path) -> set[str] | None:
-    """The files that its deploy.json names, or None where it names none: an older version wrote it."""
-    try:
-        origin = read_json(out / ORIGIN)
-        names, keys = origin[FILES], ("variant", "runtime", "target")
-        ours = (
-            isinstance(names, list) and set(REPORT) <= set(names) and all(isinstance(origin[key], str) for key in keys)
-        )
-        return {ORIGIN, *map(str, names)} if ours and read.is_report(out) else None
-    except (InputError, FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _by_name(out: Path, there: list[str]) -> set[str]:
-    """Those of an older version: with our report, and in artifacts whose sha256 says that nothing was added."""
-    if not read.is_report(out):
-        return set()
-    try:
-        whole = {name for name in ARTIFACTS if (out / name).is_dir() and sound(out / name)}
-    except InputError:
-        return set()
-    if "artifact" not in whole:
-        return set()
-    return {name for name in there if name in (ORIGIN, *REPORT) or name.partition("/")[0] in whole}
+def _sealed(out: Path) -> Iterator[str]:
+    """The files of the artifacts whose sha256 says that nothing was added or changed."""
+    for folder in (out / name for name in ARTIFACTS if (out / name).is_dir()):
+        with contextlib.suppress(InputError):
+            artifact = sound(folder)
+            yield from (file.relative_to(out).as_posix() for file in (*artifact.files(), folder / CARD))

@@ -1,7 +1,9 @@
 """Whose a store is: its results are believed, so one that came with somebody's folder is used only where you name it.
 
 A store is known by a mark in it, and by what your own folder of state tells of that mark: a name made from its bytes,
-and which folder it lies in. Whoever sends you a store cannot write there.
+and which folder it lies in. Whoever sends you a store cannot write there. Where you can have no such folder (often in a
+container), a file in the store tells which inode the mark has and when that last changed: no archive, repository or
+copy brings those along.
 """
 
 from __future__ import annotations
@@ -12,19 +14,21 @@ import os
 import secrets
 from pathlib import Path
 
-from edgecompress.core import durable
+from edgecompress.core import durable, home
 from edgecompress.core.errors import InputError
 
 DEFAULT = Path(".edgecompress")  # in the working folder
 FOLDERS = ("store", "observed", "last", "kept", "checked", "pins", "quarantine", "tmp", "locks", "logs")
 MARK = "mark"
+HERE = "here"  # tells of the mark what no copy of it has
+PRIVATE = 0o700
 LONGEST = 256  # bytes of a mark, or of what is told of it
 
 
 def root(named: Path | None) -> Path:
     """The folder of a store: the one that was named, or DEFAULT. Raises InputError where you did not make DEFAULT."""
     place = (named or DEFAULT).resolve()
-    if named is None and _names(place) and not _known(place):
+    if named is None and _names(place) - {MARK} and not _known(place):
         raise InputError(
             f"{DEFAULT}: a store that you did not make here, and what it holds would be believed; "
             f"trust it with --store {DEFAULT}, or choose another place with --store"
@@ -47,21 +51,23 @@ def claim(place: Path) -> None:
     """Makes it a store of yours; a mark that it has already stays. Raises OSError where it cannot be written."""
     if _known(place):
         return
-    marked = os.path.lexists(place / MARK)
-    mark = _read(place / MARK) if marked else secrets.token_hex(16).encode()
-    with contextlib.suppress(OSError, RuntimeError):  # without a home it can be used where it is named
-        durable.make_folder(_register(), 0o700)
-        durable.write(_entry(mark), _told(place))
-    if not marked:
-        durable.write(place / MARK, mark)  # afterwards: a store with a mark is one that is known
+    if not os.path.lexists(place / MARK):
+        durable.write(place / MARK, secrets.token_hex(16).encode())
+    if _can_register():
+        durable.write(_entry(_read(place / MARK)), _told(place))
+    else:
+        durable.write(place / HERE, _told_here(place))
 
 
 def _known(place: Path) -> bool:
     """Whether you made it, or named it before, and it is still that folder."""
-    try:
-        return _read(_entry(_read(place / MARK))) == _told(place)
-    except (OSError, RuntimeError):
-        return False
+    with contextlib.suppress(OSError):
+        if _read(_entry(_read(place / MARK))) == _told(place):
+            return True
+    with contextlib.suppress(OSError):
+        yours = (place / MARK).lstat().st_uid == os.geteuid()
+        return yours and _read(place / HERE) == _told_here(place) and not _can_register()
+    return False
 
 
 def _names(place: Path) -> set[str]:
@@ -82,11 +88,22 @@ def _told(place: Path) -> bytes:
     return f"{status.st_dev} {status.st_ino}".encode()
 
 
+def _told_here(place: Path) -> bytes:
+    status = (place / MARK).lstat()
+    return f"{status.st_ino} {status.st_ctime_ns}".encode()
+
+
 def _entry(mark: bytes) -> Path:
     return _register() / hashlib.sha256(mark).hexdigest()
 
 
 def _register() -> Path:
-    """Raises RuntimeError where this user has no home."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "edgecompress" / "stores"
+    return home.state() / "stores"
+
+
+def _can_register() -> bool:
+    try:
+        durable.make_folder(_register(), PRIVATE)
+    except OSError:
+        return False
+    return os.access(_register(), os.W_OK | os.X_OK)

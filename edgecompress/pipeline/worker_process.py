@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress.core import child_process, sandbox
+from edgecompress.core import child_process, home, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory, kind_of
 from edgecompress.pipeline import bytecode
 from edgecompress.pipeline.opened_files import OpenedFiles
@@ -164,7 +164,10 @@ def _environment(offline: bool, scratch: Path) -> dict[str, str]:
     extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
     extra["PYTHONSAFEPATH"] = "1"  # nor does a Python that a library starts find modules in the working folder
     extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
-    if not Path.home().joinpath(".keras").exists():
+    extra["HOME"] = str(home.home())
+    if not home.has_account():
+        extra["LOGNAME"] = str(os.getuid())  # PyTorch wants a name
+    if not os.path.exists(home.home() / ".keras"):
         extra["KERAS_HOME"] = str(scratch / "keras")  # it would write its defaults there
     if offline:
         extra |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

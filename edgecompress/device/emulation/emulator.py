@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgecompress.core import home
 from edgecompress.device.emulation import cpus
 
 NAME = "qemu-arm64"
@@ -20,8 +21,7 @@ def place() -> Path:
     """The folder of the build, which may not exist yet."""
     if named := os.environ.get(PLACE):
         return Path(named).absolute()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "edgecompress" / NAME
+    return home.cache() / NAME
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import child_process
+from edgecompress.core import child_process, home
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import sha256_of
 
@@ -48,7 +48,7 @@ def fetched(requirement: str, platform: str, python: str) -> Path:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgecompress" / "wheels"
+    return home.cache() / "wheels"
 
 
 def _fetch(requirement: str, platform: str, python: str, place: Path) -> None:

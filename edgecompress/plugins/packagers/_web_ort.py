@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgecompress.core import home
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import sha256_of
 
@@ -49,8 +50,7 @@ def cached() -> bool:
 
 
 def _folder() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "edgecompress" / NAME / VERSION
+    return home.cache() / NAME / VERSION
 
 
 def _check_can_fetch() -> None:

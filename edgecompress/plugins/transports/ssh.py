@@ -95,7 +95,7 @@ class Address:
         config = os.environ.get(CONFIG, "")
         return [
             "ssh",
-            *(["-F", str(Path(config).expanduser())] if config else []),
+            *(["-F", os.path.expanduser(config)] if config else []),
             *(["-p", str(self.port)] if self.port else []),
             *(["-l", self.user] if self.user else []),
         ]
@@ -159,7 +159,7 @@ def _address(device: Mapping[str, Any]) -> Address:
     if SHELL.search(settings.get("user", "")):
         raise InputError(f"options: user {settings['user']!r} is not a valid user name; {HOW}")
     config = os.environ.get(CONFIG, "")
-    if config and not Path(config).expanduser().is_file():
+    if config and not os.path.isfile(os.path.expanduser(config)):
         raise InputError(f"{CONFIG}={config}: no such file; name an ssh_config, or unset it")
     return Address(**settings)
 
