@@ -213,7 +213,7 @@ def _stage(store: Store, parts: dict[str, str], text: str) -> Artifact:
 
 
 def _fill(part: Path, artifacts: Sequence[Artifact]) -> None:
-    for name, artifact in zip(shipping.ARTIFACTS, artifacts):
+    for name, artifact in zip(shipping.ARTIFACTS, artifacts, strict=False):
         shipping.copied(artifact, part / name)
     for name in shipping.REPORT:
         (part / name).write_text('{"schema": "edgecompress/stages/report/0"}')
