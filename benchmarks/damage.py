@@ -132,7 +132,7 @@ def bench(name: str, work: Path) -> Bench:
         "stages.trace:load",
         {"samples": samples},
         folder / "module",
-        {"model": f"damage_nets:net_{name}", "dynamic": {}},
+        {"source": {"model": f"damage_nets:net_{name}"}},
         batch=BATCH,
     )
     inputs, truth = net.draw(np.random.default_rng(2), SEEN + HIDDEN)

@@ -36,8 +36,9 @@ from edgecompress.core import catalog, config, decision, registry
 from edgecompress.core.errors import NoPath
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.core.settings import Source
+from edgecompress.core.source import resolved
 from edgecompress.data import paired_shares, tensors
-from edgecompress.pipeline import conversion, source_kind
+from edgecompress.pipeline import conversion
 
 CALIBRATE, SEED = 200, 0
 MOST_DB, MOST_LOST = 1.0, 0.005
@@ -156,9 +157,8 @@ def opened(name: str, work: Path) -> Bench:
     os.chdir(net.folder)
     source = catalog.source(model, net.flags).value
     samples = sampled(source, folder / "samples")
-    kind = source_kind.of(source)
-    options = {"model": source.model, "dynamic": {}} if kind.torch else {"path": source.model}
-    loaded = made(kind.call, {"samples": samples}, folder / "source", options)
+    known = resolved(source)
+    loaded = made(known.call, {"samples": samples}, folder / "source", known.for_model())
     golden = made("stages.golden:run", {"model": loaded, "samples": samples}, folder / "golden",
                   {"splits": ["test"], "metric": "none"})  # fmt: skip
     return Bench(name, folder, loaded, samples, np.array(tensors.load(golden, "test", golden.outputs[0].name)))
@@ -168,9 +168,7 @@ def sampled(source: Source, out: Path) -> Artifact:
     """CALIBRATE items, of the source's split for that as far as it goes, and all others, as the split "test"."""
     if (out / CARD).exists():
         return Artifact.read(out)
-    plain = dataclasses.replace(source, augment=())
-    options = {"source": dataclasses.asdict(plain), "samples": source.samples}
-    every = made("stages.data:run", {}, out.with_name("data"), options)
+    every = made("stages.data:run", {}, out.with_name("data"), resolved(source).for_data())
     name = every.inputs[0].name
     drawn = np.random.default_rng(SEED)
     rows = [tensors.load(every, split, name) for split in every.facts["splits"]]

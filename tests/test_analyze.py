@@ -418,7 +418,7 @@ def loaded(folder: Path, net: str, data: Any, labels: Any = None) -> dict[str, A
     tensors.write_split(out / "select", arrays)
     spec = TensorSpec("x", (Dim("batch", 1, len(data)), *data.shape[1:]), str(data.dtype))
     samples = Artifact(out, "samples", (spec,), (), {"splits": {"select": len(data)}}).write()
-    asked = {"model": f"looked_at:{net}", "dynamic": {}}
+    asked = {"source": {"model": f"looked_at:{net}"}}
     return {"model": trace.load(Request({"samples": samples}, made(folder, "source"), asked)), "samples": samples}
 
 

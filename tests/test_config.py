@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
-from edgecompress.core import catalog, config
+from edgecompress.core import catalog, config, source
 from edgecompress.core.errors import ConfigError, NotFound
-from edgecompress.core.settings import Profile, Target
+from edgecompress.core.settings import Profile, Target, is_factory
 from edgecompress.pipeline import verification
 from edgecompress.pipeline.job import job
 
@@ -181,7 +182,25 @@ def test_paths_on_the_command_line_are_relative_to_the_working_folder(
     ("text", "factory"), [("a.b:c", True), ("a:b", True), ("/x/y.onnx", False), ("C:net.onnx", False), ("a-b:c", False)]
 )
 def test_a_factory_is_told_from_a_file(text: str, factory: bool) -> None:
-    assert catalog.is_factory(text) is factory
+    assert is_factory(text) is factory
+
+
+def test_a_source_is_resolved_once_and_reaches_a_worker_as_json_of_its_class(tmp_path: Path) -> None:
+    (tmp_path / "net.null").touch()
+    table = {"data": "nets:data", "metric": "top1", "labels": ["a"], "preprocess": {"crop": 8}, "augment": ["flip"]}
+    resolved = source.resolved(catalog.source(str(tmp_path / "net.null"), table).value)
+    assert (resolved.kind, resolved.call, resolved.runtime) == ("null", "runtimes.null:read", "null")
+    assert (resolved.files("model"), resolved.files("data")) == ((str(tmp_path / "net.null"),), ())
+    there = source.read(json.loads(json.dumps(resolved.for_data(augment=True))))
+    assert there == resolved
+    factory = source.resolved(catalog.source("nets:build", {"data": "random"}).value)
+    assert (factory.kind, factory.files("model"), factory.files("data"), factory.title) == (
+        "module",
+        (),
+        (),
+        "nets:build",
+    )
+    assert source.read(json.loads(json.dumps(factory.for_model()))).model == "nets:build"
 
 
 def test_a_key_of_an_older_version_is_answered_with_its_name_of_today() -> None:

@@ -35,7 +35,7 @@ def run(
     out = folder / "out"
     out.mkdir(parents=True, exist_ok=True)
     source = dataclasses.asdict(Source("nets:build", origin, samples=samples, **more))
-    options = json.loads(json.dumps({"source": source, "samples": samples}))
+    options = json.loads(json.dumps({"source": source}))
     return data.run(Request(inputs or {}, out, options, Context(seed=seed)))
 
 

@@ -106,7 +106,7 @@ def zoo_case(root: Path, name: str, labels: str = "classes", by: float = 0.3, ed
     drawn = {split: zoo.draw(zoo.NETS[name], ITEMS, seed) for seed, split in enumerate(("train", "select", "test"))}
     bare = samples(root / "bare", drawn, layout)
     dense = trace.load(
-        Request({"samples": bare}, folder(root / "dense"), {"model": f"edgecompress.testing.zoo:{name}"})
+        Request({"samples": bare}, folder(root / "dense"), {"source": {"model": f"edgecompress.testing.zoo:{name}"}})
     )
     net = torch_module.rebuild(dense)
     for arrays in drawn.values():
@@ -131,7 +131,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Case:
     splits = {split: split_of_digits(split) for split in ("train", "calibrate", "select", "test")}
     train = samples(root / "training", {"train": splits.pop("train")}, "NCHW")
     chosen = samples(root / "samples", splits, "NCHW")
-    dense = trace.load(Request({"samples": chosen}, folder(root / "dense"), {"model": "edgecompress.demo.net:build"}))
+    dense = trace.load(
+        Request({"samples": chosen}, folder(root / "dense"), {"source": {"model": "edgecompress.demo.net:build"}})
+    )
     return Case(root, dense, changed(dense, root / "model", 0.6), chosen, train)
 
 

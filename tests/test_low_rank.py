@@ -238,7 +238,7 @@ def source(factory: str, folder: Path, arrays: Mapping[str, Any] | None = None) 
     samples = Artifact(folder / "samples", "samples", specs, facts=facts).write()
     (folder / "source").mkdir()
     return {
-        "model": trace.load(Request({"samples": samples}, folder / "source", {"model": factory})),
+        "model": trace.load(Request({"samples": samples}, folder / "source", {"source": {"model": factory}})),
         "samples": samples,
     }
 

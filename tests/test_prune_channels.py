@@ -49,7 +49,7 @@ class Case:
         specs = tuple(TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype)) for n, a in named.items())
         facts = {"splits": dict.fromkeys(("calibrate", "select", "test"), ITEMS)}
         self.samples = Artifact(out / "samples", "samples", specs, (), facts).write()
-        asked = Request({"samples": self.samples}, folder(out / "dense"), {"model": reference, "dynamic": {}})
+        asked = Request({"samples": self.samples}, folder(out / "dense"), {"source": {"model": reference}})
         self.dense = trace.load(asked)
 
     def request(self, model: Artifact | None = None, **options: Any) -> Request:

@@ -183,7 +183,7 @@ def loaded(folder: Path, net: str) -> tuple[Artifact, Artifact]:
     specs = tuple(TensorSpec(n, (Dim("batch", 1, 4), *a.shape[1:]), str(a.dtype)) for n, a in data.items())
     samples = Artifact(out, "samples", specs, (), {"splits": {"select": 4}}).write()
     (folder / net).mkdir()
-    asked = {"model": f"sparse_nets:{net}", "dynamic": {}}
+    asked = {"source": {"model": f"sparse_nets:{net}"}}
     return trace.load(Request({"samples": samples}, folder / net, asked)), samples
 
 

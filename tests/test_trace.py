@@ -148,7 +148,7 @@ def samples(tmp_path: Path, arrays: Arrays) -> Artifact:
 def load(tmp_path: Path, name: str, arrays: Arrays, **options: Any) -> tuple[Artifact, Artifact]:
     """The module and its samples."""
     data = samples(tmp_path, arrays)
-    asked = {"model": f"tiny_nets:{name}", "dynamic": {}, **options}
+    asked = {"source": {"model": f"tiny_nets:{name}", **options}}
     return trace.load(Request({"samples": data}, stage(tmp_path, "module"), asked)), data
 
 
@@ -243,7 +243,7 @@ def test_a_saved_program_is_a_source(tmp_path: Path) -> None:
     again = tmp_path / "again"
     again.mkdir()
     data = Artifact.read(tmp_path / "samples")
-    asked = {"model": str(traced.file(".pt2")), "dynamic": {}}
+    asked = {"source": {"model": str(traced.file(".pt2")), "kind": "program"}}
     source = trace.load(Request({"samples": Artifact(data.path, *_renamed(data))}, again, asked))
     assert source.kind == "program"
     assert [s.shape for s in source.inputs] == [(1, 7), (1, 7)]
@@ -313,4 +313,6 @@ def test_a_damaged_program_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"PK\3\4 not really")
     data = samples(tmp_path, images())
     with pytest.raises(InputError, match=r"bad\.pt2: not a program of torch\.export"):
-        trace.load(Request({"samples": data}, stage(tmp_path, "out"), {"model": str(file)}))
+        trace.load(
+            Request({"samples": data}, stage(tmp_path, "out"), {"source": {"model": str(file), "kind": "program"}})
+        )

@@ -88,18 +88,14 @@ def analyze(
     analysis_job = job(model, **more)
     devices = [catalog.device(name) for name in request.devices]
     steps = stages(analysis_job, request.sensitivity, request.storage)
-    walk = result.begin(analysis_job, options, f"analyze>{analysis_job.source.path}")
+    walk = result.begin(analysis_job, options, f"analyze>{analysis_job.source.given}")
     walk.stages(steps)
-    facts = {"source": _title(analysis_job), **_facts(walk, "analysis")}
+    facts = {"source": analysis_job.source.value.title, **_facts(walk, "analysis")}
     facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in devices]
     facts["sensitivity"] = _facts(walk, "sensitivity") if request.sensitivity else None
     facts["storage"] = _facts(walk, "storage") if request.storage else None
     file = _drawn(walk, facts, request.page) if request.page else None
     return Analysis(facts, file, walk.outcomes)
-
-
-def _title(job: Job) -> str:
-    return job.source.value.name or Path(job.source.value.model).name
 
 
 def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
@@ -112,13 +108,12 @@ def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
 def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: bool = False) -> list[Stage]:
     """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded."""
     source = job.source.value
-    kind = job.source_kind
-    if not source.data and not sensitivity and not kind.torch:
+    torch = job.resolved.torch
+    if not source.data and not sensitivity and not torch:
         value = dataclasses.replace(source, data="random")  # of the model's own inputs, and never made
         job = dataclasses.replace(job, source=dataclasses.replace(job.source, value=value))
     front = plan.front(job)
-    environments.require(registry.call(kind.call)[0], f"the source {source.model}")
-    torch = kind.torch
+    environments.require(registry.call(job.resolved.call)[0], f"the source {source.model}")
     names = ("source", "data") if torch or sensitivity else ("source",)
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
@@ -142,7 +137,7 @@ def _sense(job: Job, sensitivity: SensitivityRequest, torch: bool) -> Stage:
         {**dataclasses.asdict(sensitivity), "levels": levels, "metric": metric},
         context=HERE,
         plugins=() if torch else ("runtimes.onnx",),
-        user_code=torch or catalog.is_factory(metric),
+        user_code=torch or job.resolved.calls("metric"),
         estimate_s=30.0,
     )
 

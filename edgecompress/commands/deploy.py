@@ -57,7 +57,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast:
     the plans before it.
     """
     _check(job, steps, options)
-    walk = begin(job, options, f"{job.source.path}>{job.target.path}")
+    walk = begin(job, options, f"{job.source.given}>{job.target.path}")
     walk.forecast = forecast or walk.forecast
     out = out_folder(job, options)
     if not options.until:
@@ -174,14 +174,13 @@ def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin
 
 def _origin(job: Job, candidate: Candidate, limits: Mapping[str, Any]) -> dict[str, Json]:
     """What `verify` needs to check the artifact again: within which limits, too."""
-    source = job.source
-    from_file = source.path.suffix == ".toml"
+    source, toml = job.source, job.source.toml
     return {
         "variant": candidate.name,
         "runtime": candidate.runtime,
-        "model": str(source.path.resolve()) if from_file else source.value.model,
+        "model": str(toml.resolve()) if toml else source.value.model,
         "target": catalog.reference("targets", job.target),
-        **({} if from_file else {"data": source.value.data, "metric": source.value.metric}),
+        **({} if toml else {"data": source.value.data, "metric": source.value.metric}),
         "source": {"name": source.value.name, "model": source.value.model},
         "limits": {name: min(value, MOST) for name, value in limits.items() if value is not None},
     }

@@ -15,6 +15,7 @@ from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import SPLITS
+from edgecompress.core.source import ResolvedSource
 from edgecompress.core.text import aligned
 from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.candidate import Candidate
@@ -23,7 +24,6 @@ from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
-from edgecompress.pipeline.source_kind import SourceKind
 from edgecompress.stages.diagnose import advice
 
 NAME = "diagnosis"
@@ -79,8 +79,12 @@ def diagnose(
     if not stages:
         raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
     walk.stages(stages)
-    title = job.source.value.name or Path(job.source.value.model).name
-    facts = {"source": title, "target": job.target.name, "variant": request.variant, **_facts(walk, NAME)}
+    facts = {
+        "source": job.source.value.title,
+        "target": job.target.name,
+        "variant": request.variant,
+        **_facts(walk, NAME),
+    }
     return Diagnosis(facts, _written(walk, facts, request.out) if request.out else None, walk.outcomes)
 
 
@@ -120,7 +124,7 @@ def _of_variant(
     variant_job = job(model, **{**more, "only": [name]})
     steps = plan.deploy(variant_job)
     candidate = steps.candidates[0]
-    walk = result.begin(variant_job, options, f"diagnose>{variant_job.source.path}>{variant_job.target.path}")
+    walk = result.begin(variant_job, options, f"diagnose>{variant_job.source.given}>{variant_job.target.path}")
     walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.verdict or candidate.artifact)])
     _facts(walk, candidate.artifact)
     refused = verification.refused(walk.outcomes[candidate.verdict]) if candidate.verdict else ""
@@ -134,7 +138,7 @@ def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:
     before = last.inputs["model"] if last.call.endswith(":export") else ""
     while stages[at].call != TRACE and at != "source":
         at = stages[at].inputs["model"]
-    kind, reader = ("program", "") if at != "source" else _kind(steps.source_kind)
+    kind, reader = ("program", "") if at != "source" else _kind(steps.source)
     export = tuple(candidate.variant.export.items()) if before else ()
     return DiagnosisSubject(candidate.runtime, candidate.artifact, at, kind, before, reader, export)
 
@@ -154,7 +158,7 @@ def _needed(steps: Plan, name: str) -> set[str]:
     return needed
 
 
-def _kind(source: SourceKind) -> tuple[str, str]:
+def _kind(source: ResolvedSource) -> tuple[str, str]:
     """The kind of the source, and the runtime that runs it where it is no torch net."""
     if source.torch:
         return source.kind, ""
@@ -188,7 +192,7 @@ def _of_file(
         runtime = _reader(place)
         reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=(str(place),))]
     walk.stages([*front, *reading])
-    kind, reader = _kind(file_job.source_kind)
+    kind, reader = _kind(file_job.resolved)
     return file_job, walk, DiagnosisSubject(runtime, GIVEN, "source", kind, "", reader)
 
 

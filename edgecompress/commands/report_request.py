@@ -45,7 +45,7 @@ def _exists(walk: PlanRun, name: str) -> bool:
 
 def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: Options) -> ReportRequest:
     return ReportRequest(
-        title=f"{job.source.value.name or Path(job.source.value.model).name} on {job.target.name}",
+        title=f"{job.source.value.title} on {job.target.name}",
         command=options.command,
         date=_date(walk, choice),
         exit_code=_exit_code(walk, race, choice),

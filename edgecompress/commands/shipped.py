@@ -59,8 +59,8 @@ def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
     raise InputError(f"{artifact.path}: no runtime runs the format '{artifact.kind}'")
 
 
-def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.Found[Source]:
+def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.FoundSource:
     """The source as the shipped folder describes it; nothing of it is loaded."""
     facts = origin.get("source") or {}
     model = str(facts.get("model") or origin.get("model") or path)
-    return catalog.Found(model, Path(model), Source(model, name=str(facts.get("name") or "")), ())
+    return catalog.FoundSource(model, None, Source(model, name=str(facts.get("name") or "")))

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from edgecompress.core import config, plain_file, registry
 from edgecompress.core.errors import ConfigError, InputError, NotFound, blamed, did_you_mean
 from edgecompress.core.place import DEMO, PACKAGE
-from edgecompress.core.settings import Device, Profile, Source, Target, Variant
+from edgecompress.core.settings import Device, Profile, Source, Target, Variant, is_factory
 
 T = TypeVar("T")
 KINDS: dict[str, type[Any]] = {"targets": Target, "devices": Device, "profiles": Profile}
@@ -41,6 +41,16 @@ class Found(Generic[T]):
     path: Path
     value: T
     settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class FoundSource:
+    """A source: what was given for it, its TOML where that was one, the value, and where each key came from."""
+
+    given: str
+    toml: Path | None
+    value: Source
+    settings: tuple[Setting, ...] = ()
 
 
 def shipped(kind: str) -> Path:
@@ -130,26 +140,24 @@ def profile(name: str, overrides: Mapping[str, Any] | None = None, own: bool = T
 
 def _read(kind: str, name: str, overrides: Mapping[str, Any], own: bool) -> Found[Any]:
     path = path_of(kind, name, own)
-    return _parsed(KINDS[kind], path, config.read_toml(path), overrides)
+    return Found(path.stem, path, *_built(KINDS[kind], str(path), config.read_toml(path), overrides))
 
 
-def source(model: str | None, flags: Mapping[str, Any]) -> Found[Source]:
+def source(model: str | None, flags: Mapping[str, Any]) -> FoundSource:
     """The source that MODEL names: a `.toml` of one, a model file, a factory, or None for the embedded demo.
 
     `flags` ({"data": ..., "metric": ...}) override the file's values. Paths are made absolute: those in a TOML are
     relative to its folder, those in `flags` to the working folder.
     """
     if model is None or model.endswith(".toml"):
-        path = SOURCE if model is None else path_of("sources", model)
-        parsed = _parsed(Source, path, config.read_toml(path), flags)
-        base = path.resolve().parent
+        toml = SOURCE if model is None else path_of("sources", model)
+        given, table, base = str(toml), config.read_toml(toml), toml.resolve().parent
     else:
-        parsed = _parsed(Source, Path(model), {"model": model}, flags)
-        base = Path.cwd()
-    value = parsed.value
+        toml, given, table, base = None, model, {"model": model}, Path.cwd()
+    value, settings = _built(Source, given, table, flags)
     model_path = _absolute(value.model, Path.cwd() if "model" in flags else base)
     data_path = _absolute(value.data, Path.cwd() if "data" in flags else base)
-    return dataclasses.replace(parsed, value=dataclasses.replace(value, model=model_path, data=data_path))
+    return FoundSource(given, toml, dataclasses.replace(value, model=model_path, data=data_path), settings)
 
 
 def told(parsed: Found[T], table: str) -> dict[str, Any]:
@@ -169,34 +177,30 @@ def _absolute(reference: str, base: Path) -> str:
     return str(path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve())
 
 
-def is_factory(reference: str) -> bool:
-    """Whether a text names user code, `pkg.mod:fn`."""
-    module, colon, function = reference.partition(":")
-    return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
-
-
-def _parsed(cls: type[T], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]) -> Found[T]:
-    origins: dict[str, str] = dict.fromkeys(_flat("", table), path.name)
+def _built(
+    cls: type[T], given: str, table: dict[str, Any], overrides: Mapping[str, Any]
+) -> tuple[T, tuple[Setting, ...]]:
+    """The value of a table, and where each key came from: the file that was `given`, the command line, or neither."""
+    origins: dict[str, str] = dict.fromkeys(_flat("", table), os.path.basename(given))
     alone = copy.deepcopy(table)
     for key, value in overrides.items():
-        place = _lay(table, key.split("."), value, str(path))
+        place = _lay(table, key.split("."), value, given)
         origins.update(dict.fromkeys(_flat(place, value), COMMAND_LINE))
     try:
-        built = config.build(cls, table, str(path))
+        built = config.build(cls, table, given)
     except ConfigError as error:
-        raise _of_command_line(cls, path, alone, overrides) or error from None
+        raise _of_command_line(cls, given, alone, overrides) or error from None
     flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
-    settings = tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())
-    return Found(path.stem, path, built, settings)
+    return built, tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())
 
 
 def _of_command_line(
-    cls: type[Any], path: Path, table: dict[str, Any], overrides: Mapping[str, Any]
+    cls: type[Any], given: str, table: dict[str, Any], overrides: Mapping[str, Any]
 ) -> ConfigError | None:
     """The error of the first value of the command line that the file does not take; None where the file is at fault."""
     for key, value in overrides.items():
         laid = copy.deepcopy(table)
-        _lay(laid, key.split("."), value, str(path))
+        _lay(laid, key.split("."), value, given)
         option = _option(cls, key)
         try:
             config.build(cls, table, option)

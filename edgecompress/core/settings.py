@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Literal
 
 SPLITS = ("calibrate", "select", "test")
@@ -80,6 +81,12 @@ class Preprocess:
                 raise ValueError(f"{name} must be 1 to {MOST_PIXELS} pixels")
 
 
+def is_factory(reference: str) -> bool:
+    """Whether a text names user code, `pkg.mod:fn`, and no file or word."""
+    module, colon, function = reference.partition(":")
+    return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
 @dataclass(frozen=True)
 class Source:
     """A model as its author has it, and its data. A `.toml` given as MODEL is this table; flags override it."""
@@ -99,6 +106,20 @@ class Source:
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples must be at least 1")
+
+    def calls(self, part: Literal["model", "data", "metric"]) -> bool:
+        """Whether a part is a function of the user's own."""
+        return is_factory(getattr(self, part))
+
+    @property
+    def random(self) -> bool:
+        """Whether its data is made up."""
+        return self.data == "random"
+
+    @property
+    def title(self) -> str:
+        """Its name, or that of its file or factory."""
+        return self.name or (self.model if self.calls("model") else PurePath(self.model).name)
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,11 @@ def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Fe
 
 
 def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:
-    path = Path(source.data)
-    if source.data == "random":
+    if source.random:
         return _random(request)
-    if not path.exists() and ":" in source.data:
+    if source.calls("data"):
         return _factory(source.data, splits)
+    path = Path(source.data)
     if path.suffix == ".npz":
         return _npz(path, request.context.seed)
     if path.is_dir():

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from edgecompress.core import registry
 from edgecompress.core.model import Stage
+from edgecompress.core.source import TORCH
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.job import Job
-from edgecompress.pipeline.source_kind import TORCH
 
 CALL = "stages.diagnose:run"
 ITEMS, SPLIT = 16, "calibrate"  # data that already shows the ranges: it judges nothing

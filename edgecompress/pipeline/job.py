@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core import catalog, plain_file, registry
-from edgecompress.core.catalog import Found, Setting
+from edgecompress.core import source as sources
+from edgecompress.core.catalog import Found, FoundSource, Setting
 from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, blamed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
-from edgecompress.core.settings import Device, Profile, Source, Target
-from edgecompress.pipeline import source_kind
-from edgecompress.pipeline.source_kind import SourceKind
+from edgecompress.core.settings import Device, Profile, Target
+from edgecompress.core.source import ResolvedSource
 
 SOURCE_FLAGS = ("data", "metric", "samples")
 TARGETS = ("variant", "limits", "guard")  # tables of a target that `--set` names without it
@@ -38,7 +38,7 @@ STABLE_FACTS = (
 class Job:
     """The effective configuration of one run."""
 
-    source: Found[Source]
+    source: FoundSource
     target: Found[Target]
     device: Found[Device]
     profile: Found[Profile]
@@ -60,14 +60,14 @@ class Job:
         return f"this machine is {self.context.device['platform']}, the target runs on {runs_on}"
 
     @cached_property
-    def source_kind(self) -> SourceKind:
-        """The kind of the source, resolved once; raises InputError for a model that no runtime loads."""
-        return source_kind.of(self.source.value)
+    def resolved(self) -> ResolvedSource:
+        """The source with its kind; raises InputError for a model that no runtime loads."""
+        return sources.resolved(self.source.value)
 
     @property
     def path(self) -> list[str]:
         """The folders of the user's own modules: that of the source's TOML, then the working folder."""
-        beside = [str(self.source.path.resolve().parent)] if self.source.path.suffix == ".toml" else []
+        beside = [str(self.source.toml.resolve().parent)] if self.source.toml else []
         return [*beside, str(Path.cwd())]
 
     def settings(self) -> list[Setting]:

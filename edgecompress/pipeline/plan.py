@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgecompress.core import config, environments, registry
-from edgecompress.core.catalog import check_file, is_factory
+from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
 from edgecompress.core.model import Stage, Substitute, seconds
-from edgecompress.core.settings import Device, Source, Variant
+from edgecompress.core.settings import Device, Variant
+from edgecompress.core.source import ResolvedSource
 from edgecompress.data import excerpt_size, metrics
 from edgecompress.device import machine
 from edgecompress.pipeline import conversion, variant_stages, verification
@@ -22,10 +23,8 @@ from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
-from edgecompress.pipeline.source_kind import SourceKind
 from edgecompress.pipeline.variant_stages import Steps
 
-ESTIMATE_S = {"data": 1.0, "source": 2.0, "golden": 3.0}
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
 STORED = ("onnx", "tflite")  # read by formats/; of any other format by its runtime: what zeros save in it is told
 
@@ -36,7 +35,7 @@ class Plan:
 
     stages: tuple[Stage | Substitute, ...]
     race: Race | Count
-    source_kind: SourceKind
+    source: ResolvedSource
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -46,7 +45,8 @@ class Plan:
     def user_code(self) -> str:
         """The first stage that runs the user's own code, in words, or ""."""
         stages = (s if isinstance(s, Stage) else s.stage for s in self.stages)
-        return next((f"stage {s.name} ({_whose(s)})" for s in stages if s.user_code), "")
+        names = {"data": self.source.data, "source": self.source.model}
+        return next((f"stage {s.name} ({names.get(s.name, self.source.metric)})" for s in stages if s.user_code), "")
 
     def estimate_s(self) -> float:
         """Seconds the stages and the search may take when nothing is stored."""
@@ -69,7 +69,7 @@ def deploy(job: Job) -> Plan:
             stages[candidate.agrees] = verification.parity(job, candidate, candidate.verdict, limit)
     falling = (s if s.name in shared else _with_variants(s, stages, candidates) for s in stages.values())
     race = dataclasses.replace(ranking(job, tuple(candidates)), left_out=left_out)
-    return Plan(tuple(falling), race, job.source_kind)
+    return Plan(tuple(falling), race, job.resolved)
 
 
 def _named(job: Job, verify: Stage | Substitute, candidate: Candidate, calls: Sequence[Call]) -> Stage:
@@ -91,9 +91,7 @@ def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
     left_out: dict[str, NoPath] = {}
     for variant in _chosen(job):
         try:
-            calls[variant.name] = conversion.steps(
-                job.target.value, variant, job.source_kind.kind, _where(job, variant)
-            )
+            calls[variant.name] = conversion.steps(job.target.value, variant, job.resolved.kind, _where(job, variant))
             _check_machine(job, variant)
         except NoPath as error:
             calls.pop(variant.name, None)
@@ -127,72 +125,64 @@ def _check_machine(job: Job, variant: Variant) -> None:
 # --------------------------------------------------------------------------- source, data, golden
 
 
-def _whose(stage: Stage) -> str:
-    """The factory that a stage calls, or the saved model that may run code when loaded."""
-    named = (stage.options.get("model"), stage.options.get("source", {}).get("data"), stage.options.get("metric"))
-    called = next((n for n in named if n and (is_factory(n) or n.endswith(".pt2"))), "")
-    return called or str(stage.options.get("path", ""))
-
-
-def _check_data(source: Source, torch: bool) -> None:
-    """Raises InputError for data that is missing, or that cannot be made up."""
+def _check(source: ResolvedSource) -> None:
+    """Raises InputError for data that is missing or cannot be made up, and for a metric that does not exist."""
     if not source.data:
         raise InputError(
             f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
             "of .npy files or of images (or --data random)"
         )
-    if source.data == "random" and torch:
+    if source.random and source.torch:
         raise InputError(
             "--data random: a torch source cannot be loaded without samples; give real data, or an .onnx model"
         )
-    if source.data != "random" and not is_factory(source.data):
-        check_file(Path(source.data), "data")
-
-
-def _check_metric(metric: str) -> None:
-    """Raises InputError for a metric that does not exist; a user's own function is imported by its stage."""
-    if not is_factory(metric):
-        metrics.find(metric)
+    for file in source.files("data"):
+        check_file(Path(file), "data")
+    if not source.calls("metric"):  # a user's own is imported by its stage
+        metrics.find(source.metric)
 
 
 def front(job: Job) -> list[Stage]:
     """The stages before any compression: data, source, golden, excerpt."""
-    source, kind = job.source.value, job.source_kind
-    _check_data(source, kind.torch)
-    _check_metric(source.metric)
-    random = source.data == "random"
-    plain = dataclasses.replace(variant_stages.without_words(source), augment=())
-    data_options = {"source": dataclasses.asdict(plain), "samples": source.samples}
-    data_inputs = {"source": "source"} if random else {}
-    load_inputs = {"samples": "data"} if kind.torch else {}
-    options = {"model": source.model, "dynamic": source.dynamic} if kind.torch else {"path": source.model}
-    data = Stage("data", "stages.data:run", data_inputs, data_options, user_code=is_factory(source.data))
-    load = Stage("source", kind.call, load_inputs, options, user_code=kind.runs_code)
-    data, load = (dataclasses.replace(s, user_files=_files(f)) for s, f in ((data, source.data), (load, source.model)))
-    first = (load, data) if random else (data, load)
+    source = job.resolved
+    _check(source)
+    data = Stage(
+        "data",
+        "stages.data:run",
+        {"source": "source"} if source.random else {},
+        source.for_data(),
+        user_code=source.calls("data"),
+        user_files=source.files("data"),
+        estimate_s=1.0,
+    )
+    load = Stage(
+        "source",
+        source.call,
+        {"samples": "data"} if source.torch else {},
+        source.for_model(),
+        user_code=source.runs_code,
+        user_files=source.files("model"),
+        estimate_s=2.0,
+    )
     excerpt = {"golden": "golden", "samples": "data"}
     return [
-        *(dataclasses.replace(s, estimate_s=ESTIMATE_S[s.name]) for s in first),
+        *((load, data) if source.random else (data, load)),
         _golden(job, "golden", "test"),
         Stage("excerpt", "stages.excerpt:run", excerpt, {"items": excerpt_size.ITEMS}, estimate_s=0.5),
     ]
 
 
-def _files(reference: str) -> tuple[str, ...]:
-    return () if is_factory(reference) or reference == "random" else (reference,)
-
-
 def _golden(job: Job, name: str, split: str) -> Stage:
     """The stage that has the source's outputs for a split; a file's are those of the first runtime of its format."""
-    runtimes = [f"runtimes.{n}" for n, module in registry.every("runtimes") if job.source_kind.kind == module.FORMAT]
+    runtimes = [f"runtimes.{n}" for n, module in registry.every("runtimes") if job.resolved.kind == module.FORMAT]
     return Stage(
         name,
         "stages.golden:run",
         {"model": variant_stages.SOURCE, "samples": "data"},
-        {"splits": [split], "metric": job.source.value.metric},
-        user_code=job.source_kind.torch,
+        {"splits": [split], "metric": job.resolved.metric},
+        user_code=job.resolved.torch,
         plugins=tuple(runtimes[:1]),
-        estimate_s=ESTIMATE_S["golden"],
+        estimate_s=3.0,
         silence_s=GOLDEN_SILENCE_S,
     )
 
@@ -243,7 +233,7 @@ def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) 
     on_module = conversion.leading(calls)
     at, made = variant_stages.add(job, variant, on_module, stages) if on_module else (variant_stages.SOURCE, [])
     stages.setdefault(accuracy_guard.GOLDEN, _golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT))
-    ladder = accuracy_guard.AccuracyGuard(job, variant, at, job.source_kind.kind, tail)
+    ladder = accuracy_guard.AccuracyGuard(job, variant, at, job.resolved.kind, tail)
     ladder.check()
     stages[ladder.name] = ladder
     return ladder.name, made
@@ -318,10 +308,10 @@ def _require(job: Job, calls: Mapping[str, Sequence[Call]]) -> None:
     """Every library is there, or the error says which variants can do without it."""
     reached = [v for v in _chosen(job) if v.name in calls]
     needed = {v.name: conversion.modules(job.target.value, v, calls[v.name]) for v in reached}
-    kind, loader = job.source_kind, registry.call(job.source_kind.call)[0]
+    source, loader = job.resolved, registry.call(job.resolved.call)[0]
     modules = {k: m for each in needed.values() for k, m in each.items()}
     every = [loader, *modules.values()]
-    environments.require(loader, "a torch source" if kind.torch else f"a source of kind '{kind.kind}'", every)
+    environments.require(loader, "a torch source" if source.torch else f"a source of kind '{source.kind}'", every)
     for who, module in modules.items():
         try:
             environments.require(module, who, every)

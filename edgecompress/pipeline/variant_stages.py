@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from edgecompress.core import catalog, config, registry
 from edgecompress.core.errors import ConfigError
 from edgecompress.core.model import Goal, Stage, Substitute
-from edgecompress.core.settings import Source, Variant
+from edgecompress.core.settings import Variant
 from edgecompress.pipeline import channel_block, conversion
 from edgecompress.pipeline.conversion import TRACE, Call
 from edgecompress.pipeline.job import Job
@@ -69,13 +69,13 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
 
 def _training(job: Job) -> Stage:
     """The data to train on: all of the split "train", which nothing else reads."""
-    plain = without_words(job.source.value)
+    source = job.resolved
     return Stage(
         "training",
         "stages.data:training",
-        options={"source": dataclasses.asdict(plain)},
-        user_code=catalog.is_factory(plain.data),
-        user_files=(plain.data,),
+        options=source.for_data(augment=True),
+        user_code=source.calls("data"),
+        user_files=source.files("data"),
         estimate_s=20.0,
     )
 
@@ -135,8 +135,3 @@ def device_plugins(job: Job) -> tuple[str, ...]:
     """The plug-ins of the device: with other code of them it is measured again."""
     device = job.device.value
     return (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
-
-
-def without_words(source: Source) -> Source:
-    """A source without the fields that change no data, so that editing them invalidates nothing."""
-    return dataclasses.replace(source, name="", description="", licence="")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from edgecompress.core import catalog, config
-from edgecompress.core.catalog import is_factory
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
@@ -57,7 +56,7 @@ def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | 
         {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant)), **given},
         context=HERE,
         plugins=(f"runtimes.{runtime}",),
-        user_code=is_factory(source.metric),
+        user_code=source.calls("metric"),
         estimate_s=VERIFY_S,
     )
 

@@ -12,7 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from edgecompress.core import config, user_code
+from edgecompress.core import source as sources
+from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
@@ -48,12 +49,12 @@ class SamplesFacts(TypedDict):
 def run(request: Request) -> Artifact:
     """The stage: {} -> "samples"; for random data, {"source": a model that states its inputs}.
 
-    options: "source" (the table of settings.Source), "samples" (at most so many per split). Where [preprocess] is
+    options: "source" (see core.source). Where [preprocess] is
     declared, raw/INPUT.npy is the first test item as it came.
     Raises InputError for data that cannot be read, is not finite, has labels below zero, or items of different shapes.
     """
-    source = config.build(Source, request.options["source"], "source")
-    limit, seed = request.options.get("samples"), request.context.seed
+    source = sources.read(request.options)
+    limit, seed = source.samples, request.context.seed
     feed = loaders.feed(source, request)
     if not feed.sets:
         raise InputError(
@@ -82,7 +83,7 @@ def training(request: Request) -> Artifact:
 
     options: "source". Raises InputError as `run` does.
     """
-    source = config.build(Source, request.options["source"], "source")
+    source = sources.read(request.options)
     feed = loaders.feed(source, request, (TRAIN,))
     if TRAIN not in feed.sets:
         return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
@@ -96,7 +97,7 @@ def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, ItemWriter]
     return {
         "splits": {split: writers[split].count for split in SPLITS if split in writers},
         "origin": source.data,
-        "random": source.data == "random",
+        "random": source.random,
         "labelled": tensors.LABELS in writers["test"].columns,
         "label_names": list(source.labels or feed.classes),
         "preprocess": asdict(source.preprocess) if source.preprocess else None,

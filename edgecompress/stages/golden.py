@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.source import TORCH
 from edgecompress.data import metrics, tensors
 from edgecompress.stages import batch_axis
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 BATCH = 8  # items at a time where the source takes any number
-TORCH = ("module", "program")
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray]"
 Run: TypeAlias = "Callable[[Arrays], Arrays]"  # inputs by name -> outputs by name

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core import source as sources
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.settings import Source
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module, torch_program
 from edgecompress.formats.torch_module import Named
@@ -36,13 +38,12 @@ Dims = Mapping[str, Mapping[int, Dim]]  # input -> axis -> the dimension
 def load(request: Request) -> Artifact:
     """The user's model as a "module" (a factory `pkg.mod:fn`) or a "program" (a `.pt2` file); input: "samples".
 
-    options: "model"; "dynamic": {input: {axis: "name:min..max"}}. The user's folders are on sys.path already.
+    options: "source" (see core.source), of which "model", "kind" and "dynamic" count. The user's folders are on
+    sys.path already.
     Raises InputError when it cannot be built, holds NaN or Inf, or does not take the samples.
     """
-    reference = request.options["model"]
-    if reference.endswith(".pt2"):
-        return _load_program(request, Path(reference))
-    return _load_module(request, reference)
+    source = sources.read(request.options)
+    return _load_program(request, Path(source.model)) if source.kind == "program" else _load_module(request, source)
 
 
 def run(request: Request) -> Artifact:
@@ -104,11 +105,12 @@ def _range(name: str, text: str) -> Dim:
 # --------------------------------------------------------------------------- a factory becomes a module
 
 
-def _load_module(request: Request, reference: str) -> Artifact:
+def _load_module(request: Request, source: Source) -> Artifact:
+    reference = source.model
     net = torch_module.factory(reference)
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
-    inputs, outputs = _module_specs(net, request, reference)
+    inputs, outputs = _module_specs(net, request, source)
     torch_module.write(net, request.out, reference, [])
     return Artifact(request.out, "module", inputs, outputs).write()
 
@@ -140,12 +142,12 @@ def _state(net: torch.nn.Module) -> dict[str, str]:
 
 
 def _module_specs(
-    net: torch.nn.Module, request: Request, reference: str
+    net: torch.nn.Module, request: Request, source: Source
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
-    samples = request.inputs["samples"]
+    samples, reference = request.inputs["samples"], source.model
     specs = _input_specs(net, samples, reference)
-    dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in specs])
+    dims = dynamic(source.dynamic, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
     one = _outputs(net, torch_module.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
-from edgecompress.stages import golden
+from edgecompress.core.source import TORCH
 from edgecompress.stages.analyze import layers, page, sensitivity, sparsity, weights
 
 
@@ -14,7 +14,7 @@ def run(request: Request) -> Artifact:
     if not weights.readable(model.kind):
         raise InputError(f"analyze reads torch nets, .onnx and .tflite files, not kind '{model.kind}'; export it first")
     batch = _batch(model, request.context.batch)
-    if model.kind in golden.TORCH:
+    if model.kind in TORCH:
         rows, parameters = layers.of_torch(model, request.inputs["samples"], batch)
     else:
         rows, parameters = layers.of_file(model, batch)

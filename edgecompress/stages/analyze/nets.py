@@ -12,8 +12,8 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
 from edgecompress.core.protocols import Session
+from edgecompress.core.source import TORCH
 from edgecompress.formats import torch_module
-from edgecompress.stages import golden
 from edgecompress.stages.analyze import weights
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ChangeableNet(Protocol):
 
 def opened(model: Artifact, threads: int) -> ChangeableNet:
     """The net of a model; raises InputError for a kind whose weights cannot be changed here."""
-    if model.kind in golden.TORCH:
+    if model.kind in TORCH:
         return _Torch(model, threads)
     if model.kind == "onnx":
         return _Onnx(model, threads)

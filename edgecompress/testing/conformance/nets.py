@@ -95,7 +95,7 @@ def image_samples(folder: Path) -> Artifact:
 def _module_net(out: Path) -> Artifact:
     load, _ = registry.call("stages.trace:load")
     inputs = {"samples": image_samples(out.parent)}
-    return load.load(Request(inputs, out, {"model": f"{__name__}:torch_net", "dynamic": {}}))  # type: ignore[no-any-return]
+    return load.load(Request(inputs, out, {"source": {"model": f"{__name__}:torch_net"}}))  # type: ignore[no-any-return]
 
 
 def _program_net(folder: Path, out: Path) -> Artifact:

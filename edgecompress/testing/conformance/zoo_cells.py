@@ -140,7 +140,7 @@ def _zoo_source(name: str, folder: Path) -> ZooSource:
     specs = tuple(TensorSpec(n, (batch, *i.shape), "int64" if i.below else "float32") for n, i in net.inputs.items())
     facts = {"splits": dict.fromkeys(SPLITS, ZOO_ITEMS), "random": True}
     data = Artifact(folder / "samples", "samples", specs, (), facts).write()
-    options = {"model": f"{zoo.__name__}:{name}", "dynamic": net.dynamic}
+    options = {"source": {"model": f"{zoo.__name__}:{name}", "dynamic": net.dynamic}}
     model = _once("stages.trace:load", Request({"samples": data}, folder / "module", options))
     return ZooSource(folder, net, model, data, _golden(model, data, folder))
 

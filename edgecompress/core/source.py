@@ -1,0 +1,98 @@
+"""A source as its stages have it: what kind of model it is, and the call that loads it, decided once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edgecompress.core import config, registry
+from edgecompress.core.catalog import check_file
+from edgecompress.core.errors import InputError
+from edgecompress.core.settings import Source
+
+TORCH = ("module", "program")
+LOAD = "stages.trace:load"  # what loads a torch net
+WEIGHTS = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")  # files that are often taken for a model
+
+
+@dataclass(frozen=True)
+class ResolvedSource(Source):
+    """A source whose kind is known. It reaches a worker as plain JSON of this class, `read` takes it from there."""
+
+    kind: str = "module"  # or "program", or the format of the runtime that reads its file
+    call: str = LOAD  # loads it
+    runs_code: bool = True  # loading it runs its author's code
+
+    @property
+    def torch(self) -> bool:
+        """Whether it is a torch net, which is loaded with samples."""
+        return self.kind in TORCH
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that reads it, where it is no torch net."""
+        return "" if self.torch else self.call.split(":")[0].removeprefix("runtimes.")
+
+    def files(self, part: Literal["model", "data"]) -> tuple[str, ...]:
+        """The file or folder that a part is, if it is one."""
+        made = self.calls(part) or (part == "data" and self.random)
+        return () if made else (getattr(self, part),)
+
+    def for_model(self) -> dict[str, Any]:
+        """The options of the stage that loads it: no other key of it changes the result."""
+        if not self.torch:
+            return {"path": self.model}
+        return {"source": {"model": self.model, "kind": self.kind, "dynamic": self.dynamic}}
+
+    def for_data(self, augment: bool = False) -> dict[str, Any]:
+        """The options of a stage that reads its data; `augment`: to train on."""
+        words = dataclasses.replace(self, name="", description="", licence="")
+        return {"source": dataclasses.asdict(words if augment else dataclasses.replace(words, augment=()))}
+
+
+def read(options: Mapping[str, Any]) -> ResolvedSource:
+    """The source in the options of a stage."""
+    return config.build(ResolvedSource, options["source"], "source")
+
+
+def resolved(source: Source) -> ResolvedSource:
+    """A source with its kind; raises InputError for a model that no runtime loads."""
+    kind, call, runs_code = _kind(source)
+    return ResolvedSource(**vars(source), kind=kind, call=call, runs_code=runs_code)
+
+
+def _kind(source: Source) -> tuple[str, str, bool]:
+    if source.calls("model"):
+        return "module", LOAD, True
+    path = Path(source.model)
+    suffixes = {".pt2": ("program", LOAD, True)}
+    offered = set(suffixes)
+    for runtime in registry.runtimes():
+        read = (runtime.format, f"runtimes.{runtime.name}:read", runtime.runs_code)
+        if runtime.suffix:
+            suffixes[runtime.suffix] = read
+            offered |= set() if runtime.for_tests else {runtime.suffix}
+        if runtime.folder and _holds(path, runtime.folder):
+            return read
+    if path.suffix in WEIGHTS:
+        raise InputError(
+            f"{source.model}: has the weights of a net, not the net; give a factory pkg.mod:fn that makes the net and "
+            "loads them, or export it to .pt2 or .onnx"
+        )
+    if path.suffix not in suffixes:
+        known = ", ".join(sorted(offered))
+        raise InputError(
+            f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in {known}"
+        )
+    check_file(path, "model file")
+    return suffixes[path.suffix]
+
+
+def _holds(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except OSError:  # a name that is too long
+        return False
