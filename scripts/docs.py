@@ -1,4 +1,4 @@
-"""Writes docs/reference and the generated parts of docs/architecture.md; `--check` fails where the pages differ."""
+"""Writes docs/reference and the generated parts of other pages; `--check` fails where the pages differ."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ os.environ["COLUMNS"] = "100"  # help texts are wrapped to the terminal, which C
 os.chdir(ROOT / "docs")  # where there are no targets of one's own
 
 import architecture  # noqa: E402  # beside this file
+import contributing  # noqa: E402
 
 from edgecompress.cli import main as cli  # noqa: E402
 from edgecompress.commands import listing  # noqa: E402
@@ -56,11 +57,6 @@ def cell(value: Any) -> str:
     """A value in a table: no pipes, no line breaks."""
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else "" if value is None else str(value)
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def needs(module: Any) -> tuple[str, ...]:
-    """The libraries of a plug-in."""
-    return tuple(getattr(module, "REQUIRES", ()))
 
 
 def own(kind: str) -> list[tuple[str, Any]]:
@@ -105,7 +101,7 @@ def plugins() -> str:
                 f"[{name}](../../edgecompress/plugins/{kind}/{name}.py)",
                 listing.summary(m),
                 *(getattr(m, w) for w in words),
-                needs(m),
+                getattr(m, "REQUIRES", ()),
             ]
             for name, m in own(kind)
         ]
@@ -286,6 +282,7 @@ PAGES = {
     "reference/zoo.md": zoo_page,
     "reference/report.schema.json": report_schema,
     "architecture.md": architecture.page,
+    "../CONTRIBUTING.md": contributing.page,
 }
 
 

@@ -55,6 +55,14 @@ def test_a_runtime_that_hides_without_a_profile_what_left_is_refused(
         conformance.check_runtime("null", tmp_path)
 
 
+def test_a_misspelt_name_is_a_finding_what_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    null = registry.load("runtimes", "null")
+    monkeypatch.setattr(null, "OPEN_WITH", ("numpy",), raising=False)
+    monkeypatch.delattr(null, "OPENS_WITH")
+    with pytest.raises(AssertionError, match="OPEN_WITH is nothing that anybody asks for; did you mean 'OPENS_WITH'"):
+        conformance.check_runtime("null", tmp_path)
+
+
 @of("sensors")
 def test_a_sensor_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_sensor(name, tmp_path)

@@ -74,3 +74,11 @@ def test_whatever_its_import_raises_is_one_line(site: Site, text: str, says: str
     site.install("sensors", "broken", f'"""Broken."""\n{text}\n')
     done = site.run("-m", "edgecompress", "sensors", "broken")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+
+
+def test_a_plug_in_without_what_its_kind_must_define_costs_one_line_and_no_other(site: Site) -> None:
+    site.install("runtimes", "half", '"""Half."""\nFORMAT = "half"\n')
+    done = site.run("-m", "edgecompress", "runtimes")
+    assert done.returncode == 0 and "onnx" in done.stdout and "half" not in done.stdout
+    [line] = [line for line in done.stderr.splitlines() if "half" in line]
+    assert "defines no READS, SUFFIX, export, read, open; see CONTRIBUTING.md" in line

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nulls
+import plugins
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -135,6 +136,36 @@ def test_a_runtime_conforms_and_is_listed_planned_and_reported(home: Home) -> No
     made = next((home.folder / "out" / "artifact").glob("*.echo"))
     looked = home.cli("analyze", str(made), "--storage", "--json")
     assert "Echo" in looked and ".ramp" in looked
+
+
+TELLS_MORE = """
+
+SUFFIX, FORMAT = ".hum", "hum"
+OPENS_WITH = ()
+
+
+def stored(artifact):
+    yield from weights(artifact)
+    yield "packed", None
+
+
+def precision(artifact):
+    return {"int4": 12}, {"int4": 1}
+"""
+
+
+def test_a_new_engine_is_one_file_that_tells_what_its_files_hold(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    echo = (PLUGINS / "edgecompress-runtime-echo" / "edgecompress_runtime_echo.py").read_text(encoding="utf-8")
+    plugins.plugin(site, "runtimes", "hum", echo.replace(".echo", ".hum") + TELLS_MORE)
+    home = Home(tmp_path, site)
+    home.file("targets/own.toml", TARGET.format(runtime="hum", more=""))
+    [variant] = home.deploy(target="own")["variants"]
+    assert variant["precision"]["weights"] == {"int4": 12}
+    made = next((home.folder / "out" / "artifact").glob("*.hum"))
+    looked = json.loads(home.cli("analyze", str(made), "--storage", "--json"))
+    assert looked["total"]["macs"] and looked["sparsity"]["rows"] and looked["storage"]["packed"] == ["packed"]
 
 
 @of("edgecompress-sensor-constant")

@@ -117,10 +117,11 @@ def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: boo
     names = ("source", "data") if torch or sensitivity else ("source",)
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
-    made.append(Stage("analysis", "stages.analyze:run", {"model": "source", **data}, user_code=torch))
+    read = registry.readers(kind.kind)
+    made.append(Stage("analysis", "stages.analyze:run", {"model": "source", **data}, plugins=read, user_code=torch))
     if storage:
         environments.require(registry.call(STORED)[0], "--storage")
-        made.append(Stage("storage", STORED, {"model": "source"}, user_code=torch))
+        made.append(Stage("storage", STORED, {"model": "source"}, plugins=read, user_code=torch))
     return [*made, *([_sense(job, sensitivity, torch)] if sensitivity else [])]
 
 
@@ -136,7 +137,7 @@ def _sense(job: Job, sensitivity: SensitivityRequest, torch: bool) -> Stage:
         {"model": "source", "samples": "data"},
         {**dataclasses.asdict(sensitivity), "levels": levels, "metric": metric},
         context=HERE,
-        plugins=() if torch else ("runtimes.onnx",),
+        plugins=registry.readers(job.resolved.kind),
         user_code=torch or job.resolved.calls("metric"),
         estimate_s=30.0,
     )

@@ -26,7 +26,6 @@ from edgecompress.core.plugins import Plugin, described
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-WITHOUT_TORCH = {"onnx", "openvino", "tensorflow", "gpu", "images", "metrics", "package"}  # extras
 CPU_TORCH = (
     "without a GPU run first: uv pip install torch --torch-backend=cpu (pip's default torch brings gigabytes of CUDA "
     "libraries)"
@@ -55,7 +54,7 @@ def missing(module: ModuleType) -> list[str]:
     own = environment(module)
     if own:
         return [] if os.path.exists(own / COMPLETE) else list(module.ENVIRONMENT)
-    return [r for r in module.REQUIRES if not _met(r)]
+    return [r for r in _described(module).requires if not _met(r)]
 
 
 def _met(requirement: str, extra: str = "") -> bool:
@@ -106,8 +105,15 @@ def require(module: ModuleType, who: str, among: Iterable[ModuleType] = ()) -> N
         where = " in an environment of its own" if environment(module) else ""
         command = install_command(module, among)
         named = set(command.partition("[")[2].partition("]")[0].split(",")) - {""}
-        first = f"; {CPU_TORCH}" if named - WITHOUT_TORCH and version("torch") is None else ""
+        first = f"; {CPU_TORCH}" if any(map(brings_torch, named)) and version("torch") is None else ""
         raise MissingDependency(f"{who} needs {', '.join(lacking)}{where}, not installed; run: {command}{first}")
+
+
+def brings_torch(extra: str) -> bool:
+    """Whether an extra of this distribution installs torch, by its metadata."""
+    brought = [_parsed(each) for each in _brought(PACKAGE.name, extra)] if version(PACKAGE.name) else []
+    inner = {name for each in brought if each.name == PACKAGE.name for name in each.extras}
+    return "torch" in {each.name for each in brought} or any(map(brings_torch, inner))
 
 
 def versions(module: ModuleType) -> dict[str, str]:

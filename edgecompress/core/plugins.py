@@ -1,15 +1,21 @@
-"""The description of a plug-in file, read once: each optional constant has its default here, a function may be None.
+"""The description of a plug-in of each kind: what its file must define, what it may define, and the defaults.
 
 A field in lower case is the constant of that name in capitals; a field that is a Callable is the function of that name.
+Below each field stands what it means: CONTRIBUTING.md has these sentences in its tables; the conformance suite holds a
+plug-in to the fields. `described` builds a description from a module's constants and functions.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from edgecompress.core.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,115 +23,257 @@ if TYPE_CHECKING:
 
     from edgecompress.core.json import Json
     from edgecompress.core.model import Artifact, Goal, Promise, Request, Status
-    from edgecompress.formats.op_counts import Graph
+    from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
+    from edgecompress.formats.op_graph import Graph
+    from edgecompress.packaging.contents import Contents, PackageCheck
 
-Weights = Callable[["Artifact"], Iterator[tuple[str, "np.ndarray | None"]]]  # None: packed already
 P = TypeVar("P", bound="Plugin")
+Options: TypeAlias = Any  # an instance of a plug-in's own class of that name
+APPLIED = {"beside": "apply"}  # of a field that only what has an `apply` can have
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """What every plug-in and every stage of the core may declare: its requirements and its options."""
+    """What every plug-in and every stage of the core may declare."""
 
     name: str
     module: ModuleType
+    _: KW_ONLY
     requires: tuple[str, ...] = ()
+    """The distributions that it needs, each with its least version where one is known."""
     optional: tuple[str, ...] = ()
+    """Those that it needs for some sources only; where one is missing there, it raises MissingDependency."""
     extra: str = ""
+    """The extra of pyproject.toml that installs them."""
     environment: tuple[str, ...] = ()
+    """Pinned requirements that conflict with ours: its agent then runs in an environment of its own."""
     options: type[DataclassInstance] | None = field(default=None, metadata={"key": "Options"})
+    """A frozen dataclass of its options; each has a default, and a comment that the reference shows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step(Plugin):
-    """What a stage of a plan calls: a technique, a runtime, or a stage of the core."""
+    """What a stage of a plan calls: a technique, the export of a runtime, or a stage of the core."""
 
     reads: tuple[str, ...] = ()
+    """The kinds of artifacts that it takes."""
     needs: tuple[str, ...] = ()
+    """What it takes besides the model: "samples" (calibrate, select, test), "dense" (the source before any
+    compression), "training" (samples of the split "train", of which there may be none)."""
     runs_code: bool = False
-    trains: bool = False
-    zeros: bool = False
-    writes: str = ""
-    goal: Callable[[DataclassInstance], Goal | None] | None = None
+    """Loading what it reads runs its author's code."""
+    trains: bool = field(default=False, metadata=APPLIED)
+    """It changes weights, and never how fast the net is."""
+    zeros: bool = field(default=False, metadata=APPLIED)
+    """It leaves zeros, and what they save as bytes is told (it REQUIRES zstandard then)."""
+    writes: str = field(default="", metadata=APPLIED)
+    """The kind that it makes."""
+    goal: Callable[[Options], Goal | None] | None = field(default=None, metadata=APPLIED)
+    """What its strength is to reach where that may be found by measuring, by its options; None: it is given."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TechniquePlugin(Step):
-    """`plugins/techniques/NAME.py`; see protocols.Technique."""
+    """One way to compress."""
 
-    provides: str = ""
-    rung: int | None = None
-    on_grid: bool = False
-    unrounded: Mapping[str, Json] = field(default_factory=dict)
-    expand: Callable[[DataclassInstance], Sequence[tuple[str, Mapping[str, Json]]] | None] | None = None
+    reads: tuple[str, ...] = field()
+    """The kinds of artifacts that it compresses."""
+    writes: str = field()
+    provides: str
+    """What users ask for: several techniques may provide one thing, each on kinds of its own."""
+    needs: tuple[str, ...] = field()
+    options: type[DataclassInstance] = field(metadata={"key": "Options"})
+    apply: Callable[[Request], Artifact]
+    """Fills `request.out` with an artifact of kind WRITES; inputs: "model", and what NEEDS names."""
+    expand: Callable[[Options], Sequence[tuple[str, Mapping[str, Json]]] | None] | None = None
+    """The steps, as (technique, options), that one step of a recipe stands for, or None."""
+    cells: Callable[[Request], Artifact] | None = None
+    """The strengths that are worth a trial, as pipeline.searches.strength asks for them; with `goal`."""
+    promises: Callable[[Options], Promise] | None = None
+    """The precision of the weights that it leaves: an artifact that verify reads otherwise is lost."""
     rungs: Callable[[Mapping[str, Json]], Sequence[tuple[str, dict[str, Json]]]] | None = None
-    promises: Callable[[DataclassInstance], Promise] | None = None
+    """For the accuracy guard: what else its own calibration can do, as (label, options)."""
     kept: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], dict[str, Json]] | None = None
+    """For the accuracy guard: its options with those layers of a diagnosis in higher precision."""
+    rung: int | None = None
+    """Its place on the guard's ladder, on nets; where it finds nothing to do its artifact is "lost", with the
+    reason."""
+    on_grid: bool = False
+    """It leaves weights that training would have to leave again."""
+    unrounded: Mapping[str, Json] = field(default_factory=dict)
+    """Its options where one that is ON_GRID follows it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuntimePlugin(Step):
-    """`plugins/runtimes/NAME.py`; see protocols.Runtime."""
+    """One inference engine, and the format of its files."""
 
-    format: str = ""
-    suffix: str = ""
-    for_tests: bool = False
-    folder: str = ""
-    imports: tuple[str, ...] = ()
-    simulated: str = ""
-    estimates: str = ""
-    opens_with: tuple[str, ...] | None = None
-    not_opened: str = ""
-    settings: Mapping[str, Json] = field(default_factory=dict)
+    format: str
+    """The kind of artifact that it runs."""
+    reads: tuple[str, ...] = field()
+    """The kinds that `export` turns into FORMAT; none where another runtime exports it."""
+    suffix: str
+    """The suffix of the source files that `read` takes, or ""."""
+    export: Callable[[Request], Artifact]
+    """The input "model", of a kind of READS, as FORMAT."""
+    read: Callable[[Request], Artifact]
+    """The user's file `request.options["path"]`, checked and copied: a source of kind FORMAT."""
+    open: Callable[..., Session]
+    """`open(artifact, threads, profile=False)`: a session; `profile` makes one whose `ops` works."""
     unavailable: Callable[[Mapping[str, Json]], str] | None = None
+    """Why this machine cannot export with these options, or ""; loads nothing."""
+    folder: str = ""
+    """A file that identifies a source that is a folder."""
+    for_tests: bool = False
+    """Its files are for tests alone: no error offers their suffix."""
+    imports: tuple[str, ...] = ()
+    """The modules that are imported before memory and load time are measured."""
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    """Names and values of what a session is opened with, beside its threads. They become part of each artifact of its
+    format (facts["settings"]), and `open` applies what it finds there: the engine's defaults where that is empty."""
+    simulated: str = ""
+    """The substitute that runs its artifacts here: they are then verified, never measured."""
+    estimates: str = ""
+    """The tool that estimates the cycles of its artifacts, in their facts["estimate"]."""
+    opens_with: tuple[str, ...] | None = None
+    """The distributions that `open` needs on a board, the engine first, numpy left out; without it no board package has
+    it."""
+    not_opened: str = ""
+    """Why `package verify` opens no such model of a stranger's."""
+    no_arena: str = ""
+    """Why its sessions have no `arena`."""
+    empty: Callable[[Path], Artifact] | None = None
+    """The smallest model that it opens, written without a library: what a call costs without a net is measured with
+    it."""
+    no_empty: str = ""
+    """Why it has no `empty`."""
     tapped: Callable[[Request], Artifact] | None = None
+    """The input "model" with the answers of its layers as further outputs, its own ones first and unchanged.
+    facts["taps"], in the order of computing: "output" (a spec's name), "operator" and "type" as the format has them,
+    "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "")."""
     count: Callable[[Artifact, int], Graph] | None = None
+    """The operators of one run of a batch, an op_counts.Graph: for `analyze`, the roofline and the energy model."""
     precision: Callable[[Artifact], tuple[dict[str, int], dict[str, int]]] | None = None
-    weights: Weights | None = field(default=None, metadata={"key": "weights"})
+    """Bytes of the weights by precision, and the number of operators that multiply by what they compute in, as
+    formats.precision has them; StageFailed, with the reason, where the file does not tell."""
+    weights: Callable[[Artifact], Iterator[tuple[str, np.ndarray | None]]] | None = None
+    """(name, array) of each weight of two or more axes, [filters, channels, *kernel] or [rows, columns], whole numbers
+    less their zero point; None in the place of a packed one: for `analyze`."""
+    stored: Callable[[Artifact], Iterator[tuple[str, np.ndarray | None]]] | None = None
+    """The same in the order and layout of the file, each once, tables too: for `analyze --storage`; by default
+    `weights`."""
+    changeable: Callable[[Artifact, int], ChangeableNet] | None = None
+    """The net, on so many threads, with weights that can be others for a while: for `analyze --sensitivity`."""
 
 
 @dataclass(frozen=True)
-class TransportPlugin(Plugin):
-    """`plugins/transports/NAME.py`; see protocols.Transport. `runtimes` is None where any may run there.
+class OpenedSession:
+    """What an opened session of a runtime may have, beside `run`, `ops` and `close`."""
 
-    `local`: its programs run here, need no network, and write to the folder of the stage alone. `lacking`: why no
-    device can be reached from this machine, whichever it is, or "".
+    arena: Callable[[], Arena] | None = None
+    """Bytes that the engine plans for activations; without it, its runtime's NO_ARENA says why."""
+    in_effect: Mapping[str, Json] = field(default_factory=dict, metadata={"key": "in_effect"})
+    """The values that the engine has for its runtime's SETTINGS."""
+    trace: Callable[[Mapping[str, np.ndarray]], Iterator[tuple[str, str, np.ndarray]]] | None = None
+    """(name, type, array) of each operator's output of one inference, in the order of computing: `verify` names the
+    operator at which an artifact changed with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensorPlugin(Plugin):
+    """One physical or modelled quantity."""
+
+    status: Status
+    """Whether its numbers are "measured" or "estimated"."""
+    scope: str
+    """What the number covers: a package, a rail, the whole board."""
+    unavailable: Callable[[Mapping[str, Any], Path], str]
+    """Why it cannot be read on a device, with /sys below a root, or ""."""
+    open: Callable[[Mapping[str, Any], Path], Meter | Counter]
+    """A meter, of QUANTITY energy, or a counter of instructions."""
+    quantity: str = "energy"
+    """What it tells: "energy" or "instructions"."""
+    local: bool = False
+    """It reads /sys and the like alone: no network, and no file of the device's options."""
+    reads_file: bool = False
+    """It goes by the file that its options name."""
+    needs_work: bool = False
+    """Its device has "work", of an inference (op_counts.total)."""
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """What each class of instructions is, in words."""
+
+
+@dataclass(frozen=True)
+class OpenedMeter:
+    """What an opened meter may have, beside `start`, `energy` and `stop`."""
+
+    samples: Callable[[], Sequence[tuple[float, float]]] | None = None
+    """(seconds, watts) since `start`: the trace of power in the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportPlugin(Plugin):
+    """How to reach a device."""
+
+    unavailable: Callable[[Mapping[str, Any]], str]
+    """Why the device cannot be reached now, or "". Takes five seconds at most."""
+    connect: Callable[[Mapping[str, Any]], Shell]
+    """The device as a Shell. Raises Unreachable, or InputError for options that are wrong."""
+    simulated: str = ""
+    """What stands in for hardware there: no latency is reported."""
+    local: bool = False
+    """Its programs run here, need no network, and write to the folder of the stage alone."""
+    carries: tuple[str, ...] | None = None
+    """The distributions that it has: it runs the runtimes whose OPENS_WITH are among them; None: those of the
+    device."""
+    lacking: Callable[[], str] | None = None
+    """What this machine lacks to reach any device, or ""."""
+
+    def runs(self, runtime: RuntimePlugin) -> bool:
+        """Whether it has what a runtime opens its artifacts with, as far as that is known beforehand."""
+        return self.carries is None or (runtime.opens_with is not None and {*runtime.opens_with} <= {*self.carries})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerPlugin(Plugin):
+    """One more profile of an artifact on its device."""
+
+    options: type[DataclassInstance] = field(metadata={"key": "Options"})
+    estimate_s: Callable[[Options], float]
+    """Seconds that it takes with its options, roughly."""
+    measure: Callable[[Subject, Options], Mapping[str, Json]]
+    """Measures a protocols.Subject with its options; returns the result as JSON."""
+    lines: Callable[[Mapping[str, Json]], Sequence[str]] | None = None
+    """The result of `measure` in a few lines of text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagerPlugin(Plugin):
+    """Wraps what a deploy shipped for an app.
+
+    What every package has (the card and the bill of materials at its root, SHA256SUMS, the archive's fixed order and
+    times, signatures) is not its business but `packaging`'s.
     """
 
-    simulated: str = ""
-    local: bool = False
-    runtimes: tuple[str, ...] | None = None
-    lacking: Callable[[], str] | None = None
-
-
-@dataclass(frozen=True)
-class SensorPlugin(Plugin):
-    """`plugins/sensors/NAME.py`; see protocols.Sensor. `local`: it reads /sys and the like alone."""
-
-    status: Status = "unavailable"
-    scope: str = ""
-    quantity: str = "energy"
-    local: bool = False
-    needs_work: bool = False
-    reads_file: bool = False
-    legend: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ProfilerPlugin(Plugin):
-    """`plugins/profilers/NAME.py`; see protocols.Profiler."""
-
-    lines: Callable[[Mapping[str, Json]], Sequence[str]] | None = None
-
-
-@dataclass(frozen=True)
-class PackagerPlugin(Plugin):
-    """`plugins/packagers/NAME.py`; see protocols.Packager."""
-
-    suffix: str = ""
-    formats: tuple[str, ...] = ()
-    carried: tuple[str, ...] = ()
+    suffix: str
+    """Of the file that it becomes: ".zip" or ".tar.gz"."""
+    formats: tuple[str, ...]
+    """The kinds of artifacts that it wraps; () is all."""
+    carried: tuple[str, ...]
+    """Patterns of the files of others that it carries as they are."""
+    options: type[DataclassInstance] = field(metadata={"key": "Options"})
+    build: Callable[[Contents, Path], None]
+    """Writes the package's tree into an empty folder; the same packaging.contents.Contents give the same bytes. Raises
+    InputError for options that do not do, MissingDependency for a tool that is not there."""
+    code: Callable[[Contents, Path, Path], None]
+    """Writes the package's code alone into a folder, for the opened package: what `package verify` compares."""
+    payload: Callable[[Path, Path], Path]
+    """Where an opened package has its payload; it may be unpacked into the empty folder that is given. Raises
+    InputError for a package that has none."""
+    checks: Callable[[Path, Mapping[str, Any], Path], Iterator[PackageCheck]]
+    """What only packages of this kind have to keep: a packaging.contents.PackageCheck each. Nothing is executed."""
     purl: Callable[[Mapping[str, Json]], str] | None = None
+    """The runtime of a card as its users install it, "pkg:maven/...", for the bill of materials."""
 
 
 KINDS: Mapping[str, type[Plugin]] = {
@@ -138,14 +286,40 @@ KINDS: Mapping[str, type[Plugin]] = {
 }
 
 
+def capabilities(cls: type[DataclassInstance]) -> Mapping[str, dataclasses.Field[Any]]:
+    """What a description may hold, by what an author calls it."""
+    return _capabilities(cls)
+
+
+@cache
+def _capabilities(cls: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    told = [f for name, f in fields.items() if name not in ("name", "module")]
+    return {_key(f): f for f in told if f.metadata.get("beside", f.name) in fields or cls is Step}
+
+
+def required(field: dataclasses.Field[Any]) -> bool:
+    """Whether a plug-in must define it."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
 def described(cls: type[P], name: str, module: ModuleType) -> P:
-    """The description of a module; what it does not define keeps its default."""
-    keys = {f.name: _key(f) for f in dataclasses.fields(cls) if f.name not in ("name", "module")}
-    known = {name: getattr(module, key) for name, key in keys.items() if hasattr(module, key)}
+    """The description of a module; what it does not define keeps its default.
+
+    Raises InputError for one without what it must define.
+    """
+    known = {f.name: getattr(module, key) for key, f in capabilities(cls).items() if hasattr(module, key)}
+    if lacking := [key for key, f in capabilities(cls).items() if required(f) and f.name not in known]:
+        raise InputError(f"plug-in '{name}' ({module.__name__}) defines no {', '.join(lacking)}; see CONTRIBUTING.md")
     return cls(name=name, module=module, **known)
 
 
-def _key(field: dataclasses.Field[object]) -> str:
+def _key(field: dataclasses.Field[Any]) -> str:
     """What an author calls a field."""
     named = field.metadata.get("key")
-    return str(named) if named else field.name if str(field.type).startswith("Callable") else field.name.upper()
+    return str(named) if named else field.name if is_function(field) else field.name.upper()
+
+
+def is_function(field: dataclasses.Field[Any]) -> bool:
+    """Whether a plug-in defines it as a function."""
+    return str(field.type).startswith("Callable")

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from edgecompress.core import plugins
-from edgecompress.core.errors import MissingDependency, NotFound, did_you_mean
+from edgecompress.core.errors import InputError, MissingDependency, NotFound, did_you_mean
 from edgecompress.core.place import PACKAGE
 
 if TYPE_CHECKING:
@@ -80,11 +80,12 @@ def _why(error: Exception, point: metadata.EntryPoint) -> str:
 
 
 def every(kind: str) -> Iterator[tuple[str, ModuleType]]:
-    """Each name with its module; one of another distribution that cannot be imported is left out, with a line why."""
+    """Each name with its module; one of another distribution that is broken is left out, with a line why."""
     for name in names(kind):
         try:
             module = load(kind, name)
-        except MissingDependency as error:
+            _read(plugins.KINDS[kind], name, module)
+        except InputError as error:
             _say(str(error))
             continue
         yield name, module
@@ -141,8 +142,8 @@ def techniques() -> list[plugins.TechniquePlugin]:
 
 
 def runtimes() -> list[plugins.RuntimePlugin]:
-    """Every runtime that can be imported."""
-    return [runtime(name) for name, _ in every("runtimes")]
+    """Every runtime that can be imported, ours before those of other distributions."""
+    return [runtime(name) for name, _ in sorted(every("runtimes"), key=lambda each: each[0] not in _own("runtimes"))]
 
 
 def sensors() -> list[plugins.SensorPlugin]:
@@ -155,14 +156,19 @@ def packagers() -> list[plugins.PackagerPlugin]:
     return [packager(name) for name, _ in every("packagers")]
 
 
-def weights_of(kind: str) -> plugins.Weights | None:
-    """The function that reads the weights of a format that only its own runtime knows."""
-    return next((each.weights for each in runtimes() if each.format == kind and each.weights), None)
+def of_format(kind: str) -> list[plugins.RuntimePlugin]:
+    """The runtimes of a format; of what several tell, the first one's word counts."""
+    return [each for each in runtimes() if each.format == kind]
+
+
+def readers(kind: str) -> tuple[str, ...]:
+    """What a stage that reads files of a format depends on, for `Stage.plugins`."""
+    return tuple(f"runtimes.{each.name}" for each in of_format(kind))
 
 
 def settings_of(kind: str) -> Mapping[str, Json]:
     """The settings by which sessions of a format are opened; none where its runtimes have none."""
-    return next((each.settings for each in runtimes() if each.format == kind and each.settings), {})
+    return next((each.settings for each in of_format(kind) if each.settings), {})
 
 
 def step(reference: str) -> plugins.Step:

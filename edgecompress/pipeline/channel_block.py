@@ -33,14 +33,14 @@ def stage(runtime: str, precision: str, device: Device) -> Stage:
     """The stage that finds the block on a device; raises what the calls do, and NoPath where nothing runs there."""
     calls = conversion_calls(runtime, precision)
     made = [call.split(":")[0] for call, _ in calls]
-    transport = registry.transport(device.transport)
-    carried, where = transport.runtimes, f"the channel block of {key(runtime, precision)}"
-    if stands_in := registry.runtime(runtime).simulated:
+    transport, engine = registry.transport(device.transport), registry.runtime(runtime)
+    where = f"the channel block of {key(runtime, precision)}"
+    if stands_in := engine.simulated:
         raise NoPath(
             where,
             f"{stands_in} stands in for runtime {runtime} here, so its speed cannot be measured; give `align` instead",
         )
-    if carried is not None and runtime not in carried:
+    if not transport.runs(engine):
         raise NoPath(where, f"{transport.simulated} does not support runtime {runtime}; give `align` instead")
     there = (f"transports.{device.transport}", *(f"sensors.{name}" for name in device.sensors))
     return Stage(

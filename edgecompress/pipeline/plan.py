@@ -26,7 +26,6 @@ from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.variant_stages import Steps
 
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
-STORED = ("onnx", "tflite")  # read by formats/; of any other format by its runtime: what zeros save in it is told
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,7 @@ def _check_machine(job: Job, variant: Variant) -> None:
     name = variant.runtime or job.target.value.runtime
     runtime, transport = registry.runtime(name), registry.transport(job.device.value.transport)
     why = runtime.unavailable(variant.export) if runtime.unavailable else ""
-    carried = transport.runtimes
-    if not why and carried is not None and name not in carried:
+    if not why and not transport.runs(runtime):
         why = f"{transport.simulated} does not support runtime {name}"
     if why:
         raise NoPath(f"{job.target.path}: variant {variant.name}", why)
@@ -205,9 +203,15 @@ def _candidate(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps)
     plugin = registry.runtime(runtime)
     untried = {other: _untried(other) for other in conversion.others(job.target.value, runtime)}
     sparse = any(registry.step(call).zeros for call, _ in calls)
-    if sparse and (plugin.format in STORED or registry.weights_of(plugin.format)):
+    if sparse and any(each.weights for each in registry.of_format(plugin.format)):
         made.append(f"{variant.name}/storage")
-        stages[made[-1]] = Stage(made[-1], "stages.weight_storage:run", {"model": at}, estimate_s=4.0)
+        stages[made[-1]] = Stage(
+            made[-1],
+            "stages.weight_storage:run",
+            {"model": at},
+            plugins=registry.readers(plugin.format),
+            estimate_s=4.0,
+        )
     return Candidate(
         variant,
         runtime,

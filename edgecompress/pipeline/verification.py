@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgecompress.core import catalog, config
+from edgecompress.core import catalog, config, registry
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
@@ -55,7 +55,7 @@ def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | 
         {"model": artifact, "golden": "golden", "samples": "data"},
         {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant)), **given},
         context=HERE,
-        plugins=(f"runtimes.{runtime}",),
+        plugins=tuple(dict.fromkeys((f"runtimes.{runtime}", *registry.readers(registry.runtime(runtime).format)))),
         user_code=source.calls("metric"),
         estimate_s=VERIFY_S,
     )

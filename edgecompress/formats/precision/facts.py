@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.model import Artifact, Check, Promise
 from edgecompress.formats.op_counts import CONTRADICTION
-from edgecompress.formats.precision import from_mil, from_onnx, from_openvino, from_tflite, walk
-from edgecompress.formats.precision.walk import DYNAMIC, Net
+from edgecompress.formats.precision import walk
+from edgecompress.formats.precision.walk import DYNAMIC
 
-READERS: Mapping[str, Callable[[Artifact], Net]] = {
-    "onnx": lambda artifact: from_onnx.net(artifact.file(".onnx")),
-    "tflite": lambda artifact: from_tflite.net(artifact.file(".tflite")),
-    "openvino": lambda artifact: from_openvino.net(artifact.file(".xml")),
-    "mlpackage": lambda artifact: from_mil.net(_package(artifact)),
-}
 # A word of a name: "fp16", "int8", "w8a8", "palette6"; W4 are weights of 4 bits
 NAMED = re.compile(
     r"(?<![a-z0-9])(?:(fp|bf|float|int)(64|32|16|8|4|2)|w(8|4|2)(?:a(?:32|16|8))?|(palette)s?(\d*))(?![a-z0-9])"
@@ -49,21 +42,11 @@ def of(artifact: Artifact) -> Precision:
 
 
 def _read(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
-    """By the reader of its format, else by the runtime's. Raises StageFailed where there is none."""
-    if artifact.kind in READERS:
-        return walk.weights_and_computes(READERS[artifact.kind](artifact))
-    for runtime in registry.runtimes():
-        if runtime.format == artifact.kind and runtime.precision:
+    """By a runtime of its format. Raises StageFailed where none reads it."""
+    for runtime in registry.of_format(artifact.kind):
+        if runtime.precision:
             return runtime.precision(artifact)
     raise StageFailed(f"files of kind '{artifact.kind}' do not tell it")
-
-
-def _package(artifact: Artifact) -> Path:
-    """The one package of an artifact. Raises StageFailed."""
-    packages = sorted(artifact.path.glob("*.mlpackage"))
-    if len(packages) != 1:
-        raise StageFailed(f"{artifact.path}: expected one *.mlpackage, found {len(packages)}")
-    return packages[0]
 
 
 # --------------------------------------------------------------------------- in words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
@@ -235,6 +236,24 @@ def _batch_first(shape: Sequence[int], batch: int) -> tuple[int, ...] | None:
 def read(request: Request) -> Artifact:
     """Raises: a Core ML model cannot be a source."""
     raise InputError(f"{request.options['path']}: Core ML packages are not a source; give the torch model")
+
+
+# --------------------------------------------------------------------------- what the file tells
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of the weights by precision, and the operators that multiply by what they compute in."""
+    from edgecompress.formats.precision import from_mil, walk
+
+    return walk.weights_and_computes(from_mil.net(_package(artifact)))
+
+
+def _package(artifact: Artifact) -> Path:
+    """The one package of an artifact. Raises StageFailed."""
+    packages = sorted(artifact.path.glob(f"*.{FORMAT}"))
+    if len(packages) != 1:
+        raise StageFailed(f"{artifact.path}: expected one *.{FORMAT}, found {len(packages)}")
+    return packages[0]
 
 
 # --------------------------------------------------------------------------- a session

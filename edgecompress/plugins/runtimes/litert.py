@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,11 @@ from edgecompress.formats import tflite, torch_program
 from edgecompress.plugins.runtimes import _litert_arena, _tflite, _tflite_layer_outputs
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from edgecompress.core.protocols import Arena
+    from edgecompress.formats import op_graph
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
 OPENS_WITH = ("ai-edge-litert",)
@@ -181,6 +183,37 @@ def _rehearse(copy: Path, file: Path) -> None:
             interpreter.get_tensor(detail["index"])
     except Exception as error:  # it has no class of its own
         raise InputError(f"{file}: LiteRT cannot run it: {_first_line(error)}; export it again") from error
+
+
+# --------------------------------------------------------------------------- what the file tells
+
+
+def count(artifact: Artifact, batch: int) -> op_graph.Graph:
+    """The operators of one run of `batch` items. Raises StageFailed where they cannot be counted."""
+    from edgecompress.plugins.runtimes import _tflite_op_counts
+
+    return _tflite_op_counts.graph(artifact, batch)
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of the weights by precision, and the operators that multiply by what they compute in."""
+    from edgecompress.formats.precision import from_tflite, walk
+
+    return walk.weights_and_computes(from_tflite.net(artifact.file(SUFFIX)))
+
+
+def weights(artifact: Artifact) -> Iterator[tuple[str, np.ndarray]]:
+    """Each weight of two or more axes, as torch lays it out."""
+    from edgecompress.plugins.runtimes import _tflite_weights
+
+    return _tflite_weights.of(artifact)
+
+
+def stored(artifact: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Each constant of two or more axes, as the file has it."""
+    from edgecompress.plugins.runtimes import _tflite_weights
+
+    return _tflite_weights.stored(artifact)
 
 
 # --------------------------------------------------------------------------- a session

@@ -18,8 +18,12 @@ from edgecompress.plugins.runtimes import _onnx_layer_outputs, _onnx_session, _s
 from edgecompress.plugins.runtimes._onnx_session import CPU, OnnxSession, options
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
     import onnxruntime
+
+    from edgecompress.core.protocols import ChangeableNet
+    from edgecompress.formats import op_graph
 
 REQUIRES = ("onnx", "onnxruntime")
 OPTIONAL = ("onnxscript", "tf2onnx")  # what `export` needs, for a torch net and for a SavedModel
@@ -338,6 +342,44 @@ def _first_line(error: Exception) -> str:
     text = NOISE.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- what the file tells
+
+
+def count(artifact: Artifact, batch: int) -> op_graph.Graph:
+    """The operators of one run of `batch` items. Raises StageFailed where they cannot be counted."""
+    from edgecompress.plugins.runtimes import _onnx_op_counts
+
+    return _onnx_op_counts.graph(artifact, batch)
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of the weights by precision, and the operators that multiply by what they compute in."""
+    from edgecompress.formats.precision import from_onnx, walk
+
+    return walk.weights_and_computes(from_onnx.net(artifact.file(SUFFIX)))
+
+
+def weights(artifact: Artifact) -> Iterator[tuple[str, np.ndarray]]:
+    """Each weight of two or more axes, as torch lays it out."""
+    from edgecompress.plugins.runtimes import _onnx_weights
+
+    return _onnx_weights.of(artifact)
+
+
+def stored(artifact: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Each constant of two or more axes, as the file has it."""
+    from edgecompress.plugins.runtimes import _onnx_weights
+
+    return _onnx_weights.stored(artifact)
+
+
+def changeable(artifact: Artifact, threads: int) -> ChangeableNet:
+    """The net with weights that can be others for a while."""
+    from edgecompress.plugins.runtimes import _onnx_weights
+
+    return _onnx_weights.ChangeableOnnx(artifact, threads)
 
 
 # --------------------------------------------------------------------------- a session

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from edgecompress.core.json import Json
     from edgecompress.core.protocols import OperatorTime, OperatorTimes
+    from edgecompress.formats import op_graph
 
 REQUIRES = ("openvino",)
 OPENS_WITH = ("openvino",)
@@ -113,6 +114,20 @@ def tapped(request: Request) -> Artifact:
             f"runtime openvino: the layer outputs cannot be added to the model: {_first_line(error)}"
         ) from error
     return _openvino_layer_outputs.tapped(request, net, compiled)
+
+
+def count(artifact: Artifact, batch: int) -> op_graph.Graph:
+    """The operators of one run of `batch` items. Raises StageFailed where they cannot be counted."""
+    from edgecompress.plugins.runtimes import _openvino_op_counts
+
+    return _openvino_op_counts.graph(artifact, batch)
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of the weights by precision, and the operators that multiply by what they compute in."""
+    from edgecompress.formats.precision import from_openvino, walk
+
+    return walk.weights_and_computes(from_openvino.net(artifact.file(".xml")))
 
 
 def empty(folder: Path) -> Artifact:

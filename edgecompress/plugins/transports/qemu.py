@@ -19,7 +19,7 @@ from edgecompress.plugins.transports._simulator import Simulator
 
 REQUIRES: tuple[str, ...] = ()
 SIMULATED = "emulated arm64 (QEMU)"
-RUNTIMES = ("litert", "onnx", "null")  # those of emulated.build.WHEELS
+CARRIES = tuple(build.WHEELS)
 COUNTS = "counts.jsonl"
 
 

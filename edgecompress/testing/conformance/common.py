@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
+import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import config
+from edgecompress.core import config, plugins
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.plugins import Plugin
 from edgecompress.data import tensors
 
 if TYPE_CHECKING:
     import numpy as np
+    from _typeshed import DataclassInstance
+
+# What a field of a description holds, by the first word of its type
+FIELD_TYPES: Mapping[str, type] = {
+    **{kind.__name__: kind for kind in (bool, int, str, tuple, type)},
+    **{kind.__name__: kind for kind in (collections.abc.Mapping, collections.abc.Callable)},
+    "Status": str,
+}
+NEARLY = 0.8  # of a name's letters, as difflib counts them
 
 
 def default_options(module: ModuleType, says: str) -> Any:
@@ -35,11 +47,40 @@ def check_same_inputs_and_outputs(result: Artifact, model: Artifact, says: str) 
         assert before == after, f"{says}: {end} were {before}, are {after}; an app finds tensors by these names"
 
 
-def check_constants(module: ModuleType, says: str, kinds: Mapping[str, type]) -> None:
+def check_described(module: ModuleType, cls: type[Plugin], says: str) -> None:
+    """It has a docstring, all that the description of its kind requires, and no misspelt part of it."""
     assert (module.__doc__ or "").strip(), f"{says}: a docstring: its first line is shown in lists and help"
-    for name, kind in {"REQUIRES": tuple, **kinds}.items():
-        value = getattr(module, name, None)
-        assert isinstance(value, kind), f"{says}: {name} must be a {kind.__name__}, not {value!r}"
+    check_parts(module, cls, says)
+
+
+def check_parts(thing: object, cls: type[DataclassInstance], says: str) -> None:
+    """What `thing` defines is what the class of its description holds; what is nearly one of its names is a finding."""
+    known = plugins.capabilities(cls)
+    for key, field in known.items():
+        kind = FIELD_TYPES[str(field.type).partition("[")[0].partition(" ")[0]]
+        if hasattr(thing, key) or plugins.required(field):
+            value = getattr(thing, key, None)
+            assert isinstance(value, kind), f"{says}: {key} must be a {kind.__name__}, not {value!r}"
+    for name, value in _own(thing).items():
+        lacking = {
+            key.upper(): key for key, f in known.items() if not hasattr(thing, key) and _form(value) == _form_of(f)
+        }
+        near = difflib.get_close_matches(name.upper(), lacking, 1, NEARLY)
+        assert not near, f"{says}: {name} is nothing that anybody asks for; did you mean '{lacking[near[0]]}'?"
+
+
+def _own(thing: object) -> dict[str, object]:
+    """What a module, or an object and its class, defines itself, by its public name."""
+    names = vars(thing) if isinstance(thing, ModuleType) else {**vars(type(thing)), **getattr(thing, "__dict__", {})}
+    return {n: v for n, v in names.items() if not n.startswith("_") and not isinstance(v, ModuleType)}
+
+
+def _form(value: object) -> str:
+    return "class" if isinstance(value, type) else "function" if callable(value) else "constant"
+
+
+def _form_of(field: dataclasses.Field[Any]) -> str:
+    return "function" if plugins.is_function(field) else "class" if field.name == "options" else "constant"
 
 
 def stage(function: Callable[[Request], Artifact], inputs: Mapping[str, Artifact], out: Path, options: Any) -> Artifact:

@@ -10,10 +10,11 @@ from types import ModuleType
 from edgecompress.commands import package
 from edgecompress.core import environments, registry
 from edgecompress.core.model import Artifact
+from edgecompress.core.plugins import PackagerPlugin
 from edgecompress.data import tensors
 from edgecompress.packaging import archive, pack, verify
 from edgecompress.testing import shipped_sample
-from edgecompress.testing.conformance.common import check_constants, default_options
+from edgecompress.testing.conformance.common import check_described, default_options
 from edgecompress.testing.conformance.nets import net, samples
 from edgecompress.testing.conformance.sessions import opened
 
@@ -27,7 +28,7 @@ def check_packager(name: str, tmp_path: Path) -> None:
     """A packager packs a small net: the same bytes twice, whole, verified; what is changed or missing is found."""
     module = registry.load("packagers", name)
     says = f"packager {name}"
-    check_constants(module, says, {"SUFFIX": str, "FORMATS": tuple, "EXTRA": str, "CARRIED": tuple})
+    check_described(module, PackagerPlugin, says)
     assert module.SUFFIX in (".zip", ".tar.gz"), f"{says}: SUFFIX is .zip or .tar.gz, not {module.SUFFIX}"
     default_options(module, says)
     folder = shipped_net(_packed_kind(module), tmp_path / "shipped", "Small net")

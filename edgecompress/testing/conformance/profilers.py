@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from edgecompress.core import config, registry
+from edgecompress.core.plugins import ProfilerPlugin
 from edgecompress.device import agent_client
 from edgecompress.device.agent import profiler
 from edgecompress.device.request import AgentRequest, ProfilerModule
-from edgecompress.testing.conformance.common import check_constants, default_options
+from edgecompress.testing.conformance.common import check_described, default_options
 from edgecompress.testing.conformance.nets import net, samples
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def check_pass(name: str, tmp_path: Path, options: Mapping[str, Json] | None = N
     """
     module = registry.load("profilers", name)
     says = f"profiler {name}"
-    check_constants(module, says, {})
+    check_described(module, ProfilerPlugin, says)
     seconds = module.estimate_s(default_options(module, says))
     assert math.isfinite(seconds) and seconds > 0, f"{says}: estimate_s says {seconds!r} s by default"
     config.build(module.Options, options or {}, says)

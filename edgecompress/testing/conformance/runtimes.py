@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core import config, registry
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.core.model import Artifact
+from edgecompress.core.plugins import OpenedSession, RuntimePlugin
 from edgecompress.testing.conformance.common import (
     check_artifact,
-    check_constants,
+    check_described,
+    check_parts,
     check_same_inputs_and_outputs,
     item,
     stage,
@@ -30,7 +32,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
     """A runtime exports from each kind it reads, runs what it exported, profiles it, and reads files of its format."""
     module = registry.load("runtimes", name)
     says, folder = f"runtime {name}", tmp_path / name
-    check_constants(module, says, {"FORMAT": str, "READS": tuple, "SUFFIX": str, "EXTRA": str})
+    check_described(module, RuntimePlugin, says)
     assert module.FORMAT, f"{says}: FORMAT is empty"
     assert not module.SUFFIX or module.SUFFIX.startswith("."), f"{says}: SUFFIX starts with a dot, or is empty"
     options = config.build(module.Options, {}, says) if hasattr(module, "Options") else {}
@@ -44,6 +46,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
     left = {}
     for profile in (False, True):
         session = opened(module, artifact, profile)
+        check_parts(session, OpenedSession, f"{says}: its session")
         answers = check_outputs(session, artifact, data, says)
         left[profile] = _check_ops(session.ops(item(data), 3), says, profile)
         again = check_outputs(session, artifact, data, says)

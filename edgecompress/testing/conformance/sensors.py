@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import catalog, registry
 from edgecompress.core.model import Measured, Status
-from edgecompress.testing.conformance.common import check_constants
+from edgecompress.core.plugins import OpenedMeter, SensorPlugin
+from edgecompress.testing.conformance.common import check_described, check_parts
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -28,7 +29,7 @@ def check_sensor(name: str, tmp_path: Path, device: Mapping[str, Json] | None = 
     """
     module = registry.load("sensors", name)
     says = f"sensor {name}"
-    check_constants(module, says, {"STATUS": str, "SCOPE": str})
+    check_described(module, SensorPlugin, says)
     assert module.STATUS in typing.get_args(Status), f"{says}: STATUS {module.STATUS!r} is no status"
     here = {**dataclasses.asdict(catalog.device("host").value), "cores": 1} if device is None else device
     nowhere = tmp_path / "nowhere"
@@ -38,6 +39,7 @@ def check_sensor(name: str, tmp_path: Path, device: Mapping[str, Json] | None = 
     if module.unavailable(here, root):
         return
     meter = module.open(here, root)
+    check_parts(meter, OpenedMeter, f"{says}: its meter")
     meter.start()
     short, long = _windows(meter)
     meter.stop()

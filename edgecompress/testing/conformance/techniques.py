@@ -6,9 +6,10 @@ from pathlib import Path
 
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact
+from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.testing.conformance.common import (
     check_artifact,
-    check_constants,
+    check_described,
     check_same_inputs_and_outputs,
     default_options,
     stage,
@@ -21,8 +22,7 @@ def check_technique(name: str, tmp_path: Path) -> None:
     """A technique keeps its promises on a small net of each kind it reads."""
     module = registry.load("techniques", name)
     says = f"technique {name}"
-    texts = dict.fromkeys(("WRITES", "PROVIDES", "EXTRA"), str)
-    check_constants(module, says, {"READS": tuple, "NEEDS": tuple, **texts})
+    check_described(module, TechniquePlugin, says)
     assert module.READS, f"{says}: READS names no kind"
     options = default_options(module, says)
     for kind in module.READS:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError
-from edgecompress.testing.conformance.common import check_constants
+from edgecompress.core.plugins import TransportPlugin
+from edgecompress.testing.conformance.common import check_described
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
@@ -22,7 +23,7 @@ def check_transport(name: str, tmp_path: Path, device: Mapping[str, Json] | None
     """
     module = registry.load("transports", name)
     says = f"transport {name}"
-    check_constants(module, says, {})
+    check_described(module, TransportPlugin, says)
     tmp_path.mkdir(parents=True, exist_ok=True)
     log = tmp_path / "log"
     settings = {"options": {}} if device is None else device
