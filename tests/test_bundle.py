@@ -41,9 +41,13 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.core.stats",
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
+    "edgecompress.formats.op_graph",
     "edgecompress.formats.openvino_ir",
     *(f"edgecompress.formats.{name}" for name in ("etdump", "flatbuffer_tables", "pte", "tflite", "torch_program")),
-    *(f"edgecompress.formats.precision{name}" for name in ("", ".from_tflite", ".walk")),
+    *(
+        f"edgecompress.formats.precision{name}"
+        for name in ("", ".from_mil", ".from_onnx", ".from_openvino", ".from_tflite", ".walk")
+    ),
 }
 PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")
 PLUGINS = [(kind, name) for kind in ("runtimes", "sensors", "profilers") for name in registry.names(kind)]

@@ -18,7 +18,6 @@ from edgecompress.commands.energy_calibrate import Micro
 from edgecompress.core import catalog, registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
-from edgecompress.core.plugins import TransportPlugin
 from edgecompress.device import agent_client
 from edgecompress.device.agent import interleaved as interleaved_mode
 from edgecompress.device.request import AgentRequest, PluginModule
@@ -110,7 +109,8 @@ def test_what_is_no_labels_fault_is_an_error(tmp_path):
 
 
 def test_a_simulated_device_without_a_counter_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "transport", lambda name: TransportPlugin(name, host, simulated="a pretence"))
+    pretended = dataclasses.replace(registry.transport("host"), simulated="a pretence")
+    monkeypatch.setattr(registry, "transport", lambda name: pretended)
     with pytest.raises(InputError, match="names no sensor that counts instructions"):
         interleaved.facts(request(tmp_path, nets(tmp_path, one=0.0)))
 

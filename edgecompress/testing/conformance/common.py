@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # What a field of a description holds, by the first word of its type
 FIELD_TYPES: Mapping[str, type] = {
     **{kind.__name__: kind for kind in (bool, int, str, tuple, type)},
-    **{kind.__name__: kind for kind in (collections.abc.Mapping, collections.abc.Callable)},
+    "Mapping": collections.abc.Mapping,
+    "Callable": collections.abc.Callable,  # type: ignore[dict-item]
     "Status": str,
 }
 NEARLY = 0.8  # of a name's letters, as difflib counts them
