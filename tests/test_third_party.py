@@ -162,7 +162,7 @@ def test_a_new_engine_is_one_file_that_tells_what_its_files_hold(tmp_path: Path)
     home = Home(tmp_path, site)
     home.file("targets/own.toml", TARGET.format(runtime="hum", more=""))
     [variant] = home.deploy(target="own")["variants"]
-    assert variant["precision"]["weights"] == {"int4": 12}
+    assert variant["artifact"]["precision"]["weights"] == {"int4": 12}
     made = next((home.folder / "out" / "artifact").glob("*.hum"))
     looked = json.loads(home.cli("analyze", str(made), "--storage", "--json"))
     assert looked["total"]["macs"] and looked["sparsity"]["rows"] and looked["storage"]["packed"] == ["packed"]

@@ -117,7 +117,7 @@ def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: boo
     names = ("source", "data") if torch or sensitivity else ("source",)
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
-    read = registry.readers(kind.kind)
+    read = registry.readers(job.resolved.kind)
     made.append(Stage("analysis", "stages.analyze:run", {"model": "source", **data}, plugins=read, user_code=torch))
     if storage:
         environments.require(registry.call(STORED)[0], "--storage")
