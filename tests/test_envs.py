@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -158,15 +157,6 @@ def test_making_the_environments_of_a_target_without_any_does_nothing(capfd: pyt
         [sys.executable, "-m", "edgecompress.pipeline.requirements", "make", "x86"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_set_up_says_why_an_environment_cannot_be_made_and_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "scripts" / "setup.py")
-    assert spec is not None and spec.loader is not None
-    sys.modules["setup_script"] = setup = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(setup)
-    setup.make_environments("x68", setup.Venv(Path(sys.prefix)))
-    assert "did you mean 'x86'?" in capfd.readouterr().err
 
 
 def test_a_name_that_is_neither_runtime_nor_target_is_told(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from edgecompress.pipeline import conversion
 
 
 def main() -> int:
-    """`python -m edgecompress.pipeline.requirements TARGET`: the extras that a target needs, separated by commas.
+    """`python -m edgecompress.pipeline.requirements TARGET...`: the extras that targets need, separated by commas.
 
-    A second line, `make`, follows where a plug-in of the target has an environment of its own that is not made yet.
+    A second line, `make`, follows where a plug-in of a target has an environment of its own that is not made yet.
     `... make NAME`: makes the environment of a runtime, or those that a target needs.
     """
     try:
@@ -21,7 +21,7 @@ def main() -> int:
             for module in _named(sys.argv[2]):
                 environments.make(module)
         else:
-            modules = _plugins(sys.argv[1])
+            modules = [module for target in sys.argv[1:] for module in _plugins(target)]
             print(",".join(environments.extras(modules)))
             if not all(map(environments.made, modules)):
                 print("make")
