@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import adbd
-import crash_states
 import prove
 import pytest
 import sshd
@@ -87,6 +87,13 @@ def _no_valgrind() -> str:
     return f"{' and '.join(missing)} not installed (Debian: apt-get install valgrind util-linux)" if missing else ""
 
 
+def _no_strace() -> str:
+    if not shutil.which("strace"):
+        return "strace not installed (Debian: apt-get install strace)"
+    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, text=True)
+    return f"strace cannot trace here: {tried.stderr.strip()[:200]}" if tried.returncode else ""
+
+
 def _no_jdk() -> str:
     missing = [name for name in ("javac", "java") if not shutil.which(name)]
     return f"{' and '.join(missing)} not installed (Debian: apt-get install openjdk-17-jdk-headless)" if missing else ""
@@ -123,7 +130,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "shared": _no_shared,
     "qemu": _no_qemu,
     "valgrind": _no_valgrind,
-    "strace": crash_states.unavailable,
+    "strace": _no_strace,
     "browser": _no_browser,
     "ortweb": _no_ortweb,
     "jdk": _no_jdk,

@@ -5,6 +5,7 @@ The lines are in golden/bad_input.json (`<tmp>` stands for the test's folder); E
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,8 +24,13 @@ import pytest
 
 import edgecompress
 from edgecompress.cli import main
-from edgecompress.core import catalog
+from edgecompress.core import catalog, config, plain_file
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.data import loaders, npy, npz
+from edgecompress.packaging import model_card
 from edgecompress.pipeline.store import Store
+from edgecompress.plugins.runtimes import null
+from edgecompress.reporting import external_results
 
 GOLDEN = Path(__file__).parent / "golden" / "bad_input.json"
 PACKAGE = Path(edgecompress.__file__).parent
@@ -403,3 +409,28 @@ def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None
     assert re.search(r"edgecompress: error: data: no space left on the device; .*cache gc", ended.stderr), ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout.strip().endswith("code 3")  # nothing half-written is in the store
+
+
+READERS = {
+    "array": npy.mapped,
+    "npz": npz.arrays,
+    "picture": loaders._picture,
+    "toml": config.read_toml,
+    "card": model_card.read,
+    "net": null.parse,
+    "measurement": external_results.read,
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+@pytest.mark.parametrize(("code", "error"), [(errno.EIO, StageFailed), (errno.EACCES, InputError)])
+def test_a_file_that_the_disk_does_not_give_is_no_mistake_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: Callable[[Path], object], code: int, error: type
+) -> None:
+    def fails(path: str, *_: object) -> int:
+        raise OSError(code, os.strerror(code), path)
+
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(plain_file.os, "open", fails)
+    with pytest.raises(error, match=os.strerror(code)):
+        reader(tmp_path / "file")

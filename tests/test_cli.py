@@ -369,7 +369,7 @@ def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], 
 def test_a_check_that_fails_ships_nothing_and_exits_with_1(asked: list[str], folder: Path, capsys: Told) -> None:
     assert run("deploy", *asked, *QUICK, "--profile", "quick", "--set", "limits.size_bytes=1", "--out", "out") == 1
     assert "lost" in capsys.readouterr().out
-    assert not (folder / "out").exists()
+    assert not (folder / "out" / "artifact").exists()
 
 
 def test_until_stops_there(asked: list[str], folder: Path, capsys: Told) -> None:
@@ -422,7 +422,7 @@ def test_replayed_energy_is_none_that_was_measured(asked: list[str], folder: Pat
     rows = [f"{t / 10},{2 + t % 3}" for t in range(600)]
     (folder / "trace.csv").write_text("\n".join(["t_s,power_w", *rows]))
     assert measured(asked, '["replay"]', **{"replay.file": str(folder / "trace.csv")}) == 1
-    assert "Nothing ships" in capsys.readouterr().out and not (folder / "out").exists()
+    assert "Nothing ships" in capsys.readouterr().out and not (folder / "out" / "artifact").exists()
 
 
 def test_energy_that_a_sensor_measured_ships(asked: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,10 @@ def test_what_a_stage_keeps_outlives_a_kill_and_goes_when_it_has_its_result(
     outcome = walk.stage(stage)
     assert "resumed from half" in Path(outcome.log).read_text()
     assert [p.name for p in (walk.store.root / "kept").rglob("*") if p.is_file()] == ["events"]
-    walk.store.collect(0.0)
-    assert not any((walk.store.root / "kept").iterdir())
+    root = walk.store.root
+    del walk
+    Store(root).collect(0.0)
+    assert not any((root / "kept").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,12 @@ def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, ou
 
 
 def test_there_is_no_moment_without_what_shipped(asked, results, out, monkeypatch):
-    renamed: list[Path] = []
-    rename = Path.rename
+    renamed, exchanged = list[Path](), list[Path]()
+    rename, exchange = Path.rename, durable.exchange
     monkeypatch.setattr(Path, "rename", lambda self, target: renamed.append(self) or rename(self, target))
+    monkeypatch.setattr(durable, "exchange", lambda one, other: exchanged.append(other) or exchange(one, other))
     assert deploy(asked, results, out).exit_code == 0
-    assert renamed and not [path for path in renamed if path == out or path.name == "new"]
+    assert exchanged == [out] and not [path for path in renamed if path == out or path.name == "new"]
 
 
 # Where the file system cannot exchange two folders there are two renames.
@@ -192,10 +193,39 @@ def test_a_kill_between_the_two_renames_is_mended_by_the_next_deploy(asked, resu
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
-def test_a_folder_of_one_who_still_works_in_it_stays(tmp_path):
-    with work_folder.folder(tmp_path / "x") as work:
-        work_folder.sweep(tmp_path / "x")
-        assert work.is_dir()
+def test_a_working_folder_is_for_one_process_at_a_time_and_never_a_link(tmp_path):
+    with work_folder.folder(tmp_path / "x86") as work:
+        (work / "new").mkdir()
+        work_folder.sweep(tmp_path / "x86")
+        with pytest.raises(BlockingIOError), work_folder.folder(tmp_path / "x86", wait=False):
+            pass
+        with work_folder.folder(tmp_path / "x86.v2", wait=False) as other:
+            assert (work / "new").is_dir() and other != work
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").write_text(THESIS)
+    work.symlink_to(tmp_path / "thesis")
+    work_folder.sweep(tmp_path / "x86")
+    with pytest.raises(NotADirectoryError), work_folder.folder(tmp_path / "x86"):
+        pass
+    assert os.listdir(tmp_path / "thesis") == ["thesis.tex"]
+
+
+TURNS = """
+import os, sys
+from pathlib import Path
+from edgecompress.core import work_folder
+for _ in range(200):
+    with work_folder.folder(Path(sys.argv[1])) as work:
+        (work / "mine").mkdir()
+        assert os.listdir(work / "mine") == []
+        (work / "mine" / str(os.getpid())).touch()
+"""
+
+
+def test_who_waits_for_a_working_folder_gets_it_empty(tmp_path):
+    turns = [subprocess.Popen([sys.executable, "-c", TURNS, str(tmp_path / "out")]) for _ in range(3)]
+    assert [turn.wait(timeout=120) for turn in turns] == [0, 0, 0]
     assert not list(tmp_path.iterdir())
 
 
@@ -252,16 +282,6 @@ def test_a_deploy_json_of_another_tool_makes_no_folder_ours(tmp_path, files):
     (tmp_path / "out" / "deploy.json").write_text(json.dumps({"files": files}))
     with pytest.raises(InputError, match="was not written by edgecompress"):
         shipping.check(tmp_path / "out", tmp_path / "store")
-
-
-def test_what_a_killed_run_left_beside_another_place_is_not_touched(tmp_path):
-    left = tmp_path / ".x86.v2.abcdefgh"
-    (left / "old").mkdir(parents=True)
-    (left / work_folder.MARK).write_text(work_folder.TEXT)
-    work_folder.sweep(tmp_path / "x86", shutil.rmtree)
-    assert (left / "old").is_dir()
-    work_folder.sweep(tmp_path / "x86.v2")
-    assert not left.exists()
 
 
 # --------------------------------------------------------------------------- where nothing ships

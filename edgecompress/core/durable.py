@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,33 +36,20 @@ def write(path: Path, content: bytes) -> None:
     part = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")  # a name may have 255 bytes
     try:
         with part.open("wb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(content)
             stream.flush()
             os.fsync(stream)
-            swept = not part.exists()  # before it was locked
-            if not swept:
-                part.replace(path)
+        part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     sync(path.parent)
-    if swept:
-        write(path, content)
 
 
-def sweep(folder: Path) -> None:
-    """Removes what `write` left in a folder when it was killed, told by a lock that nobody holds."""
-    for part in folder.glob(".*.part"):
-        with contextlib.suppress(FileNotFoundError, BlockingIOError), part.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part.unlink()
-
-
-def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Makes a folder of that mode, less the umask, and those above it, where there is none. Raises OSError."""
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, where there is none. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(mode, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for path in reversed(missing):
         sync(path.parent)
 

@@ -1,70 +1,68 @@
-"""A folder to work in beside what is being made; what a killed run left is told by a lock that nobody holds."""
+"""A folder to work in beside what is being made: one for each place, for one process at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
+import errno
+import hashlib
 import os
 import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from edgecompress.core import durable
+from edgecompress.core import durable, file_lock
 
-RANDOM = "?" * 8  # what tempfile.mkdtemp adds: with any more it is the folder of another place
-MARK = ".edgecompress"  # in such a folder: held by who works there, with this text inside
-PART = f"{MARK}.part"
-TEXT = "a working folder of edgecompress, which clears it\n"
-FRESH_S = 60.0  # a folder so young may be one whose owner is about to put the mark in
+LOCK = "lock"  # in such a folder: held by who works there
+OLD = "old"  # in it lies what was at the place, until what is new is there
 
 
 @contextlib.contextmanager
-def folder(place: Path) -> Iterator[Path]:
-    """An empty folder on the file system of `place`, removed at the end."""
+def folder(place: Path, wait: bool = True) -> Iterator[Path]:
+    """An empty folder on the file system of `place`, removed at the end; what a killed process left there goes.
+
+    Raises OSError, without `wait` BlockingIOError where another process works for the same place.
+    """
     durable.make_folder(place.parent)
-    work = Path(tempfile.mkdtemp(prefix=_begin(place), dir=place.parent))
-    try:
-        part = work / PART
-        with part.open("w", encoding="utf-8") as mark:
-            mark.write(TEXT)
-            mark.flush()
-            fcntl.flock(mark, fcntl.LOCK_EX)
-            os.fsync(mark)
-            part.rename(work / MARK)  # never seen without its lock
-            durable.sync(work)  # nor anything else in the folder without the mark, whatever a power cut leaves
+    work = _beside(place)
+    with _locked(work, wait):
+        _clear(work, place)
+        try:
             yield work
-    finally:
-        _remove(work)
+        finally:
+            with contextlib.suppress(OSError):  # the next process that works here removes it
+                _clear(work, place)
+                (work / LOCK).unlink()
+                work.rmdir()  # if nobody waits for it
 
 
-def sweep(place: Path, rescue: Callable[[Path], None] = lambda work: None) -> None:
-    """Removes the folders beside `place` that runs which are gone have left; `rescue` looks into each before."""
-    pattern = f"{glob.escape(_begin(place))}{RANDOM}"
-    for mark in place.parent.glob(f"{pattern}/{MARK}"):
-        with contextlib.suppress(OSError, ValueError), mark.open(encoding="utf-8") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if held.read(len(TEXT) + 1) == TEXT and os.path.samestat(os.fstat(held.fileno()), mark.lstat()):
-                rescue(mark.parent)
-                _remove(mark.parent)
-    for left in place.parent.glob(pattern):  # stopped before the mark was there, or after it went
-        with contextlib.suppress(OSError):
-            if time.time() - left.lstat().st_mtime > FRESH_S and not {p.name for p in left.iterdir()} - {PART}:
-                (left / PART).unlink(missing_ok=True)
-                left.rmdir()
-
-
-def _remove(work: Path) -> None:
-    """The mark last: by it what cannot be removed now is found by a later run."""
+def sweep(place: Path) -> None:
+    """Removes what a killed process left beside `place`."""
     with contextlib.suppress(OSError):
-        for path in work.iterdir():
-            if path.name != MARK:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        durable.sync(work)
-        shutil.rmtree(work)
+        if _beside(place).exists():
+            with folder(place, wait=False):
+                pass
 
 
-def _begin(place: Path) -> str:
-    return f".{place.name[:100]}."
+def _locked(work: Path, wait: bool) -> contextlib.ExitStack:
+    """Holds the lock in a folder, which is made; who held it before may have removed both meanwhile."""
+    while True:
+        with contextlib.suppress(FileExistsError):  # not exist_ok, which asks again: it may be gone by then
+            work.mkdir()
+        if work.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(work))
+        with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError):
+            descriptor = stack.enter_context(file_lock.held(work / LOCK, wait=wait))
+            if os.path.samestat(os.fstat(descriptor), (work / LOCK).lstat()):
+                return stack.pop_all()
+
+
+def _clear(work: Path, place: Path) -> None:
+    if (work / OLD).exists() and not place.exists():
+        (work / OLD).rename(place)
+    for path in work.iterdir():
+        if path.name != LOCK:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _beside(place: Path) -> Path:
+    return place.parent / f".{place.name[:100]}.{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:8]}"

@@ -39,7 +39,6 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
     module = registry.load("packagers", packager)
     check_format(packager, module, shipped.artifact.kind)
     common, options = _options(module, settings, packager)
-    work_folder.sweep(place)
     with work_folder.folder(place) as work:
         tree = work / "tree"
         contents = payload(shipped, packager, common, work / "payload", options)

@@ -62,6 +62,9 @@ class PlanRun:
     began: float = field(default_factory=time.time)
     forecast: Forecast = field(default_factory=Forecast)
 
+    def __post_init__(self) -> None:
+        self.store.hold()
+
     @cached_property
     def _package(self) -> str:
         return code_digest.of_package()

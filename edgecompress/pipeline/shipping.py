@@ -28,7 +28,7 @@ def check(out: Path, store: Path) -> None:
     """Raises InputError for a place that cannot be shipped into; what a killed deploy moved aside is moved back."""
     for folder in (out, out.parent):  # in which it is exchanged
         output_place.check_folder(folder, "--out")
-    work_folder.sweep(out, lambda work: _back(work / "old", out))
+    work_folder.sweep(out)
     for kept, what in ((Path.cwd(), "the folder you are in"), (home.home(), "your home folder"), (store, "the store")):
         if kept.resolve().is_relative_to(out):
             raise InputError(
@@ -47,7 +47,7 @@ def ship(out: Path, fill: Callable[[Path], None]) -> None:
         (work / "new").mkdir()
         fill(work / "new")
         durable.sync_tree(work / "new")
-        _swap(work / "new", out, work / "old")
+        _swap(work / "new", out, work / work_folder.OLD)
 
 
 def copied(artifact: Artifact, place: Path) -> None:
@@ -82,17 +82,8 @@ def _swap(part: Path, out: Path, old: Path) -> None:
     if not (out.exists() and durable.exchange(part, out)):
         if out.exists():
             out.rename(old)
-        try:
-            part.rename(out)
-        except BaseException:
-            _back(old, out)
-            raise
+        part.rename(out)
     durable.sync(out.parent)
-
-
-def _back(old: Path, out: Path) -> None:
-    if old.is_dir() and not out.exists():
-        old.rename(out)
 
 
 # --------------------------------------------------------------------------- whose files they are

@@ -1,14 +1,14 @@
 """Results of stages by content: the key holds inputs, options, code and versions; atomic, locked, and able to say why.
 
-ROOT/store/KEY/{artifact/, receipt.json}   one result; written elsewhere, then renamed into place
+ROOT/store/KEY/{artifact/, receipt.json}   one result; written in tmp, then renamed into place
 ROOT/observed/KEY.json                     of stages that run user code: the files seen, and the result they gave
 ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
 ROOT/kept/KEY/                             a stage's own: checkpoints until it ends; the log of a training stays
 ROOT/checked/KEY                           the files' identities, sizes and times when their bytes were last checked
-ROOT/pins/RUN                              the keys that a living run needs: nothing removes those
 ROOT/mark                                  by what the user who made the store knows it: `store_place`
-ROOT/quarantine/KEY.N                      results whose bytes were damaged, until `collect`
 ROOT/tmp, ROOT/locks, ROOT/logs
+
+Nothing here waits for the disk: what a power cut damages does not fit its sha256, and is made again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from pathlib import Path
 from typing import TypedDict, TypeVar
 
 from edgecompress.core import durable, file_lock
-from edgecompress.core.errors import FAULTS, DiskFull, EdgeError, InputError
+from edgecompress.core.errors import FAULTS, DiskFull, EdgeError, InputError, StageFailed
 from edgecompress.core.json import Json, is_number, parsed
 from edgecompress.core.model import CARD, Artifact, sha256_of
 from edgecompress.pipeline import store_place
-from edgecompress.pipeline.store_pins import Pins
 
 Parts = Mapping[str, Json]  # what a key is made of, flat: {"options.ratio": 0.5, "inputs.model": "3f..", ...}
 
 RECEIPT = "receipt.json"
 SEAL = "seal"  # of a receipt: the sha256 of the rest of it
+DAMAGED = "its stored bytes were damaged"
 KEPT_LOG = "log"
+HELD = "store"  # a lock: runs share it, and `collect` has it alone
 PRIVATE = 0o700  # of the folders that are made: results hold the user's data, and logs what was printed
 MIN_FREE_BYTES = 32 << 20
 LONGEST_S = 366 * 86400.0  # that a stage, or a search, may have taken
@@ -107,15 +108,14 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._dropped = set[str]()  # keys whose result was damaged
-        self._pins = Pins(root / "pins", root / "locks" / "pins.lock")
+        self._use = contextlib.ExitStack()
         with self.told():
             try:
                 store_place.check(root)
-                durable.make_folder(root, PRIVATE)
+                root.mkdir(PRIVATE, parents=True, exist_ok=True)
                 store_place.claim(root)
                 for name in store_place.FOLDERS:
-                    durable.make_folder(root / name, PRIVATE)
+                    (root / name).mkdir(PRIVATE, exist_ok=True)
             except OSError as error:
                 if error.errno in FAULTS:
                     raise
@@ -126,41 +126,43 @@ class Store:
         """What the disk refuses in the body is raised as StageFailed."""
         return durable.told(self.root, "--store")
 
+    def hold(self) -> None:
+        """Nothing is collected until this object, or its process, ends; waits while another process collects."""
+        with self.told():  # not `locked`, which would keep this object alive
+            self._use.enter_context(file_lock.held(self.root / "locks" / f"{HELD}.lock", shared=True))
+
     # ------------------------------------------------------------------ look up
 
     def find(self, parts: Parts, observes: bool = False) -> StoredResult | None:
         """The stored result for these parts, if its user files (where it has any) are as they were.
 
-        Its bytes are those that were stored: one that was damaged goes into quarantine, and `why` says so. Bytes are
-        read again when the identity, size or time of a file has changed since they were last read; `distrust` makes
-        that happen for all. While this store is in use no other process removes what was found.
+        Its bytes are those that were stored; they are read again when the identity, size or time of a file has changed
+        since they were last read, and after `distrust`.
         """
         primary = key_of(parts)
         observed = reversed(self._seen(primary)) if observes else ()
         key = next((seen["key"] for seen in observed if _unchanged(seen["files"])), primary)  # which looked at no file
-        with self._pins.adding():
-            entry = self._entry(key)
-            if not (entry and self._whole(entry)):
-                if self._quarantine(key):
-                    self._dropped.add(primary)
-                return None
-            self._pins.pin(key)
-            os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` keeps it
+        entry = self._entry(key)
+        if not (entry and self._whole(entry)):
+            return None
+        os.utime(entry.artifact.path.parent / RECEIPT)  # in use: `collect` keeps it
         return entry
 
     def _whole(self, entry: StoredResult) -> bool:
         """Whether the files are those that were stored; read once, then as long as nothing about them changes."""
+        known = self.root / "checked" / entry.key
         try:
-            signature, known = _signature(entry.artifact), self.root / "checked" / entry.key
-            if _read_text(known) == signature:
-                return True
-            if not _whole(entry):
-                return False
+            signature = _signature(entry.artifact)
         except OSError:
             return False
-        with contextlib.suppress(OSError):  # then they are read again the next time
-            known.write_text(signature, encoding="ascii")
-        return True
+        with contextlib.suppress(OSError):
+            if known.read_bytes() == signature:
+                return True
+        whole = _whole(entry)
+        if whole:
+            with contextlib.suppress(OSError):  # then they are read again the next time
+                known.write_bytes(signature)
+        return whole
 
     def distrust(self) -> None:
         """Has every result's bytes read again before it is used."""
@@ -178,10 +180,10 @@ class Store:
             return None
 
     def why(self, name: str, parts: Parts, observes: bool) -> str:
-        """Why the stage `name` has to run: what changed since the last time, in words."""
+        """Why the stage `name`, whose result was not found, has to run: what changed since the last time, in words."""
         last = _last_run(self._last(name))
-        if key_of(parts) in self._dropped:
-            return "its stored bytes were damaged"
+        if (self.root / "store" / key_of(parts)).exists():
+            return DAMAGED
         if last is None:
             return "first run"
         changed = sorted(k for k in {*parts, *last["parts"]} if parts.get(k) != last["parts"].get(k))
@@ -193,7 +195,7 @@ class Store:
         ]
         if files:
             return f"changed: file {Path(files[0]).name}"
-        return "its result is no longer in the store"
+        return DAMAGED if (self.root / "store" / last["key"]).exists() else "its result is no longer in the store"
 
     def remember(self, name: str, parts: Parts, receipt: Receipt) -> None:
         """Keeps what the key of `name` was made of, for the next `why`, and how long it took."""
@@ -221,7 +223,7 @@ class Store:
         """Of what it tells, no result depends: where the disk refuses it, the old one stays."""
         if _last_run(self._last(run["name"])) != run:
             with contextlib.suppress(OSError):
-                _write_json(self._last(run["name"]), run)
+                self._write(self._last(run["name"]), run)
 
     def remembered(self) -> list[LastRun]:
         """Every stage that has run: its name, the parts of its key, its key, its seconds."""
@@ -270,7 +272,7 @@ class Store:
         folder = self.root / "kept" / key
         for path in folder.iterdir():
             if path.name != KEPT_LOG:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                _remove(path)
         with contextlib.suppress(OSError):  # where there is a log it stays
             folder.rmdir()
 
@@ -282,40 +284,34 @@ class Store:
         card = sha256_of(scratch / "artifact" / CARD)
         receipt = {**receipt, "parts": dict(parts), "time": time.time(), "key": key, "card": card}
         receipt["seal"] = _seal(receipt)
-        _write_json(scratch / RECEIPT, receipt)
-        durable.sync_tree(scratch)
+        with (scratch / RECEIPT).open("x", encoding="utf-8") as file:  # no link that a stage left is followed
+            file.write(_text(receipt))
         place = self.root / "store" / key
-        with self._pins.adding():
-            self._pins.pin(key)
-            self._place(scratch, place)
-        self._dropped.discard(primary)
+        self.remove(key)  # an older measurement, or a damaged one
+        scratch.rename(place)
         if files:
             self._observe(primary, key, files)
         return StoredResult(key, Artifact.read(place / "artifact"), receipt)
 
-    def _place(self, scratch: Path, place: Path) -> None:
-        """Renames a finished folder; where one is already (a renewed measurement), the two change places."""
-        if place.exists():
-            aside = self.root / "tmp" / f"{place.name}.old.{os.getpid()}"
-            if durable.exchange(scratch, place):
-                scratch.rename(aside)
-            else:
-                place.rename(aside)
-                scratch.rename(place)
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            scratch.rename(place)
-        durable.sync(place.parent)
-
     def _observe(self, primary: str, key: str, files: Mapping[str, str]) -> None:
         index = self.root / "observed" / f"{primary}.json"
         seen = [s for s in self._seen(primary) if s["key"] != key]
-        _write_json(index, [*seen, Seen(files=dict(files), key=key)][-20:])
+        self._write(index, [*seen, Seen(files=dict(files), key=key)][-20:])
 
     def _seen(self, primary: str) -> list[Seen]:
         """What user code looked at when it gave each of its results; nothing of what is not as we write it."""
         seen = _read_json(self.root / "observed" / f"{primary}.json", list[Seen]())
         return [s for s in seen if _is_seen(s)] if isinstance(seen, list) else []
+
+    def _write(self, file: Path, data: LastRun | list[Seen]) -> None:
+        """Replaces an index. Raises OSError; then the old one is still there."""
+        part = self.root / "tmp" / f"{file.name}.{os.getpid()}"
+        try:
+            part.write_text(_text(data), encoding="utf-8")
+            part.replace(file)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
     def require_room(self, size_bytes: int) -> None:
         """Raises DiskFull when less than `size_bytes` (and 32 MiB) is free where results go."""
@@ -339,55 +335,42 @@ class Store:
         folders = sorted((self.root / "store").iterdir())
         return [folder for folder in folders if not ((entry := self._entry(folder.name)) and _whole(entry))]
 
-    def remove(self, entry: StoredResult) -> None:
-        """Deletes one result, in one rename."""
-        aside = self.root / "tmp" / f"{entry.key}.gone.{os.getpid()}"
+    def remove(self, key: str) -> None:
+        """Deletes one result, if it is there, in one rename."""
+        aside = self.root / "tmp" / f"{key}.gone.{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):
-            (self.root / "store" / entry.key).rename(aside)
+            (self.root / "store" / key).rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
-
-    def _quarantine(self, key: str) -> bool:
-        """Moves a damaged result aside for inspection; False if there is none."""
-        count = sum(1 for _ in (self.root / "quarantine").glob(f"{key}.*"))
-        try:
-            (self.root / "store" / key).rename(self.root / "quarantine" / f"{key}.{count}")
-        except FileNotFoundError:
-            return False
-        return True
 
     def collect(self, older_than_s: float) -> int:
         """Removes results unused for so long, and what killed runs left behind; returns the bytes freed.
 
-        What another run needs stays: the results that it found or made, the stage that it is in, its logs.
+        Raises StageFailed while a run holds the store.
         """
         before = _bytes_in(self.root)
-        with self.told():
-            self._collect_results(older_than_s)
-            self._collect_leftovers(older_than_s)
+        try:
+            with self.locked(HELD, wait=False):
+                self._collect(older_than_s)
+        except BlockingIOError:
+            raise StageFailed(f"{self.root}: a running command uses this store; try again when it has ended") from None
         return before - _bytes_in(self.root)
 
-    def _collect_results(self, older_than_s: float) -> None:
-        for folder in list((self.root / "store").iterdir()):
-            with self._pins.removing(folder.name) as free:
-                if free and (not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s):
-                    folder.rename(self.root / "tmp" / f"{folder.name}.gone.{os.getpid()}")
-
-    def _collect_leftovers(self, older_than_s: float) -> None:
-        for name in ("tmp", "kept", "quarantine"):
-            for left in (self.root / name).iterdir():
-                if name == "tmp" or _idle_s(left, *left.rglob("*")) > older_than_s:
-                    with contextlib.suppress(BlockingIOError), self.locked(left.name.split(".")[0], wait=False):
-                        shutil.rmtree(left, ignore_errors=True)
-        with self._pins.removing("") as _:
-            living = self._pins.others()
-        for log in (self.root / "logs").iterdir():
-            if not living.keys() & set(log.name.split("-")) and _idle_s(log) > older_than_s:
-                log.unlink(missing_ok=True)
+    def _collect(self, older_than_s: float) -> None:
+        for left in (self.root / "tmp").iterdir():
+            _remove(left)
+        for folder in (self.root / "store").iterdir():
+            if not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s:
+                self.remove(folder.name)
+        for left in (*(self.root / "kept").iterdir(), *(self.root / "logs").iterdir()):
+            if _idle_s(left, *left.rglob("*")) > older_than_s:
+                _remove(left)
         for known in (self.root / "checked").iterdir():
             if not (self.root / "store" / known.name).exists():
-                known.unlink(missing_ok=True)
-        for name in ("last", "observed"):
-            durable.sweep(self.root / name)
+                known.unlink()
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _seal(receipt: Receipt) -> str:
@@ -416,14 +399,11 @@ def _whole(entry: StoredResult) -> bool:
         return False
 
 
-def _signature(artifact: Artifact) -> str:
+def _signature(artifact: Artifact) -> bytes:
     """What changes of a file whenever its bytes are written: its identity, its size, its times; of all files."""
     stats = ((path.relative_to(artifact.path), path.stat()) for path in artifact.files())
-    return hashlib.sha256(
-        "\0".join(
-            f"{name} {s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats
-        ).encode()
-    ).hexdigest()
+    told = (f"{name} {s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats)
+    return hashlib.sha256("\0".join(told).encode()).digest()
 
 
 def _idle_s(*paths: Path) -> float:
@@ -433,13 +413,6 @@ def _idle_s(*paths: Path) -> float:
         with contextlib.suppress(OSError):
             times.append(path.stat().st_mtime)
     return time.time() - max(times) if times else math.inf
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return ""
 
 
 def _change(key: str, old: Json, new: Json) -> str:
@@ -474,7 +447,7 @@ def _last_run(path: Path) -> LastRun | None:
         and tables
         and is_number(last.get("wall_s"), 0, LONGEST_S)
         and isinstance(last.get("name"), str)
-        and "key" in last
+        and isinstance(last.get("key"), str)
         else None
     )
 
@@ -492,8 +465,8 @@ def _read_json(path: Path, default: T) -> T:
         return default
 
 
-def _write_json(path: Path, data: Receipt | LastRun | list[Seen]) -> None:
-    durable.write(path, json.dumps(data, indent=1, default=str).encode())
+def _text(data: Receipt | LastRun | list[Seen]) -> str:
+    return json.dumps(data, indent=1, default=str)
 
 
 def _bytes_in(folder: Path) -> int:

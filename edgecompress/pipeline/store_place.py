@@ -18,7 +18,7 @@ from edgecompress.core import durable, home
 from edgecompress.core.errors import InputError
 
 DEFAULT = Path(".edgecompress")  # in the working folder
-FOLDERS = ("store", "observed", "last", "kept", "checked", "pins", "quarantine", "tmp", "locks", "logs")
+FOLDERS = ("store", "observed", "last", "kept", "checked", "tmp", "locks", "logs")
 MARK = "mark"
 HERE = "here"  # tells of the mark what no copy of it has
 PRIVATE = 0o700
@@ -103,7 +103,7 @@ def _register() -> Path:
 
 def _can_register() -> bool:
     try:
-        durable.make_folder(_register(), PRIVATE)
+        _register().mkdir(PRIVATE, parents=True, exist_ok=True)
     except OSError:
         return False
     return os.access(_register(), os.W_OK | os.X_OK)
