@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.core import decision, sequential, session_stats, stats
+from edgecompress.core import limit_decision, sequential_comparison, session_stats, stats
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.core.settings import Profile, Variant
-from edgecompress.data import paired_shares
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.data import paired_proportions
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.searches.race import Race
-from edgecompress.reporting import noise
+from edgecompress.reporting import session_noise
 from edgecompress.stages import energy, latency
 
 Array = Any  # numpy's, of floats
@@ -235,7 +235,7 @@ def measured(times: Array) -> tuple[list[float], list[str]]:
     numbers = [session_stats.in_numbers(session) for session in times.tolist()]
     flags = ["; ".join(latency._flags({**QUIET, "n": times.shape[1]}, n)) for n in numbers]
     medians = [n["median_ms"] for n in numbers]
-    return medians, [*flags, "; ".join(noise.between(medians[:STANDARD]))]
+    return medians, [*flags, "; ".join(session_noise.between(medians[:STANDARD]))]
 
 
 QUIET = {"warm": True, "warmup_s": 3.0, "preempted": 0, "window_s": 10.0, "stolen_s": 0.0, "others_s": 0.0}
@@ -316,8 +316,8 @@ def races(name: str, level: Callable[[Random, int], Array], draw: Random, trials
         if None not in (low := ratio.get("low"), high := ratio.get("high")) and ratio["n"] >= STANDARD:
             told += 1
             hits += low <= FIELD["ref"] / FIELD[choice.stage] <= high
-    yield Row(f"race, {name}", "one of the fastest left", left, trials, sequential.ERROR, at_most=True)
-    yield Row(f"race, {name}", "called equal, 3 % apart", equal, trials, sequential.ERROR, at_most=True)
+    yield Row(f"race, {name}", "one of the fastest left", left, trials, sequential_comparison.ERROR, at_most=True)
+    yield Row(f"race, {name}", "called equal, 3 % apart", equal, trials, sequential_comparison.ERROR, at_most=True)
     yield Row(f"race, {name}", "shipped to reference", hits, told, stats.COVERAGE)
 
 
@@ -349,9 +349,9 @@ def decisions(n: int, lost: float, gained: float, draw: Random, trials: int) -> 
     """How often a true loss just past the limit is called inside, of items lost and gained with these chances."""
     inside = 0
     for a, b, _ in draw.multinomial(n, [lost, gained, max(0.0, 1 - lost - gained)], trials):
-        low, high = paired_shares.interval(int(b), int(a), n)
+        low, high = paired_proportions.interval(int(b), int(a), n)
         limit = lost - gained - 1e-9
-        inside += decision.decide((a - b) / n, (-high, -low), limit).word == "inside"
+        inside += limit_decision.decide((a - b) / n, (-high, -low), limit).word == "inside"
     what = f"{n} items, loss past the limit called inside"
     return Row(f"lost {lost:.1%}, gained {gained:.1%}", what, inside, trials, FALSE_ALARMS, at_most=True)
 

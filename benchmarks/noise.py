@@ -42,11 +42,11 @@ from edgecompress.core import stats
 from edgecompress.core.model import Artifact, Choice, Context, Dim, Outcome, Request, Stage, TensorSpec
 from edgecompress.core.settings import Device, Profile, Variant
 from edgecompress.data import tensors
-from edgecompress.device.agent import disturbance, turns
-from edgecompress.device.agent import round as rounds
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.device.agent import disturbance, window_schedule
+from edgecompress.device.agent import measuring_round as rounds
+from edgecompress.engines.null.runtimes import null
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.searches.race import Race
-from edgecompress.plugins.runtimes import null
 from edgecompress.reporting import sessions
 from edgecompress.stages import latency
 
@@ -336,7 +336,7 @@ def _drawn(truth: Mapping[str, float], machine: Machine) -> Raced:
         levels = {name: float(np.exp(UNEVEN * machine.draw.normal())) for name in stage.options["runtimes"]}
         takes = {name: functools.partial(machine.window, truth[name] * level) for name, level in levels.items()}
         doubt = functools.partial(disturbance.cause, threads=1)
-        taken = turns.take(takes, PROFILE.windows, stage.options["number"], doubt)
+        taken = window_schedule.take(takes, PROFILE.windows, stage.options["number"], doubt)
         numbers = {name: _numbers(rounds.facts(each)) for name, each in taken.items()}
         return Artifact(Path("nowhere"), "round", facts={"variants": numbers})
 

@@ -32,12 +32,12 @@ import ptq_nets
 import ptq_vendors as vendors
 from stage_calls import made, quiet
 
-from edgecompress.core import catalog, config, decision, registry
+from edgecompress.core import catalog, config, limit_decision, registry
 from edgecompress.core.errors import NoPath
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.core.settings import Source
 from edgecompress.core.source import resolved
-from edgecompress.data import paired_shares, tensors
+from edgecompress.data import paired_proportions, tensors
 from edgecompress.pipeline import conversion
 
 CALIBRATE, SEED = 200, 0
@@ -88,8 +88,8 @@ class Line:
     def words(self) -> tuple[str, str]:
         """How both differences lie to their limits."""
         return (
-            decision.decide(self.below_db, self.below_interval, MOST_DB).word,
-            decision.decide(self.more_lost, self.more_interval, MOST_LOST).word,
+            limit_decision.decide(self.below_db, self.below_interval, MOST_DB).word,
+            limit_decision.decide(self.more_lost, self.more_interval, MOST_LOST).word,
         )
 
 
@@ -245,7 +245,7 @@ def compared(b: Bench, name: str) -> Line:
     top = b.golden.reshape(len(b.golden), -1).argmax(1)
     same = [a.reshape(len(a), -1).argmax(1) == top for a in both]
     lost, gained = int((~same[0] & same[1]).sum()), int((same[0] & ~same[1]).sum())
-    low, high = paired_shares.interval(gained, lost, len(top))
+    low, high = paired_proportions.interval(gained, lost, len(top))
     return Line(
         b.name, name, len(top), first, second, second - first, below(errors),
         float((~same[0]).mean()), float((~same[1]).mean()), (lost - gained) / len(top), (-high, -low),

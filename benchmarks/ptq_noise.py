@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from edgecompress.plugins.techniques import _activation_ranges as ranges
+from edgecompress.techniques import _activation_ranges as ranges
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "mobilenetv2"))
 import net as source

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.commands import analyze, result
+from edgecompress.commands import analyze, job_run
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module
 from edgecompress.pipeline import job
-from edgecompress.plugins.techniques import prune_channels
+from edgecompress.techniques import prune_channels
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "resnet20"
 MACHINE = ("cpu", "cores", "features", "os")
@@ -69,7 +69,7 @@ def measured(ratios: Sequence[float], asked: argparse.Namespace) -> dict[str, An
     Nats, points and measures: the more, the more sensitive.
     """
     wanted = analyze.AnalysisRequest((), analyze.SensitivityRequest("ratio", "filter"))
-    options = result.Options(store=asked.store)
+    options = job_run.Options(store=asked.store)
     outcomes = analyze.analyze(str(EXAMPLE / "source.toml"), wanted, options=options, samples=asked.images).outcomes
     model, samples = (outcomes[stage].artifact for stage in ("source", "data"))
     assert model is not None and samples is not None

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.commands import result
+from edgecompress.commands import job_run
 from edgecompress.core import stats
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Target, Variant
@@ -129,7 +129,7 @@ def measured(net: str, asked: argparse.Namespace) -> list[dict[str, Any]]:
     ways = asked.only.split(",")
     wanted = jobs(net, ways, asked.threads)
     steps = plan.deploy(wanted)
-    walk = result.begin(wanted, result.Options(store=asked.store), f"sparsity>{net}")
+    walk = job_run.begin(wanted, job_run.Options(store=asked.store), f"sparsity>{net}")
     walk.path = [str(HERE.parent), *walk.path]  # where the factories are
     made = {candidate.name: candidate.artifact for candidate in steps.candidates}
     needed = needs(made.values(), {stage.name: stage for stage in steps.stages})

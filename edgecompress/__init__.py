@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from edgecompress.commands.analyze import analyze
     from edgecompress.commands.deploy import deploy
     from edgecompress.commands.diagnose import diagnose
+    from edgecompress.commands.job_run import Options, Result
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
-    from edgecompress.commands.result import Options, Result
     from edgecompress.commands.verify import verify
 
 __all__ = ["Options", "Result", "analyze", "deploy", "diagnose", "package", "profile", "verify"]
@@ -23,6 +23,6 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        home = "result" if name in ("Options", "Result") else name
+        home = "job_run" if name in ("Options", "Result") else name
         return getattr(import_module(f"edgecompress.commands.{home}"), name)
     raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")

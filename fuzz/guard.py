@@ -20,8 +20,8 @@ from unicodedata import category
 
 from edgecompress.core.catalog import KINDS, shipped
 from edgecompress.core.errors import EdgeError, InputError
-from edgecompress.core.place import PACKAGE
-from edgecompress.core.text import one_line
+from edgecompress.core.package_files import PACKAGE
+from edgecompress.core.plain_text import one_line
 
 Check = Callable[[bytes, Path], None]  # reads an input within an empty folder; raises EdgeError where it refuses it
 

@@ -282,8 +282,8 @@ def documents(folder: Path) -> Seeds:
     import package_inputs  # type: ignore[import-not-found]
 
     from edgecompress.commands.package import package
+    from edgecompress.core.package_contents import CARD
     from edgecompress.packaging import archive
-    from edgecompress.packaging.contents import CARD
 
     yield "measured.json", _text(measured_inputs.told(n=24))
     raced = measured_inputs.shipped(folder / "raced") / "report.json"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "edgecompress"
 PAGE = ROOT / "docs" / "architecture.md"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BY_NAME = [f"  stages -. by name .-> {folder}" for folder in ("engines", "plugins", "techniques")]
 # Each step: the file or folder below edgecompress/, and what it does there.
 DEPLOY = (
     ("cli/main.py", "reads the command line"),
@@ -22,7 +23,7 @@ DEPLOY = (
     ("pipeline/store.py", "keeps results by the content of their inputs"),
     ("pipeline/worker.py", "is the process of one stage"),
     ("stages", "loads the source, traces, verifies, measures"),
-    ("plugins", "compress and export, by name"),
+    ("engines", "compress and export, by name"),
     ("stages/report.py", "writes the report"),
 )
 MEASUREMENT = (
@@ -32,7 +33,7 @@ MEASUREMENT = (
     ("device/bundle.py", "packs the agent into one file for devices elsewhere"),
     ("device/agent_client.py", "sends the request, fetches the answer"),
     ("device/agent", "runs the artifact on the device"),
-    ("plugins/runtimes", "open it"),
+    ("engines", "open it"),
     ("plugins/sensors", "read the energy"),
     ("core/session_stats.py", "summarises the sessions"),
     ("reporting/report_json.py", "puts the numbers and their intervals into report.json"),
@@ -41,7 +42,9 @@ MEASUREMENT = (
 
 def page() -> str:
     """The page with its generated parts written again."""
-    parts = {"layers": _layers(), "deploy": _flow(DEPLOY), "measurement": _flow(MEASUREMENT), "folders": _folders()}
+    parts = {"layers": _layers(), "deploy": _flow(DEPLOY), "measurement": _flow(MEASUREMENT), "folders": _folders()} | {
+        "engines": _engines()
+    }
     text = PAGE.read_text(encoding="utf-8")
     return PART.sub(lambda match: f"{match[1]}{parts[match[2]]}\n{match[3]}", text)
 
@@ -63,9 +66,7 @@ def _layers() -> str:
     for folder in reversed(folders):
         implied = {below for other in used[folder] for below in _reached(other, used)}
         lines += [f"  {folder} --> {below}" for below in folders if below in used[folder] - implied]
-    return "\n".join(
-        [*lines, "  pipeline -. by name, in a worker .-> stages", "  stages -. by name .-> plugins", "```"]
-    )
+    return "\n".join([*lines, "  pipeline -. by name, in a worker .-> stages", *BY_NAME, "```"])
 
 
 def _reached(folder: str, used: dict[str, set[str]]) -> set[str]:
@@ -73,7 +74,7 @@ def _reached(folder: str, used: dict[str, set[str]]) -> set[str]:
 
 
 def _used(folder: str, folders: Sequence[str]) -> set[str]:
-    """The other folders that the files of one import from; a type checker's imports do not count."""
+    """The other folders that the files of one import from, for a type checker too."""
     names = {name for file in _files(folder) for name in _imports(ast.parse(file.read_text(encoding="utf-8")))}
     return {n.split(".")[1] for n in names if n.startswith("edgecompress.")} & set(folders) - {folder}
 
@@ -82,15 +83,12 @@ def _files(folder: str) -> list[Path]:
     return [file for file in sorted((PACKAGE / folder).rglob("*.py")) if "templates" not in file.parts]
 
 
-def _imports(node: ast.AST) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        if isinstance(child, ast.Import):
-            yield from (alias.name for alias in child.names)
-        elif isinstance(child, ast.ImportFrom) and child.module:
-            yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        yield from _imports(child)
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _flow(steps: Sequence[tuple[str, str]]) -> str:
@@ -116,9 +114,22 @@ def _folders() -> str:
     return "\n".join(lines)
 
 
-def _listing(folder: Path) -> str:
-    """The files of a folder by name, and how many are in each folder below."""
+def _listing(folder: Path, without: Collection[str] = ()) -> str:
+    """The files of a folder by name, and how many are in each folder below, but for those in `without`."""
     stems = [file.stem for file in sorted(folder.glob("*.py")) if file.stem != "__init__"]
-    inner = [path for path in sorted(folder.iterdir()) if (path / "__init__.py").is_file()]
+    inner = [path for path in sorted(folder.iterdir()) if (path / "__init__.py").is_file() and path.name not in without]
     counts = {path.name: sum(file.name != "__init__.py" for file in path.rglob("*.py")) for path in inner}
     return ", ".join([*(f"`{stem}`" for stem in stems), *(f"`{name}/` ({n} files)" for name, n in counts.items())])
+
+
+def _engines() -> str:
+    """What each engine's folder holds: its runtimes, its techniques, and what lies beside them."""
+    lines = ["| engine | runtimes | techniques | beside them |", "|---|---|---|---|"]
+    for folder in sorted(path for path in (PACKAGE / "engines").iterdir() if (path / "__init__.py").is_file()):
+        parts = {
+            kind: _listing(folder / kind) if (folder / kind).is_dir() else "" for kind in ("runtimes", "techniques")
+        }
+        beside = _listing(folder, parts)
+        link = f"[`{folder.name}/`](../edgecompress/engines/{folder.name})"
+        lines.append(f"| {link} | {parts['runtimes']} | {parts['techniques']} | {beside} |")
+    return "\n".join(lines)

@@ -98,7 +98,7 @@ def plugins() -> str:
         words = CONSTANTS[kind]
         rows = [
             [
-                f"[{name}](../../edgecompress/plugins/{kind}/{name}.py)",
+                f"[{name}](../../{m.__name__.replace('.', '/')}.py)",
                 listing.summary(m),
                 *(getattr(m, w) for w in words),
                 getattr(m, "REQUIRES", ()),

@@ -270,7 +270,7 @@ def _made(
 
 def _answers(artifact: Artifact, inputs: dict[str, Any]) -> dict[str, Any]:
     """What it answers, in real numbers; states start at zero."""
-    from edgecompress.plugins.runtimes import onnx
+    from edgecompress.engines.onnx.runtimes import onnx
 
     session = onnx.open(artifact, 1)
     given = {s.name: tensors.fitted(inputs[s.name], s) for s in artifact.inputs if s.name in inputs}

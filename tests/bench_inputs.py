@@ -14,7 +14,7 @@ from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.core.settings import Device, PowerModel, Profile
 from edgecompress.data import tensors
 from edgecompress.device.request import AgentRequest
-from edgecompress.plugins.runtimes import null
+from edgecompress.engines.null.runtimes import null
 
 POWER = PowerModel(idle_w=0.5, active_w=4.0, error=0.25, source="a data sheet")
 MOMENT = Profile("a moment", 1, 0.02, 2, 0.05, 20, 2, 0.1, idle_s=0.1, windows=4, warmup_cap_s=0.5, ops_runs=3)

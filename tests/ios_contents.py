@@ -13,11 +13,11 @@ import numpy as np
 
 from edgecompress import __version__
 from edgecompress.core.model import Quantization, TensorSpec, sha256_of
+from edgecompress.core.package_contents import Contents
+from edgecompress.core.package_names import names
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import preprocess, tensors
 from edgecompress.packaging import model_card as cards
-from edgecompress.packaging.contents import Contents
-from edgecompress.packaging.identifiers import names
 from edgecompress.plugins.packagers import ios
 
 LABELS = ("cat", "dog", "fox", "owl")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.formats import mil
-from edgecompress.formats.mil import package
-from edgecompress.formats.mil.dtypes import ALL, BY_NAME
+from edgecompress.engines.coreml import mil
+from edgecompress.engines.coreml.mil import package
+from edgecompress.engines.coreml.mil.dtypes import ALL, BY_NAME
 
 NUMBERS = {np.dtype(d.numpy).name: d.number for d in ALL if d.bits >= 8}
 FIELDS = {"float32": "floats", "int32": "ints", "int16": "ints", "uint16": "ints", "bool": "bools"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edgecompress.core.model import Dim, TensorSpec
-from edgecompress.plugins.runtimes import null
+from edgecompress.engines.null.runtimes import null
 
 TARGET = """
 description = "a null net"

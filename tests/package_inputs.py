@@ -65,7 +65,7 @@ def set_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def null(folder: Path, name: str = "Null net", **source: Any) -> Path:
     """A folder as a deploy of a net of the runtime `null` writes it: x [1, 4] -> y [1, 3]."""
-    from edgecompress.plugins.runtimes import null as runtime
+    from edgecompress.engines.null.runtimes import null as runtime
 
     specs = (TensorSpec("x", (1, 4)),), (TensorSpec("y", (1, 3)),)
     (folder / "artifact").mkdir(parents=True)
@@ -117,7 +117,7 @@ def _net(file: Path) -> None:
 
 
 def _answers(artifact: Artifact, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    from edgecompress.plugins.runtimes import onnx
+    from edgecompress.engines.onnx.runtimes import onnx
 
     session = onnx.open(artifact, 1)
     found = np.concatenate([np.asarray(session.run({"image": x[None]})["scores"]) for x in inputs])

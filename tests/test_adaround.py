@@ -18,10 +18,11 @@ from test_low_rank import source
 from torch import nn
 
 from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.techniques import ptq_int8
 from edgecompress.formats import torch_module
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.techniques import _im2col, _torch_graph, adaround, equalize, ptq_int8
 from edgecompress.stages import trace
+from edgecompress.techniques import _im2col, _torch_graph, adaround, equalize
 
 pytestmark = pytest.mark.slow
 CONVOLUTIONS: dict[str, nn.Module] = {

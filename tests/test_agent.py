@@ -20,7 +20,7 @@ from edgecompress.core.model import Artifact
 from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent import call_cost, session, timing
-from edgecompress.device.agent import round as rounds
+from edgecompress.device.agent import measuring_round as rounds
 from edgecompress.device.request import AgentRequest
 from edgecompress.plugins.transports import host
 
@@ -50,7 +50,7 @@ def request(folder: Path, mode: str, model: Artifact, items: int = 10, **more: o
     """What is asked of the agent about a null net."""
     asked = {
         "mode": mode,
-        "runtime": {"name": "null", "module": "edgecompress.plugins.runtimes.null"},
+        "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
         "threads": 1,
         "batch": 1,
         "artifact": str(model.path),
@@ -81,7 +81,7 @@ def test_outputs_of_a_net_made_for_a_batch_are_the_same(tmp_path, out):
 def a_round(tmp_path: Path, nets: dict[str, Artifact], **more: object) -> dict[str, object]:
     """What is asked of the agent about null nets that take turns."""
     first = next(iter(nets.values()))
-    runtimes = {label: {"name": "null", "module": "edgecompress.plugins.runtimes.null"} for label in nets}
+    runtimes = {label: {"name": "null", "module": "edgecompress.engines.null.runtimes.null"} for label in nets}
     asked = {
         "artifact": "",
         "artifacts": {label: str(net.path) for label, net in nets.items()},
@@ -112,7 +112,7 @@ def test_a_session_tells_load_first_warm_windows_memory_and_environment(tmp_path
 
 def test_a_session_that_ends_costs_only_itself(tmp_path, out, monkeypatch):
     (tmp_path / "dying.py").write_text(
-        "import os\nfrom edgecompress.plugins.runtimes import null\nREQUIRES = ()\n"
+        "import os\nfrom edgecompress.engines.null.runtimes import null\nREQUIRES = ()\n"
         "class Dying(null.NullSession):\n    runs = 0\n    def run(self, inputs):\n        self.runs += 1\n"
         "        return super().run(inputs) if self.runs < 40 else os.abort()\n"
         "def open(artifact, threads, profile=False):\n    return Dying(null.parse(artifact.file('.null')))\n"

@@ -498,7 +498,7 @@ def test_a_program_has_the_layers_and_the_macs_of_its_module(nets: Path) -> None
 
 @slow
 def test_an_onnx_file_has_the_macs_and_weights_of_the_net_it_came_from(nets: Path) -> None:
-    from edgecompress.plugins.runtimes import onnx
+    from edgecompress.engines.onnx.runtimes import onnx
 
     given = loaded(nets, "resnet20", np.zeros((2, 3, 32, 32), np.float32))
     program = trace.run(Request(given, made(nets, "program"), {"dynamic": {}}))

@@ -12,8 +12,8 @@ import pytest
 
 from edgecompress.core import registry
 from edgecompress.device.agent import session
-from edgecompress.plugins.runtimes import _litert_arena
-from edgecompress.plugins.runtimes._memory_plan import Lifetime, aligned, greedy_by_size, peak
+from edgecompress.engines.litert import arena
+from edgecompress.engines.litert.memory_plan import Lifetime, aligned, greedy_by_size, peak
 from edgecompress.testing.conformance.nets import net
 
 
@@ -100,20 +100,20 @@ ENDS = 64 + 64 + 64  # an input and an output of 64 bytes, and the arena's own a
         ([("CONV_2D", [0, 9], [1]), ("RELU", [1], [2]), ("ADD", [1, 2], [3]), ("MEAN", [3], [8])], 2048),  # 1 is read
         ([("CONV_2D", [0, 9], [1]), ("PAD", [1, 9], [2]), ("CONV_2D", [2, 9], [3]), ("MEAN", [3], [8])], 2048),  # fused
         ([("DEQUANTIZE", [9], [7]), ("CONV_2D", [0, 7], [1]), ("MEAN", [1], [8])], 1024),  # a constant
-        ([("MEAN", [0], [8])], -_litert_arena.WORKSPACE_SLACK),  # nothing between the ends
+        ([("MEAN", [0], [8])], -arena.WORKSPACE_SLACK),  # nothing between the ends
     ],
 )
 def test_xnnpack_fuses_padding_and_writes_in_place(ops: list[Any], inner: int) -> None:
     sizes = {0: 64, 1: 1024, 2: 1024, 3: 1024, 7: 4096, 8: 64, 9: 256}
-    told = _litert_arena.arena(Interpreter(sizes, ops, inputs=[0], outputs=[8]), [])
+    told = arena.arena(Interpreter(sizes, ops, inputs=[0], outputs=[8]), [])
     assert told["arena_reason"] == ""
-    assert told["arena_bytes"] == ENDS + inner + _litert_arena.WORKSPACE_SLACK
+    assert told["arena_bytes"] == ENDS + inner + arena.WORKSPACE_SLACK
 
 
 def test_what_is_planned_elsewhere_is_not_known_and_the_reason_names_the_operator() -> None:
     ops = [("FULLY_CONNECTED", [0, 9], [1]), ("SOFTMAX", [1], [8])]
     graph = Interpreter({0: 64, 1: 64, 8: 64, 9: 256}, ops, inputs=[0], outputs=[8], packed=[9])
-    hybrid, outside = _litert_arena.arena(graph, []), _litert_arena.arena(graph, ["SOFTMAX:1"])
+    hybrid, outside = arena.arena(graph, []), arena.arena(graph, ["SOFTMAX:1"])
     assert hybrid["arena_bytes"] is None and hybrid["arena_reason"].startswith("FULLY_CONNECTED:0 quantizes")
     assert outside["arena_bytes"] is None and outside["arena_reason"].startswith("SOFTMAX:1 runs outside of XNNPACK")
 

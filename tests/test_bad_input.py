@@ -27,9 +27,9 @@ from edgecompress.cli import main
 from edgecompress.core import catalog, config, plain_file
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.data import loaders, npy, npz
+from edgecompress.engines.null.runtimes import null
 from edgecompress.packaging import model_card
 from edgecompress.pipeline.store import Store
-from edgecompress.plugins.runtimes import null
 from edgecompress.reporting import external_results
 
 GOLDEN = Path(__file__).parent / "golden" / "bad_input.json"
@@ -370,7 +370,7 @@ def test_an_artifact_that_is_wrong_ships_nothing_and_says_which_check_failed(pla
     folder = tmp_path / "plugins"
     folder.mkdir()
     body = (
-        "from edgecompress.plugins.runtimes import null\nimport dataclasses\n"
+        "from edgecompress.engines.null.runtimes import null\nimport dataclasses\n"
         "net = null.parse(request.model.file('.null'))\n"
         "null.write(request.out / 'model.null', dataclasses.replace(net, scale=-1.0))\n"
         'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'

@@ -23,33 +23,48 @@ MODES = {
     "operators",
     "outputs",
     "profiler",
-    "round",
+    "measuring_round",
     "session",
     "start",
 }
-SHARED = {"__main__", "call_cost", "disturbance", "environment", "inputs", "memory", "start", "timing", "turns"}
+SHARED = {
+    "__main__",
+    "call_cost",
+    "disturbance",
+    "environment",
+    "inputs",
+    "memory",
+    "start",
+    "timing",
+    "window_schedule",
+}
 AGENT = {
     *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "plain_file", "protocols")),
     *(f"edgecompress.data.{name}" for name in ("npy", "tensors")),
-    *(f"edgecompress.device.{name}" for name in ("agent", "request", "trace_sketch")),
+    *(f"edgecompress.device.{name}" for name in ("agent", "request", "operator_sketches")),
     *(f"edgecompress.device.agent.{name}" for name in MODES | SHARED),
 }
-ROOMS = {"edgecompress", *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins"))}
+ROOMS = {
+    "edgecompress",
+    *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins", "engines")),
+}
 ALONG = {  # what some plug-ins need besides
+    "edgecompress.formats.empty_model",
+    "edgecompress.formats.mlpackage",
+    "edgecompress.formats.torch_program",
+    "edgecompress.device.input_buffers",
     "edgecompress.core.sandbox",
-    "edgecompress.core.session_settings",
+    "edgecompress.core.engine_settings",
     "edgecompress.core.stats",
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
-    "edgecompress.formats.op_graph",
-    "edgecompress.formats.openvino_ir",
-    *(f"edgecompress.formats.{name}" for name in ("etdump", "flatbuffer_tables", "pte", "tflite", "torch_program")),
+    "edgecompress.core.operator_graph",
     *(
         f"edgecompress.formats.precision{name}"
         for name in ("", ".from_mil", ".from_onnx", ".from_openvino", ".from_tflite", ".walk")
     ),
 }
-PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.formats.mil")
+PLUGIN_FOLDERS = ("edgecompress.plugins.", "edgecompress.engines.")
 PLUGINS = [(kind, name) for kind in ("runtimes", "sensors", "profilers") for name in registry.names(kind)]
 
 
@@ -65,7 +80,7 @@ def test_it_answers_alone(tmp_path: Path) -> None:
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     first, second = (
-        bundle.write(tmp_path / name, ["edgecompress.plugins.runtimes.onnx"]).read_bytes() for name in ("a", "b")
+        bundle.write(tmp_path / name, ["edgecompress.engines.onnx.runtimes.onnx"]).read_bytes() for name in ("a", "b")
     )
     assert first == second
 
@@ -76,17 +91,19 @@ def test_the_agent_alone_needs_few_modules() -> None:
 
 
 def test_what_a_plugin_imports_of_its_folder_comes_along() -> None:
-    found = imported_modules.sources(["edgecompress.plugins.runtimes.litert", "edgecompress.plugins.runtimes.coreml"])
+    found = imported_modules.sources(
+        ["edgecompress.engines.litert.runtimes.litert", "edgecompress.engines.coreml.runtimes.coreml"]
+    )
     assert {
-        "edgecompress.plugins.runtimes._tflite",
-        "edgecompress.formats.tflite",
-        "edgecompress.formats.mil.ops",
+        "edgecompress.engines.litert.session",
+        "edgecompress.engines.litert.model_file",
+        "edgecompress.engines.coreml.mil.ops",
     } <= set(found)
 
 
 def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"edgecompress\.plugins\.runtimes\.nowhere"):
-        bundle.write(tmp_path / "agent.pyz", ["edgecompress.plugins.runtimes.nowhere"])
+    with pytest.raises(InputError, match=r"edgecompress\.engines\.nowhere\.runtimes\.nowhere"):
+        bundle.write(tmp_path / "agent.pyz", ["edgecompress.engines.nowhere.runtimes.nowhere"])
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS, ids=lambda part: part)

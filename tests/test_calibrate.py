@@ -228,7 +228,7 @@ METERED = '''"""ONNX Runtime on a machine whose RAPL counter follows a law of wh
 import fcntl, json, os, struct, time
 from pathlib import Path
 from edgecompress.formats import op_counts as costs
-from edgecompress.plugins.runtimes import onnx
+from edgecompress.engines.onnx.runtimes import onnx
 
 REQUIRES, EXTRA, FORMAT, READS, SUFFIX, IMPORTS = (), "", "onnx", (), "", ("onnx", "onnxruntime")
 PLACE = Path({place!r})

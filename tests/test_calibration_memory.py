@@ -24,7 +24,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.techniques import ptq_int8
+from edgecompress.engines.onnx.techniques import ptq_int8
 model, samples, out, calibrator, count = sys.argv[1:]
 Path(out).mkdir()
 inputs = {"model": Artifact.read(Path(model)), "samples": Artifact.read(Path(samples))}

@@ -16,7 +16,11 @@ from edgecompress.core import config, registry
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.plugins.techniques import _activation_ranges, _onnx_graph, litert_int8, nncf_int8, pt2e_int8, ptq_int8
+from edgecompress.engines.litert.techniques import litert_int8
+from edgecompress.engines.onnx import graph_edits
+from edgecompress.engines.onnx.techniques import ptq_int8
+from edgecompress.engines.openvino.techniques import nncf_int8
+from edgecompress.techniques import _activation_ranges, pt2e_int8
 
 pytestmark = pytest.mark.slow
 onnx = pytest.importorskip("onnx")
@@ -197,7 +201,7 @@ def test_a_graph_of_an_old_opset_is_quantized_per_channel_and_answers_alike(old:
     int8 = compressed(ptq_int8, old, tmp_path)
     raised = Artifact(tmp_path / "raised", "onnx", old.inputs, old.outputs)
     raised.path.mkdir()
-    _onnx_graph.prepare(old.file(".onnx"), raised.path / "model.onnx", 13)
+    graph_edits.prepare(old.file(".onnx"), raised.path / "model.onnx", 13)
     assert answers(raised, tmp_path) == pytest.approx(answers(old, tmp_path), abs=1e-5)
     assert sqnr_db(answers(old, tmp_path), answers(int8, tmp_path)) > 20
     nodes = onnx.load_model(int8.file(".onnx")).graph.node
@@ -211,7 +215,7 @@ def test_a_graph_that_cannot_be_raised_is_told_in_one_line(tmp_path: Path) -> No
     graph = helper.make_graph([helper.make_node("Affine", ["x"], ["y"])], "net", [x], [y])
     onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)]), tmp_path / "old.onnx")
     with pytest.raises(StageFailed, match=r"of opset 8 cannot be raised to opset 13, .*; export it with opset 13 or"):
-        _onnx_graph.prepare(tmp_path / "old.onnx", tmp_path / "new.onnx", 13)
+        graph_edits.prepare(tmp_path / "old.onnx", tmp_path / "new.onnx", 13)
 
 
 @pytest.mark.parametrize("technique", [ptq_int8, litert_int8, nncf_int8])
@@ -229,7 +233,7 @@ def test_a_source_that_is_int8_in_part_ends_with_a_reason(net: Artifact, tmp_pat
     model.graph.node.append(next(n for n in model.graph.node if n.op_type == "DequantizeLinear"))
     onnx.save_model(model, tmp_path / "twice.onnx")
     with pytest.raises(StageFailed, match=r"two nodes make the tensor '.*': the source is quantized in part"):
-        _onnx_graph.order_as(tmp_path / "twice.onnx", file)
+        graph_edits.order_as(tmp_path / "twice.onnx", file)
 
 
 def kept_kernels(net: Artifact, folder: Path, rows: list[dict[str, str]]) -> list[str]:

@@ -20,7 +20,7 @@ import pytest
 
 from edgecompress.cli import console, main
 from edgecompress.commands import deploy, init
-from edgecompress.commands.result import Options
+from edgecompress.commands.job_run import Options
 from edgecompress.core import catalog, config, settings
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.pipeline import time_left

@@ -25,7 +25,7 @@ from edgecompress.commands import compare as command
 from edgecompress.commands import compare_page
 from edgecompress.core.errors import InputError
 from edgecompress.core.quantities import QUANTITIES
-from edgecompress.data import paired_shares
+from edgecompress.data import paired_proportions
 from edgecompress.reporting import compare, compare_output, gates, read, report_json
 from edgecompress.reporting.sessions import values
 
@@ -267,7 +267,7 @@ def judged(report: Report, right: str, source: float = 0.9) -> Report:
 def test_accuracies_on_the_same_items_are_compared_item_by_item(tmp_path: Path, before: Report, after: Report) -> None:
     judged(before, "f" * 90 + "0" * 10), judged(after, "f" * 89 + "0" * 11)  # four items lost
     found = held(tmp_path, before, after, fail_if=("accuracy_drop > 0.03", "accuracy_drop > 0.02", "accuracy_drop > 0"))
-    low, high = paired_shares.interval(0, 4, 400)
+    low, high = paired_proportions.interval(0, 4, 400)
     assert (changed(found, "accuracy").low, changed(found, "accuracy").high) == (1 + low / 0.9, 1 + high / 0.9)
     assert changed(found, "accuracy").says == "−1.00 points [−2.54, −0.04]"
     assert [gate.ended for gate in found.gates] == ["kept", "undecided", "broken"]

@@ -20,8 +20,8 @@ from edgecompress.core import config, registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.formats import torch_module
-from edgecompress.formats.mil import convert, package
+from edgecompress.engines.coreml.mil import convert, package
+from edgecompress.formats import mlpackage, torch_module
 from edgecompress.formats.precision import facts as precision
 from edgecompress.stages import trace
 
@@ -291,7 +291,7 @@ def weights(artifact: Artifact) -> list[Any]:
 
 def test_tensorflow_is_neither_loaded_nor_lost() -> None:
     code = (
-        "import sys\nfrom edgecompress.formats.mil import convert\nconvert.coremltools()\n"
+        "import sys\nfrom edgecompress.engines.coreml.mil import convert\nconvert.coremltools()\n"
         "print([m for m in convert.UNUSED if m in sys.modules])\nimport sklearn"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
@@ -336,7 +336,7 @@ def test_types_that_core_ml_has_not_become_those_it_has(tmp_path: Path) -> None:
 
 
 def test_names_become_legal_and_stay_apart() -> None:
-    assert convert.names(["h", "a.b", "a_b", "0"], ["h", "out.0"]) == {
+    assert mlpackage.names(["h", "a.b", "a_b", "0"], ["h", "out.0"]) == {
         "inputs": ["h", "a_b", "a_b_", "_0"],
         "outputs": ["h_out", "out_0"],
     }
@@ -347,7 +347,7 @@ def test_a_package_tells_nothing_of_the_day_or_the_machine(tmp_path: Path) -> No
     again = stage(registry.load("runtimes", "coreml").export, {"model": road.program}, tmp_path / "more", options())
     assert again.sha256 == road.full.sha256
     model, _ = package.read(road.full.path / convert.FILE)
-    text = (road.full.path / convert.FILE / package.MODEL).read_bytes()
+    text = (road.full.path / convert.FILE / mlpackage.MODEL).read_bytes()
     assert not model.description.metadata.userDefined and not model.mlProgram.attributes
     assert all(word.encode() not in text for word in (torch.__version__, str(tmp_path), str(Path.cwd())))
 

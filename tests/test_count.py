@@ -8,7 +8,7 @@ from typing import Any
 
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.core.settings import Profile, Variant
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.searches.instruction_count import Count
 
 PROFILE = Profile("any", 1, 0, 1, 0, 1, 1, 1.0)

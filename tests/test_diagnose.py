@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgecompress.commands import diagnose
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Outcome
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import job

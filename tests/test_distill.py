@@ -23,9 +23,9 @@ from test_finetune import Case, agreement, assert_equal, digits, folder, logits,
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
-from edgecompress.plugins.techniques import distill
-from edgecompress.plugins.techniques._training import checkpoint, features, log, losses, setup
 from edgecompress.stages import trace
+from edgecompress.techniques import distill
+from edgecompress.techniques._training import checkpoint, features, log, losses, setup
 
 pytestmark = pytest.mark.slow
 __all__ = ["digits", "unlabelled"]  # fixtures of fine-tuning's tests
@@ -164,8 +164,8 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.techniques import distill
-from edgecompress.plugins.techniques._training import loop, setup
+from edgecompress.techniques import distill
+from edgecompress.techniques._training import loop, setup
 
 def progress(fraction, what):
     print(what, flush=True)

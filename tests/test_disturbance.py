@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.device.agent import disturbance, turns
+from edgecompress.device.agent import disturbance, window_schedule
 from edgecompress.device.agent.disturbance import Counters, Window
 
 RUN_MS = 1.0
@@ -90,7 +90,7 @@ def test_a_window_is_what_the_kernel_counted_between_two_readings() -> None:
 # --------------------------------------------------------------------------- turns
 
 
-def machine(doubtful: Callable[[int], bool]) -> tuple[turns.Take, list[int]]:
+def machine(doubtful: Callable[[int], bool]) -> tuple[window_schedule.Take, list[int]]:
     """Takes windows that are doubtful by their number; the numbers of all that were taken."""
     taken: list[int] = []
 
@@ -109,10 +109,10 @@ def doubt(window: Window) -> str:
 def test_each_turn_has_a_window_of_everybody_in_another_order() -> None:
     order: list[str] = []
 
-    def take(label: str) -> turns.Take:
+    def take(label: str) -> window_schedule.Take:
         return lambda: order.append(label) or window()  # type: ignore[func-returns-value]
 
-    taken = turns.take({label: take(label) for label in "abc"}, 20, 1, doubt)
+    taken = window_schedule.take({label: take(label) for label in "abc"}, 20, 1, doubt)
     each = ["".join(order[i : i + 3]) for i in range(0, 60, 3)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in each) and len(set(each)) > 3
     assert taken["a"].numbers == list(range(20)) and not taken["a"].noisy
@@ -120,14 +120,14 @@ def test_each_turn_has_a_window_of_everybody_in_another_order() -> None:
 
 def test_a_disturbed_window_is_taken_again_until_it_is_not() -> None:
     take, taken = machine(lambda number: 2 <= number < 6)
-    found = turns.take({"a": take}, 10, 0, doubt)["a"]
+    found = window_schedule.take({"a": take}, 10, 0, doubt)["a"]
     assert (found.repeated, found.noisy, len(taken)) == (4, "", 14)
     assert found.numbers == [0, 1, *range(6, 14)] and found.kept == list(range(10))
 
 
 def test_repeats_are_bounded_and_a_session_that_stays_disturbed_is_too_noisy() -> None:
     take, taken = machine(lambda number: True)
-    found = turns.take({"a": take}, 10, 0, doubt)["a"]
+    found = window_schedule.take({"a": take}, 10, 0, doubt)["a"]
     assert len(taken) <= 20
     assert found.noisy == "other work held its processors for 50% of the time (10 of 10 windows, each repeated)"
     assert found.kept == list(range(10))  # what is known is kept, as a rough time
@@ -136,7 +136,7 @@ def test_repeats_are_bounded_and_a_session_that_stays_disturbed_is_too_noisy() -
 def test_a_few_windows_that_stay_disturbed_are_left_out() -> None:
     spent = iter([True] * 12)
     take, _ = machine(lambda number: next(spent, False))
-    found = turns.take({"a": take}, 10, 0, doubt)["a"]
+    found = window_schedule.take({"a": take}, 10, 0, doubt)["a"]
     assert not found.noisy and 5 < len(found.kept) < 10
     assert all(not found.causes[turn] for turn in found.kept)
 
@@ -145,6 +145,6 @@ def test_a_process_that_ends_costs_its_own_session_only() -> None:
     def ends() -> Window:
         raise StageFailed("ended by SIGKILL")
 
-    taken = turns.take({"a": ends, "b": machine(lambda number: False)[0]}, 3, 0, doubt)
+    taken = window_schedule.take({"a": ends, "b": machine(lambda number: False)[0]}, 3, 0, doubt)
     assert (taken["a"].crashed, taken["a"].windows) == ("ended by SIGKILL", [])
     assert len(taken["b"].windows) == 3

@@ -17,15 +17,15 @@ from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest, PluginModule
+from edgecompress.engines.null.runtimes import null
 from edgecompress.pipeline import requirements
-from edgecompress.plugins.runtimes import null
 from edgecompress.plugins.transports import host
 
 ROOT = Path(__file__).parents[1]
 PINS = ("tiny==1.0",)
 
 
-def plugin(pins: tuple[str, ...] = PINS, name: str = "edgecompress.plugins.runtimes.elder") -> ModuleType:
+def plugin(pins: tuple[str, ...] = PINS, name: str = "edgecompress.engines.elder.runtimes.elder") -> ModuleType:
     """A plug-in with an environment of its own, as far as envs looks at it."""
     return SimpleNamespace(__name__=name, ENVIRONMENT=pins, REQUIRES=("tiny",))  # type: ignore[return-value]
 
@@ -225,7 +225,7 @@ def test_versions_are_of_packages_that_are_required_here(monkeypatch: pytest.Mon
 
 
 def test_a_requirement_that_is_none_is_told() -> None:
-    asking = SimpleNamespace(__name__="edgecompress.plugins.runtimes.elder", REQUIRES=("tiny >> 2",))
+    asking = SimpleNamespace(__name__="edgecompress.engines.elder.runtimes.elder", REQUIRES=("tiny >> 2",))
     with pytest.raises(InputError, match="'tiny >> 2' is not a valid requirement"):
         environments.missing(asking)  # type: ignore[arg-type]
 

@@ -22,10 +22,11 @@ from torch.nn import functional as F
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.techniques import ptq_int8
 from edgecompress.formats import torch_module
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.techniques import _torch_graph, equalize, ptq_int8
 from edgecompress.stages import trace
+from edgecompress.techniques import _torch_graph, equalize
 
 pytestmark = pytest.mark.slow
 

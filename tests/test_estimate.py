@@ -15,7 +15,7 @@ from rich.console import Console
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Request
 from edgecompress.core.settings import Profile, Variant
 from edgecompress.data import compiler_estimates
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.searches.race import FIRST, Race
 from edgecompress.reporting import html, markdown, model, report_json, terminal
 

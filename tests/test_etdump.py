@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from edgecompress.core.errors import InputError
-from edgecompress.formats import etdump
-from edgecompress.plugins.runtimes import executorch
+from edgecompress.engines.executorch import etdump
+from edgecompress.engines.executorch.runtimes import executorch
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 import edgecompress
-from edgecompress.commands import deploy, result, verify
+from edgecompress.commands import deploy, job_run, verify
 from edgecompress.core import catalog, environments
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
-from edgecompress.formats import tflite
+from edgecompress.engines.ethos_u.runtimes import ethos_u
+from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert.runtimes import litert
+from edgecompress.engines.litert.techniques import litert_int8
 from edgecompress.pipeline import job, plan
-from edgecompress.plugins.runtimes import ethos_u, litert
-from edgecompress.plugins.techniques import litert_int8
 from edgecompress.testing import conformance
 
 pytestmark = [
@@ -144,7 +145,7 @@ def test_the_file_for_the_device_has_the_same_ends_and_one_operator_of_the_npu(c
     artifact = compiled()
     data = (artifact.path / ethos_u.FILE).read_bytes()
     assert b"ethos-u" in data
-    assert tflite.inputs_and_outputs(data, "it") == (artifact.inputs, artifact.outputs)
+    assert model_file.inputs_and_outputs(data, "it") == (artifact.inputs, artifact.outputs)
     assert artifact.inputs[0].dtype == "int8"
     assert artifact.size_bytes == len(data)
     assert [f.name for f in artifact.files()] == [ethos_u.BEFORE, ethos_u.FILE]
@@ -230,7 +231,7 @@ compress = [{ use = "prune_channels", macs = 0.5, align = 16 }, { use = "int8", 
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> Iterator[result.Result]:
+def deployed(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> Iterator[job_run.Result]:
     """The demo: its blocks of 64 channels narrowed, untrained, for the estimates alone."""
     pytest.importorskip("torch_pruning")
     folder = tmp_path_factory.mktemp("deployed")
@@ -240,7 +241,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> It
     yield deploy.run_all([(wanted, plan.deploy(wanted))], options)["mcu"]
 
 
-def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: result.Result) -> None:
+def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: job_run.Result) -> None:
     assert deployed.exit_code == 0, deployed.message
     assert deployed.out is not None
     assert json.loads((deployed.out / "deploy.json").read_text())["variant"] == "pruned"
@@ -254,13 +255,13 @@ def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: result.Resu
     assert told["choice"]["unmeasured"]
 
 
-def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: result.Result) -> None:
+def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: job_run.Result) -> None:
     lost = deployed.outcomes["float-ends/verify"]
     assert lost.status == "lost"
     assert "2 operators fell back (QUANTIZE:0, DEQUANTIZE:" in lost.reason
 
 
-def test_what_shipped_can_be_verified_again(deployed: result.Result, shared_store: Path) -> None:
+def test_what_shipped_can_be_verified_again(deployed: job_run.Result, shared_store: Path) -> None:
     assert deployed.out is not None
     options = edgecompress.Options(store=shared_store, out=deployed.out.parent / "again")
     assert verify.verify(deployed.out, options=options).exit_code == 0

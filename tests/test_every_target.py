@@ -14,7 +14,7 @@ import pytest
 
 import edgecompress
 from edgecompress.commands import deploy
-from edgecompress.commands.result import Result
+from edgecompress.commands.job_run import Result
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.model import Artifact
 from edgecompress.pipeline import job, plan

@@ -14,7 +14,7 @@ from edgecompress.core import config, registry, settings
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.plugins.runtimes import executorch
+from edgecompress.engines.executorch.runtimes import executorch
 from edgecompress.stages import data, golden, trace
 
 pytestmark = pytest.mark.slow

@@ -25,10 +25,10 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.formats import torch_module
-from edgecompress.plugins.techniques import finetune
-from edgecompress.plugins.techniques._training import checkpoint, data, log, losses, rates, setup
-from edgecompress.plugins.techniques._training import loop as training
 from edgecompress.stages import trace
+from edgecompress.techniques import finetune
+from edgecompress.techniques._training import checkpoint, data, log, losses, rates, setup
+from edgecompress.techniques._training import loop as training
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
@@ -310,8 +310,8 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from edgecompress.core.model import Artifact, Request
-from edgecompress.plugins.techniques import finetune
-from edgecompress.plugins.techniques._training import loop, setup
+from edgecompress.techniques import finetune
+from edgecompress.techniques._training import loop, setup
 
 def progress(fraction, what):
     print(what, flush=True)

@@ -17,10 +17,11 @@ from edgecompress.core.config import build
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import Target
 from edgecompress.data import tensors
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats import torch_module
 from edgecompress.pipeline import conversion
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.techniques import _fp16_ranges, onnx_fp16, torch_fp16
+from edgecompress.techniques import _fp16_ranges, torch_fp16
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow

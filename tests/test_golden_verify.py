@@ -23,9 +23,9 @@ from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.core.settings import Limits
 from edgecompress.data import output_error, tensors
-from edgecompress.device import trace_sketch
-from edgecompress.plugins.runtimes import null
-from edgecompress.stages import excerpt, golden
+from edgecompress.device import operator_sketches
+from edgecompress.engines.null.runtimes import null
+from edgecompress.stages import golden, shipped_items
 
 pytestmark = pytest.mark.slow
 
@@ -335,8 +335,8 @@ def test_a_damaged_artifact_fails_and_does_not_pass(tmp_path: Path, parts: dict[
 # --------------------------------------------------------------------------- what left the accelerator
 
 ENGINE = """
-from edgecompress.plugins.runtimes.null import *
-from edgecompress.plugins.runtimes import null
+from edgecompress.engines.null.runtimes.null import *
+from edgecompress.engines.null.runtimes import null
 
 def open(artifact, threads, profile=False):
     return Session(null.parse(artifact.file(".null")))
@@ -425,7 +425,7 @@ def shipped(tmp_path: Path, parts: dict[str, Artifact], **asked: Any) -> dict[st
     """What ships beside an artifact: the first items, and the verdict with its answers to them."""
     (tmp_path / "excerpt").mkdir()
     first = Request({"samples": parts["samples"], "golden": parts["golden"]}, tmp_path / "excerpt", {"items": 16})
-    return {"excerpt": excerpt.run(first), "verdict": ask_verdict(tmp_path / "shipped", parts, **asked)}
+    return {"excerpt": shipped_items.run(first), "verdict": ask_verdict(tmp_path / "shipped", parts, **asked)}
 
 
 def test_the_same_artifact_answers_as_it_shipped(tmp_path: Path, parts: dict[str, Artifact]) -> None:
@@ -470,10 +470,10 @@ VECTOR = npst.arrays(np.float64, st.integers(1, 300), elements=st.floats(-100, 1
 @given(VECTOR, st.integers(0, 9))
 def test_a_sketch_parts_what_differs_and_only_that(vector: np.ndarray, seed: int) -> None:
     def line(values: np.ndarray) -> Any:
-        return trace_sketch.trace([[("op", "Op", values)]])
+        return operator_sketches.trace([[("op", "Op", values)]])
 
     noise = np.random.default_rng(seed).normal(size=vector.shape) * 0.5 * (np.sqrt(np.square(vector).mean()) or 1.0)
-    assert trace_sketch.parted(line(vector), line(vector.copy()), 1e-9) is None
-    assert trace_sketch.parted(line(vector), line(vector + noise), 0.01 if len(vector) > 4 else 0.0) is not None
-    assert trace_sketch.parted(line(vector), line(np.append(vector, 1.0)), 0.01) is None  # of another size
-    assert trace_sketch.parted(line(vector), line(np.full_like(vector, np.nan)), 0.01) is not None
+    assert operator_sketches.parted(line(vector), line(vector.copy()), 1e-9) is None
+    assert operator_sketches.parted(line(vector), line(vector + noise), 0.01 if len(vector) > 4 else 0.0) is not None
+    assert operator_sketches.parted(line(vector), line(np.append(vector, 1.0)), 0.01) is None  # of another size
+    assert operator_sketches.parted(line(vector), line(np.full_like(vector, np.nan)), 0.01) is not None

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from edgecompress.formats import torch_module
-from edgecompress.plugins.techniques._pruning import dependency_groups
-from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, narrowed, without
+from edgecompress.techniques._pruning import dependency_groups
+from edgecompress.techniques._pruning.channels import CoupledChannels, narrowed, without
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow

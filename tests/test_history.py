@@ -18,7 +18,7 @@ import pytest
 import report_inputs
 
 from edgecompress.cli import main
-from edgecompress.commands import report_request, result
+from edgecompress.commands import job_run, report_request
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.reporting import history, report_json
@@ -130,11 +130,11 @@ def test_a_deploy_has_its_own_date_not_that_of_a_result_that_it_found(
     history.add(tmp_path, later(made, 1.0, day(2)), tmp_path)
     now = datetime(2026, 1, 3, tzinfo=UTC).timestamp()
     for clock in (now, now + 86400, now - 5 * 86400):  # listed, found again, and again where the clock was set back
-        monkeypatch.setattr(result.time, "time", lambda clock=clock: clock)
+        monkeypatch.setattr(job_run.time, "time", lambda clock=clock: clock)
         walk: Any = SimpleNamespace(
             store=SimpleNamespace(root=tmp_path), outcomes={"report": Outcome("report", "ok", made=now)}
         )
-        result.remember(walk, Artifact(folder, "report"))
+        job_run.remember(walk, Artifact(folder, "report"))
         assert [row["date"] for row in history.rows(tmp_path)] == [day(3), day(2)]
 
 
@@ -314,7 +314,7 @@ def test_deploy_and_profile_are_listed_and_a_damaged_file_costs_them_nothing(
     assert [(row["command"], row["variant"]) for row in rows] == [("profile", "plain"), ("deploy", "plain")]
     assert {row["source"] for row in rows} == {net["model"]}
     for row in rows:
-        report = result.Result(0, "", report=Path(row["report"])).read_report()
+        report = job_run.Result(0, "", report=Path(row["report"])).read_report()
         (variant,) = report["variants"]
         assert variant["sessions"][0]["latencies_ms"] and report["environment"]["cores"]
     (tmp_path / ".edgecompress" / history.FILE).write_bytes(b"damaged" * 200)

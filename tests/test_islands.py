@@ -15,10 +15,13 @@ from torch import nn
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.engines.coreml import macs as coreml_macs
+from edgecompress.engines.coreml.mil import convert
+from edgecompress.engines.coreml.techniques import coreml_fp16
+from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats import op_counts, torch_module
-from edgecompress.formats.mil import convert
-from edgecompress.plugins.techniques import _mil_macs, coreml_fp16, onnx_fp16, torch_fp16
-from edgecompress.plugins.techniques._pruning import macs as counts
+from edgecompress.techniques import torch_fp16
+from edgecompress.techniques._pruning import macs as counts
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
@@ -134,7 +137,7 @@ def in_coreml(program: Artifact, folder: Path) -> Halved:
         return np.concatenate([session.run(item)["scores"] for item in items])
 
     plain = Artifact(blind, "mlpackage", half.inputs, half.outputs, half.facts).write()
-    assert sum(_mil_macs.by_dtype(convert.program(half.path / convert.FILE)).values()) == MACS
+    assert sum(coreml_macs.by_dtype(convert.program(half.path / convert.FILE)).values()) == MACS
     return Halved(run(model), run(half), run(plain), dict(half.facts))
 
 

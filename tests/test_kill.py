@@ -34,7 +34,7 @@ UNTIL = {s: s for s in STAGES[:5]}  # the others come from a search: they run to
 CHILD = """
 import json, os, signal, sys
 from pathlib import Path
-from edgecompress.commands import deploy, result
+from edgecompress.commands import deploy, job_run as result
 
 asked, store, out, until, die = json.loads(sys.argv[1])
 if die:  # ends this process right before, or right after, the n-th rename of a result into the store

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgecompress.core import registry
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 
 # From the ground up: a file imports from its own folder and from lower ones, at its top or inside a function.
 LAYERS = (
@@ -24,13 +24,16 @@ LAYERS = (
     ("device",),
     ("reporting",),
     ("packaging",),
-    ("plugins", "stages"),  # both are reached by name, and do not know each other
+    ("techniques",),
+    ("engines", "plugins", "stages"),  # all are reached by name, and do not know each other
     ("pipeline",),
     ("commands",),
     ("testing",),
     ("cli",),
 )
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+# Which engine builds on which; no other engine imports another's files.
+BUILDS_ON = {("ethos_u", "litert"), ("tensorflow", "litert"), ("onnx", "tensorflow")}
 TOP = {"__init__.py", "__main__.py", "py.typed", "demo"}  # the demo is a user's code that we ship
 CPU_LIMIT_S = 0.150
 HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"
@@ -52,7 +55,7 @@ MODULES = {module(path): path for path in sources()}
 
 
 def imports(path: Path, everywhere: bool = True) -> Iterator[str]:
-    """The modules and names that a file imports: everywhere, or at its top; not those that only a type checker sees."""
+    """The modules and names that a file imports: everywhere, for a type checker too; or at its top, when it runs."""
     for node in _statements(ast.parse(path.read_text(encoding="utf-8")), everywhere):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -63,7 +66,7 @@ def imports(path: Path, everywhere: bool = True) -> Iterator[str]:
 
 def _statements(node: ast.AST, everywhere: bool) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+        if not everywhere and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         yield child
         if everywhere or isinstance(child, (ast.If, ast.Try)):
@@ -76,8 +79,11 @@ def folder(name: str) -> str:
 
 
 def kind(name: str) -> str:
-    """The kind of plug-in that a module is, or helps."""
-    return name.split(".")[2] if folder(name) == "plugins" and name.count(".") > 1 else ""
+    """What a module of `plugins` or `engines` belongs to: the kind of plug-in, or the engine."""
+    return name.split(".")[2] if folder(name) in ("plugins", "engines") and name.count(".") > 1 else ""
+
+
+PLUGINS = {registry.load(kind, name).__name__ for kind in registry.KINDS for name in registry.names(kind)}
 
 
 def test_the_package_has_the_layers_and_a_front_door() -> None:
@@ -91,8 +97,8 @@ def test_a_file_imports_from_its_own_folder_and_from_lower_ones(name: str) -> No
     if folder(name) in LEVEL:
         above = {n for n in own if folder(n) != folder(name) and LEVEL.get(folder(n), 99) >= LEVEL[folder(name)]}
         assert not above
-    others = {n for n in own if kind(n) and kind(n) != kind(name)}
-    assert not others, "plug-ins are reached by name, through the registry"
+    reached = {n for n in own if n in PLUGINS and n != name}
+    assert not reached, "plug-ins are reached by name, through the registry"
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -103,11 +109,15 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("name", sorted(n for n in MODULES if kind(n)))
-def test_a_plugin_imports_no_other_plugin(name: str) -> None:
-    own = [n for n in imports(MODULES[name]) if kind(n)]
-    plugins = [n for n in own if not any(part.startswith("_") for part in n.split(".")[3:]) and n.count(".") > 2]
-    assert plugins == [], "what two plug-ins share is a helper whose name begins with _"
+@pytest.mark.parametrize("name", sorted(n for n in MODULES if folder(n) == "plugins"))
+def test_plug_ins_of_one_kind_import_none_of_another(name: str) -> None:
+    assert {kind(n) for n in imports(MODULES[name]) if folder(n) == "plugins"} - {"", kind(name)} == set()
+
+
+def test_engines_import_each_other_only_as_they_build_on_each_other() -> None:
+    engines = [name for name in MODULES if folder(name) == "engines"]
+    found = {(kind(name), kind(n)) for name in engines for n in imports(MODULES[name]) if folder(n) == "engines"}
+    assert {(one, other) for one, other in found if one != other} == BUILDS_ON
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

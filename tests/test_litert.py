@@ -18,8 +18,9 @@ from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest
-from edgecompress.formats import tflite as tflite_file
-from edgecompress.plugins.runtimes import _tflite, litert, tflite
+from edgecompress.engines.litert import model_file as tflite_file
+from edgecompress.engines.litert import session as litert_session
+from edgecompress.engines.litert.runtimes import litert, tflite
 from edgecompress.plugins.transports import host
 from edgecompress.stages import data, trace
 from edgecompress.testing import conformance
@@ -164,7 +165,7 @@ def test_operators_that_stay_off_xnnpack_are_named(reader: tuple[Reader, Artifac
     types = {name.split(":")[0] for name in table["fallback"]}
     assert "EMBEDDING_LOOKUP" in types and "REDUCE_MAX" in types
     assert not types & {"FULLY_CONNECTED", "LOGISTIC", "TANH"}
-    assert (table["ops"], table["why"]) == ([], _tflite.NO_TIMES)
+    assert (table["ops"], table["why"]) == ([], litert_session.NO_TIMES)
 
 
 # --------------------------------------------------------------------------- strangers' files
@@ -334,7 +335,7 @@ def test_dynamic_int8_of_a_net_without_weights_is_lost(tmp_path: Path) -> None:
 
 def asked(runtime: str, model: Artifact, samples: Artifact, out: Path) -> Mapping[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
-    plugin = {"name": runtime, "module": f"edgecompress.plugins.runtimes.{runtime}"}
+    plugin = {"name": runtime, "module": registry.load("runtimes", runtime).__name__}
     request = {"mode": "outputs", "runtime": plugin, "artifact": str(model.path), "samples": str(samples.path)}
     return agent_client.ask(host.connect({}), AgentRequest.from_json(json.dumps(request)), out, 120)
 

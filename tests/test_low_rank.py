@@ -24,12 +24,12 @@ from edgecompress.core.settings import SPLITS
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.formats import torch_module
-from edgecompress.plugins.techniques import low_rank
-from edgecompress.plugins.techniques._low_rank import factors, layers
-from edgecompress.plugins.techniques._low_rank import rank as _rank
-from edgecompress.plugins.techniques._low_rank.layers import Dense, FactorizableLayer
-from edgecompress.plugins.techniques._low_rank.rank import Ranks, Shape
 from edgecompress.stages import trace
+from edgecompress.techniques import low_rank
+from edgecompress.techniques._low_rank import factors, layers
+from edgecompress.techniques._low_rank import rank as _rank
+from edgecompress.techniques._low_rank.layers import Dense, FactorizableLayer
+from edgecompress.techniques._low_rank.rank import Ranks, Shape
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from report_inputs import HOSTILE
 from rich.console import Console
 
 from edgecompress.cli import main
-from edgecompress.commands import deploy, result
+from edgecompress.commands import deploy, job_run
 from edgecompress.commands import report as reporting
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
@@ -400,7 +400,7 @@ def test_a_kill_between_keeping_and_showing_loses_nothing(folder: Path, moment: 
 
 def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = result.Options(store=tmp_path / "store", out=tmp_path / "out")
+    options = job_run.Options(store=tmp_path / "store", out=tmp_path / "out")
     ways = {"profile": "quick", "settings": nulls.FAST}
     deploy.deploy(**nulls.make(tmp_path / "net"), **ways, options=options)
     reporting.add(tmp_path / "out", of(tmp_path / "out", told()), options)

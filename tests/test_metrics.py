@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.data import metrics, paired_shares
+from edgecompress.data import metrics, paired_proportions
 from edgecompress.data.metrics import Metric, compare, scores, summary
-from edgecompress.data.paired_shares import tango
+from edgecompress.data.paired_proportions import tango
 
 LOGITS = npst.arrays(np.float32, (7, 5), elements=st.floats(-20, 20, width=32))
 LABELS = npst.arrays(np.int64, 7, elements=st.integers(0, 4))
@@ -150,7 +150,7 @@ def test_the_interval_is_tangos() -> None:
 
 
 def test_without_any_change_the_interval_has_a_closed_form() -> None:
-    z2 = paired_shares.Z**2
+    z2 = paired_proportions.Z**2
     assert tango(0, 0, 500) == pytest.approx((-z2 / (500 + z2), z2 / (500 + z2)))
 
 

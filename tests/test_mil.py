@@ -17,9 +17,10 @@ import pytest
 from mil_program import MODEL, Writer
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.formats import mil
-from edgecompress.formats.mil import package
-from edgecompress.formats.precision import from_mil
+from edgecompress.engines.coreml import mil
+from edgecompress.engines.coreml import precision as coreml_precision
+from edgecompress.engines.coreml.mil import package
+from edgecompress.formats import mlpackage
 
 pytestmark = pytest.mark.slow
 HALF_DB, SINGLE_DB = 50.0, 100.0
@@ -245,7 +246,7 @@ def test_a_model_that_is_no_program_is_refused(tmp_path: Path) -> None:
 IMPORTS = """
 import sys
 from pathlib import Path
-from edgecompress.formats import mil
+from edgecompress.engines.coreml import mil
 print([m for m in ("torch", "numpy", "coremltools") if m in sys.modules])
 import numpy
 mil.load(Path(sys.argv[1])).run({"x": numpy.ones((2, 4), "float32")})
@@ -411,7 +412,7 @@ def test_compressed_weights_are_those_that_coremltools_unpacks(
 ) -> None:
     import coremltools.optimize.coreml as cto
 
-    from edgecompress.formats.mil import package
+    from edgecompress.engines.coreml.mil import package
 
     model = compress(ct, way, plain["iOS18" if way.startswith("18") else "iOS17", half])
     compressed = saved(model, tmp_path / "compressed")
@@ -484,10 +485,10 @@ def test_a_program_that_names_no_function_of_its_own_is_refused_by_each_reader(f
     pytest.importorskip("coremltools")
     model = package.messages("Model_pb2").Model()
     model.mlProgram.functions["other" if field == "function" else "main"].opset = "CoreML9"
-    file = tmp_path / "net.mlpackage" / package.MODEL
+    file = tmp_path / "net.mlpackage" / mlpackage.MODEL
     file.parent.mkdir(parents=True)
     file.write_bytes(model.SerializeToString())
-    readers = (mil.load, from_mil.net, lambda folder: mil.write_with_layer_outputs(folder, tmp_path / "more"))
+    readers = (mil.load, coreml_precision.net, lambda folder: mil.write_with_layer_outputs(folder, tmp_path / "more"))
     for read in readers:
         with pytest.raises(InputError, match=r"has no function 'main'|has no block for its opset 'CoreML9'"):
             read(tmp_path / "net.mlpackage")

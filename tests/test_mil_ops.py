@@ -13,8 +13,8 @@ import pytest
 from mil_cases import CASES, Given
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.formats import mil
-from edgecompress.formats.mil import ops
+from edgecompress.engines.coreml import mil
+from edgecompress.engines.coreml.mil import ops
 
 pytestmark = pytest.mark.slow
 ROUNDS = 4

@@ -17,7 +17,7 @@ import pytest
 from mutators import FAULTS, plant
 
 import edgecompress
-from edgecompress.commands.result import Options
+from edgecompress.commands.job_run import Options
 from edgecompress.core import registry
 from edgecompress.core.errors import StageFailed, kind_of
 from edgecompress.core.model import Artifact, Context, Request

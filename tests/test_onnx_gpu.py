@@ -12,8 +12,8 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.runtimes import onnx_gpu
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.runtimes import onnx_gpu
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgecompress.formats import openvino_ir
+from edgecompress.engines.openvino import ir
 
 openvino = pytest.importorskip("openvino")
 SEEDED = np.random.default_rng(5)
@@ -48,8 +48,8 @@ def test_no_two_nodes_have_one_name_and_the_answers_stay(names: list[str], tmp_p
     given = net(names, tmp_path / "chain.onnx")
     items = SEEDED.normal(size=(3, 4)).astype("float32")
     before = openvino.compile_model(given, "CPU")(items)[0]
-    openvino_ir.save(given, tmp_path)
-    written = openvino.Core().read_model(tmp_path / openvino_ir.FILE)
+    ir.save(given, tmp_path)
+    written = openvino.Core().read_model(tmp_path / ir.FILE)
     counts = Counter(node.get_friendly_name() for node in written.get_ordered_ops())
     assert not [name for name, count in counts.items() if count > 1]
     assert np.array_equal(openvino.compile_model(written, "CPU")(items)[0], before)

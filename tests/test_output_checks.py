@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from edgecompress.core.settings import Limits
-from edgecompress.data import beliefs, output_channels, output_checks, output_outline
+from edgecompress.data import output_channels, output_checks, output_statistics, source_probabilities
 from edgecompress.data.channel_axis import channel_axis
 
 N = 200
@@ -65,7 +65,7 @@ def test_the_loss_is_that_of_labels_drawn_from_the_sources_probabilities() -> No
     right = [float((side.argmax(1) == labels).mean()) for side in (p, q)]
     found = facts(p, q)
     assert found["choice_loss"] == pytest.approx(1 - right[1] / right[0], abs=0.01)
-    nats = [-np.log(np.maximum(side[np.arange(40_000), labels], beliefs.LEAST)).mean() for side in (p, q)]
+    nats = [-np.log(np.maximum(side[np.arange(40_000), labels], source_probabilities.LEAST)).mean() for side in (p, q)]
     assert facts(*steps)["divergence"] == pytest.approx(nats[1] - nats[0], abs=0.02)
 
 
@@ -262,7 +262,7 @@ def test_the_items_at_once_do_not_matter(at_once: int, monkeypatch: pytest.Monke
     boxes, scores = scene()
     golden, outputs = {"boxes": boxes, "scores": scores}, {"boxes": noisy(boxes, 0.1), "scores": noisy(scores, 0.1)}
     whole = output_channels.compare(golden, outputs, {})
-    monkeypatch.setattr(output_outline, "AT_ONCE", at_once * 60)
+    monkeypatch.setattr(output_statistics, "AT_ONCE", at_once * 60)
     streamed = output_channels.compare(golden, outputs, {})
     for name in golden:
         for key in output_checks.LIMITS:
@@ -330,7 +330,7 @@ def test_the_longer_axis_holds_the_channels_where_its_places_differ_more() -> No
     assert (channel_axis(words), channel_axis(anchors)) == (2, 1)
 
 
-KINDS: dict[beliefs.Kind, np.ndarray] = {
+KINDS: dict[source_probabilities.Kind, np.ndarray] = {
     "probabilities": RANDOM.dirichlet([1, 1, 1], (9, 1)),
     "log-probabilities": np.log(np.array([0.3, 0.7, 1e-99]) * np.ones((9, 1, 1))),
     "shares": RANDOM.random((9, 1, 3)),
@@ -341,12 +341,12 @@ KINDS: dict[beliefs.Kind, np.ndarray] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_numbers_can_be_is_told_by_their_values(kind: beliefs.Kind) -> None:
-    tally = beliefs.Tally()
+def test_what_numbers_can_be_is_told_by_their_values(kind: source_probabilities.Kind) -> None:
+    tally = source_probabilities.Tally()
     tally.add(KINDS[kind])
     assert tally.kind(KINDS[kind].shape[-1]) == kind
     unit = KINDS["logits"] / np.linalg.norm(KINDS["logits"], axis=-1, keepdims=True)
-    tally = beliefs.Tally()
+    tally = source_probabilities.Tally()
     tally.add(unit)
     assert tally.kind(3) == "values"
 

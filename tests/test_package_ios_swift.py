@@ -20,10 +20,10 @@ import swiftlang
 from ios_contents import INT8, PICTURE, built
 
 from edgecompress.core.model import TensorSpec
+from edgecompress.core.package_contents import Contents
 from edgecompress.core.settings import Preprocess, Spectrogram
 from edgecompress.data import preprocess, tensors
 from edgecompress.packaging import model_card as cards
-from edgecompress.packaging.contents import Contents
 from edgecompress.plugins.packagers import ios
 from edgecompress.reporting import external_results
 

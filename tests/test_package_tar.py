@@ -27,9 +27,9 @@ import pytest
 from edgecompress.commands import package
 from edgecompress.core import config
 from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.package_contents import PackageCheck
 from edgecompress.packaging import archive, golden, model_card
 from edgecompress.packaging.board_runner import bundled, inputs
-from edgecompress.packaging.contents import PackageCheck
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels, tar
 from edgecompress.reporting import external_results
 

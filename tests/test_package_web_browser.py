@@ -18,8 +18,8 @@ import report_browser
 import vectors
 from package_web import Page, Served, changed, drop, opened, packed, serving, wait, wrong_byte
 
-from edgecompress.commands import deploy, report, result
-from edgecompress.commands.shipped import shipped as found_in
+from edgecompress.commands import deploy, job_run, report
+from edgecompress.commands.shipped_folder import shipped as found_in
 from edgecompress.packaging import model_card as cards
 from edgecompress.reporting import external_results
 
@@ -40,7 +40,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> dic
     place = tmp_path_factory.mktemp("shipped")
     outs = {}
     for variant in VARIANTS:
-        options = result.Options(store=shared_store, out=place / variant)
+        options = job_run.Options(store=shared_store, out=place / variant)
         assert deploy.deploy(target="web", only=(variant,), profile="quick", options=options).exit_code == 0
         outs[variant] = place / variant
     return outs
@@ -136,7 +136,7 @@ def test_its_policy_refuses_another_host(page: Page) -> None:
 def test_it_answers_what_the_runtime_answered_here(page: Page, roots: dict[str, Path]) -> None:
     """Not only the golden item: the wrapper's `run`, of an input of its own."""
     exact_here(page)
-    from edgecompress.plugins.runtimes import onnx
+    from edgecompress.engines.onnx.runtimes import onnx
 
     root = roots[page.address.rstrip("/").rpartition("/")[2]]
     card, taken = golden(root, "inputs")
@@ -187,7 +187,7 @@ def test_a_picture_that_is_chosen_is_classified_as_python_does_it(browser: Any, 
 
 def python_answers(root: Path, card: dict[str, Any], picture: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     from edgecompress.data import preprocess
-    from edgecompress.plugins.runtimes import onnx
+    from edgecompress.engines.onnx.runtimes import onnx
 
     declared = package_inputs.PREPROCESS
     given = preprocess.numbers(preprocess.geometry(picture, declared)[None], declared)
@@ -244,7 +244,7 @@ def test_the_benchmark_answers_what_the_report_reads(page: Page, shipped: dict[s
     assert found.model.sha256 == external_results.digest(found_in(shipped[variant])[0])
     assert page.browser.find_element("id", "download").get_attribute("href").startswith("blob:")
     (tmp_path / "measured.json").write_text(text, encoding="utf-8")
-    told = report.add(shipped[variant], [tmp_path / "measured.json"], result.Options(store=tmp_path / "store"))
+    told = report.add(shipped[variant], [tmp_path / "measured.json"], job_run.Options(store=tmp_path / "store"))
     assert "A <b>phone</b>" in json.dumps(told)
 
 

@@ -20,9 +20,9 @@ from edgecompress.commands import package
 from edgecompress.core import registry
 from edgecompress.core.errors import ConfigError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Quantization, TensorSpec, sha256_of
+from edgecompress.core.package_contents import CARD
 from edgecompress.data import preprocess
 from edgecompress.packaging import bom, golden, model_card, pack
-from edgecompress.packaging.contents import CARD
 
 pytestmark = pytest.mark.slow  # jsonschema, cyclonedx and ONNX
 

@@ -18,8 +18,8 @@ import pytest
 from edgecompress.cli import main
 from edgecompress.commands.package import package as pack_up
 from edgecompress.core.errors import InputError
+from edgecompress.core.package_contents import CARD
 from edgecompress.packaging import archive, model_card, pack, verify
-from edgecompress.packaging.contents import CARD
 
 pytestmark = pytest.mark.slow  # ONNX, jsonschema
 

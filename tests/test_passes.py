@@ -16,6 +16,7 @@ import bench_inputs
 import pytest
 from fake_subject import Clock, FakeSubject
 
+from edgecompress.core import registry
 from edgecompress.core.errors import ConfigError, NotFound, StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.core.protocols import Meter
@@ -66,7 +67,7 @@ def asked(folder: Path, model: Artifact, name: str, **options: Any) -> dict[str,
     """What is asked of an agent about a pass over a net."""
     return {
         "mode": "profiler",
-        "runtime": {"name": model.kind, "module": f"edgecompress.plugins.runtimes.{model.kind}"},
+        "runtime": {"name": model.kind, "module": registry.load("runtimes", model.kind).__name__},
         "artifact": str(model.path),
         "samples": str(conformance.samples(model, folder).path),
         "threads": 1,
@@ -314,7 +315,7 @@ def test_each_start_is_a_process_of_its_own_that_loads(tmp_path):
 
 def test_a_start_works_from_the_one_file_that_devices_are_given(tmp_path):
     model = bench_inputs.net(tmp_path / "net")
-    modules = ["edgecompress.plugins.runtimes.null", "edgecompress.plugins.profilers.cold"]
+    modules = ["edgecompress.engines.null.runtimes.null", "edgecompress.plugins.profilers.cold"]
     zipped = bundle.write(tmp_path / "agent.pyz", modules)
     samples = str(bench_inputs.samples(tmp_path / "samples").path)
     request = {**asked(tmp_path, model, "cold", starts=1), "samples": samples, "tied": False, "deadline_s": 60}

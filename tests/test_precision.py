@@ -18,9 +18,10 @@ import edgecompress
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.core.settings import Limits
-from edgecompress.formats import tflite
+from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert.techniques import litert_dynamic, litert_fp16
+from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats.precision import facts, walk
-from edgecompress.plugins.techniques import litert_dynamic, litert_fp16, onnx_fp16
 from edgecompress.reporting import precision, tables
 from edgecompress.stages import golden
 from edgecompress.testing import conformance
@@ -119,10 +120,10 @@ def test_files_of_old_tensorflow_are_compressed_as_others_are(
 
 def test_a_file_with_old_codes_gets_new_ones_and_nothing_else(tmp_path: Path) -> None:
     data = sources.EVERY["tflite of TF 2.3"][0](tmp_path / "net").file(".tflite").read_bytes()
-    new = tflite.with_codes(data)
-    assert tflite.with_codes(new) == new
-    tflite.check(new, "new")
-    assert tflite.graph(new) == tflite.graph(data)
+    new = model_file.with_codes(data)
+    assert model_file.with_codes(new) == new
+    model_file.check(new, "new")
+    assert model_file.graph(new) == model_file.graph(data)
     codes = schema.ModelT.InitFromPackedBuf(new, 0).operatorCodes
     assert [(c.builtinCode, c.deprecatedBuiltinCode, c.version) for c in codes] == [(9, 9, 1)]
 

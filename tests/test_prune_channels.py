@@ -20,10 +20,10 @@ from edgecompress.core.errors import ConfigError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Goal, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module
-from edgecompress.plugins.techniques import prune_channels
-from edgecompress.plugins.techniques._pruning import criteria
-from edgecompress.plugins.techniques._pruning.channels import CoupledChannels, Slot, without
 from edgecompress.stages import trace
+from edgecompress.techniques import prune_channels
+from edgecompress.techniques._pruning import criteria
+from edgecompress.techniques._pruning.channels import CoupledChannels, Slot, without
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow

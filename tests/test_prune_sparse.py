@@ -20,8 +20,8 @@ from edgecompress.core.settings import Target, Variant
 from edgecompress.data import tensors
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.pipeline import conversion
-from edgecompress.plugins.techniques import _sparsity, prune_nm, prune_unstructured
 from edgecompress.stages import trace
+from edgecompress.techniques import _sparsity, prune_nm, prune_unstructured
 
 slow = pytest.mark.slow
 few = st.integers(0, 3).map(float)  # many of them equal

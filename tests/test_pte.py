@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgecompress.core.errors import InputError
-from edgecompress.formats import pte
-from edgecompress.plugins.runtimes import executorch
+from edgecompress.engines.executorch import pte
+from edgecompress.engines.executorch.runtimes import executorch
 
 pytest.importorskip("flatbuffers")
 PROGRAM = zlib.decompress(base64.b64decode(executorch.EMPTY))

@@ -17,13 +17,14 @@ from test_finetune import Case, digits, folder, samples, weights, zoo_case
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.techniques import ptq_int8
 from edgecompress.formats import torch_edits, torch_module
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.techniques import _qat as rounding
-from edgecompress.plugins.techniques import ptq_int8, qat
-from edgecompress.plugins.techniques._training import setup
-from edgecompress.plugins.techniques._training.data import Items
 from edgecompress.stages import trace
+from edgecompress.techniques import _qat as rounding
+from edgecompress.techniques import qat
+from edgecompress.techniques._training import setup
+from edgecompress.techniques._training.data import Items
 
 pytestmark = pytest.mark.slow
 __all__ = ["digits"]  # a fixture of fine-tuning's tests

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from edgecompress.core import sequential
+from edgecompress.core import sequential_comparison
 from edgecompress.core.model import Artifact, Choice, Outcome, Stage
 from edgecompress.core.settings import Limits, Profile, Variant
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.searches import standings
 from edgecompress.pipeline.searches.race import LOSERS, Race
 
@@ -179,9 +179,11 @@ def test_windows_beside_each_other_are_compared_where_the_machine_changes_half_w
 
 
 def test_windows_that_disagree_are_too_noisy_to_compare() -> None:
-    assert sequential.paired([1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 1.0, 3.0]) is None
-    assert sequential.paired([1.0, None, None, 1.0], [1.0, 1.0, 1.0, None]) is None
-    assert sequential.paired([2.0, None, 2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.01, 9.0, 1.0, 1.0]) == pytest.approx(2.0)
+    assert sequential_comparison.paired([1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 1.0, 3.0]) is None
+    assert sequential_comparison.paired([1.0, None, None, 1.0], [1.0, 1.0, 1.0, None]) is None
+    assert sequential_comparison.paired(
+        [2.0, None, 2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.01, 9.0, 1.0, 1.0]
+    ) == pytest.approx(2.0)
 
 
 def test_a_variant_that_failed_its_check_never_runs() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgecompress.plugins.techniques import _activation_ranges
+from edgecompress.techniques import _activation_ranges
 
 Ends = tuple[float, float]
 FINE = 1 << 14  # bins of a distribution that is known exactly

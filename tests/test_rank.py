@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgecompress.plugins.techniques._low_rank import rank as _rank
-from edgecompress.plugins.techniques._low_rank.rank import Shape
+from edgecompress.techniques._low_rank import rank as _rank
+from edgecompress.techniques._low_rank.rank import Shape
 
 LAYER = Shape(64, 32, (3, 5), (((20, 30), (10, 15), 1),), bias=True)  # stride 2
 spectra = st.lists(st.floats(0, 100), min_size=1, max_size=20).map(lambda s: sorted(s, reverse=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 
 
 class Site:

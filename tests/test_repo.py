@@ -151,7 +151,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
 def test_a_wheel_made_again_has_no_file_that_was_deleted_meanwhile(tmp_path: Path) -> None:
     files, source = _copied(tmp_path / "source"), tmp_path / "source"
     deleted = [f for f in files if f.as_posix() in ("edgecompress/py.typed", "targets/x86.toml")]
-    deleted.append(Path("edgecompress/plugins/techniques/old.py"))
+    deleted.append(Path("edgecompress/techniques/old.py"))
     (source / deleted[-1]).touch()
     assert _shipped(deleted) <= _wheel(source, tmp_path) and len(deleted) == 3
     for file in deleted:

@@ -21,13 +21,13 @@ from rich.console import Console
 from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting import (
     compression,
+    compression_gains,
     figures,
-    gains,
     html,
     markdown,
     model,
     report_json,
-    strength,
+    strength_search,
     terminal,
     training,
 )
@@ -238,10 +238,10 @@ def test_on_a_simulated_device_instructions_are_compared_and_said_to_be(deploy: 
     assert says == "pruned-int8: 1.99× fewer MACs, 1.71× fewer instructions than int8 (simulated)."
     assert "1.00× the instructions of int8 (simulated): no speed-up here" in gain(found, "sparse-int8")["says"]
     assert gain(found, "low-rank-int8")["change"] is None
-    assert "strokeDash" in json.dumps(gains.figure(found).panels[0].spec)
-    assert strength.table(found).rows[0][5] == "litert, simulated by emulated arm64 (QEMU)"
-    assert "share of the dense instructions" in json.dumps(strength.figure(found).panels[1].spec)
-    assert figures.drawn(strength.figure(found)) and "hollow" in strength.figure(found).caption
+    assert "strokeDash" in json.dumps(compression_gains.figure(found).panels[0].spec)
+    assert strength_search.table(found).rows[0][5] == "litert, simulated by emulated arm64 (QEMU)"
+    assert "share of the dense instructions" in json.dumps(strength_search.figure(found).panels[1].spec)
+    assert figures.drawn(strength_search.figure(found)) and "hollow" in strength_search.figure(found).caption
 
 
 def estimated(cycles: int) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def test_a_variant_that_was_lost_is_not_compared_and_says_why(deploy: Request, t
     said = gain(found, "pruned-int8")
     assert said["says"] == f"pruned-int8: prune_channels, not compared with int8: {why}."
     assert said["gained"] is None and said["asked"] == "–: not found"
-    assert strength.table(found).rows[0][-1] == why and strength.figure(found).panels == ()
+    assert strength_search.table(found).rows[0][-1] == why and strength_search.figure(found).panels == ()
     assert any(says.startswith("low-rank-int8: ") for says in notes(found, "note"))
 
 
@@ -305,7 +305,7 @@ def test_without_a_twin_there_is_nothing_to_hold_it_against(deploy: Request) -> 
     found = built(Request(inputs, deploy.out, deploy.options, deploy.context), target=target, choice=choice)
     says = "pruned-int8: 1.99× fewer MACs, not compared: no such variant without it was built."
     assert gain(found, "pruned-int8")["says"] == says
-    assert gains.figure(found).panels == () and "What it bought" in html.page(found)
+    assert compression_gains.figure(found).panels == () and "What it bought" in html.page(found)
 
 
 # ------------------------------------------------------------------ how the strength was found
@@ -313,16 +313,16 @@ def test_without_a_twin_there_is_nothing_to_hold_it_against(deploy: Request) -> 
 
 def test_the_table_of_the_device_and_the_trials_are_told(report: Report) -> None:
     assert gain(report, "pruned-int8")["asked"] == "0.6 of the dense latency: 0.567"
-    assert ("pruned-int8", "fc@8", "−0.4 %", "measured") in strength.saved(report).rows
-    rows = [row[1:4] for row in strength.trials(report).rows]
+    assert ("pruned-int8", "fc@8", "−0.4 %", "measured") in strength_search.saved(report).rows
+    rows = [row[1:4] for row in strength_search.trials(report).rows]
     assert rows == [("1", "0.600", "0.655"), ("2", "0.522", "–"), ("3", "0.564", "0.567")]
     assert [t["chosen"] for t in report["fits"][0]["trials"]] == [False, False, True]
-    assert strength.neighbours(report).rows == ()
+    assert strength_search.neighbours(report).rows == ()
 
 
 def test_where_no_width_lies_between_both_neighbours_are_shown(deploy: Request) -> None:
     found = built(deploy, fits={"pruned-int8/prune_channels": report_compressed.neighbours()})
-    assert strength.neighbours(found).rows == (
+    assert strength_search.neighbours(found).rows == (
         ("pruned-int8", "all, measured", "0.511", "0.652"),
         ("pruned-int8", "layer1.2.conv1", "0", "16"),
     )
@@ -335,8 +335,13 @@ def test_a_goal_in_milliseconds_is_said_as_asked(deploy: Request) -> None:
         goal={"quantity": "latency_ms", "value": 0.18}, crashed={"layer3.*.conv1@8": "signal 9"}
     )
     found = built(deploy, fits={"pruned-int8/prune_channels": told})
-    assert strength.table(found).rows[0][2] == "at most 0.1800 ms (0.6 of the dense latency)"
-    assert strength.saved(found).rows[-1] == ("pruned-int8", "layer3.*.conv1@8", "– crashed: signal 9", "measured")
+    assert strength_search.table(found).rows[0][2] == "at most 0.1800 ms (0.6 of the dense latency)"
+    assert strength_search.saved(found).rows[-1] == (
+        "pruned-int8",
+        "layer3.*.conv1@8",
+        "– crashed: signal 9",
+        "measured",
+    )
 
 
 # ------------------------------------------------------------------ training

@@ -18,9 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.openvino.runtimes import openvino
 from edgecompress.formats import torch_module
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.runtimes import openvino
 from edgecompress.stages import trace
 from edgecompress.testing import conformance
 
@@ -152,7 +152,7 @@ import sys
 from pathlib import Path
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Request
-from edgecompress.plugins.runtimes import onnx
+from edgecompress.engines.onnx.runtimes import onnx
 refused = 0
 for file in sorted(Path(sys.argv[1]).glob("*.onnx")):
     out = file.with_suffix("")
@@ -272,8 +272,8 @@ def test_openvino_sends_nothing_anywhere() -> None:
         "def hear(event, arguments):\n"
         "    if event in ('socket.connect', 'socket.getaddrinfo'): print('CALLED', event, arguments)\n"
         "sys.addaudithook(hear)\n"
-        "from edgecompress.plugins.runtimes import openvino\n"
-        "from edgecompress.plugins.techniques import nncf_int8\n"
+        "from edgecompress.engines.openvino.runtimes import openvino\n"
+        "from edgecompress.engines.openvino.techniques import nncf_int8\n"
         "openvino._openvino()\n"
         "nncf, _ = nncf_int8._nncf()\n"
         "print([m for m in sys.modules if m.startswith('openvino_telemetry.')])\n"

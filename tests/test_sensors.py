@@ -820,7 +820,7 @@ def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
     put(chip / "power1_input", 5_000_000)
     turns = iter(range(10**9))
     asked = {
-        "runtime": {"name": "null", "module": "edgecompress.plugins.runtimes.null"},
+        "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
         "sensors": [{"name": "hwmon", "module": hwmon.__name__}],
         "artifact": str(bench_inputs.net(tmp_path / "net").path),
         "samples": str(bench_inputs.samples(tmp_path / "samples").path),

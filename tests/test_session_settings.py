@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgecompress.core import registry
-from edgecompress.core import session_settings as chosen
+from edgecompress.core import engine_settings as chosen
+from edgecompress.core import package_contents, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import SETTINGS, Artifact
-from edgecompress.packaging import contents, model_card
-from edgecompress.reporting import session_settings
+from edgecompress.packaging import model_card
+from edgecompress.reporting import engine_settings
 from edgecompress.stages import engine_defaults
 from edgecompress.testing.conformance.nets import net
 
@@ -101,8 +101,8 @@ def test_every_runtime_with_settings_takes_each_of_them_and_none() -> None:
 
 
 def test_a_package_tells_the_settings_and_opens_the_model_with_them() -> None:
-    assert contents.settings({"runtime": {"name": "null"}}) == ""
-    told = contents.settings({"runtime": {"name": "openvino", "settings": {"NUM_STREAMS": 1, "A": "f32"}}})
+    assert package_contents.settings({"runtime": {"name": "null"}}) == ""
+    told = package_contents.settings({"runtime": {"name": "openvino", "settings": {"NUM_STREAMS": 1, "A": "f32"}}})
     assert "by openvino with the settings A = f32, NUM_STREAMS = 1;" in told
     table = {"inputs": [], "outputs": [], "model": {"format": "openvino"}, "runtime": {"settings": {"A": "f32"}}}
     assert model_card.artifact(table, Path("payload")).facts == {SETTINGS: {"A": "f32"}}
@@ -131,7 +131,7 @@ def test_what_the_defaults_answer_is_held_against_the_source_over_the_same_items
         "verify": {"defaults": facts},
         "artifact": {"settings": {"precision": "f32"}},
     }
-    (note,) = session_settings.notes(variant)
+    (note,) = engine_settings.notes(variant)
     assert note == (
         "int8, opened with openvino's own defaults instead of its settings, answers otherwise (precision is bf16): "
         "y has SQNR 20.0 dB to the source, 60.0 dB as it ships."
@@ -144,9 +144,9 @@ def test_defaults_that_answer_the_same_are_not_mentioned_and_those_that_do_not_r
     told = {"items": 3, "settings": {}, "reason": ""}
     facts = engine_defaults.facts(told, place, "test", Artifact(place, "golden"), {"y": "y"})["defaults"]
     variant = {"name": "v", "runtime": "r", "verify": {"defaults": facts}, "artifact": None}
-    assert facts["outputs"][0]["same"] and not [*session_settings.notes(variant)]
+    assert facts["outputs"][0]["same"] and not [*engine_settings.notes(variant)]
     broken = engine_defaults.facts({**told, "reason": "RuntimeError: no"}, place, "test", Artifact(place, "golden"), {})
-    (note,) = session_settings.notes({**variant, "verify": broken})
+    (note,) = engine_settings.notes({**variant, "verify": broken})
     assert note == "v, opened with r's own defaults instead of its settings, does not run: RuntimeError: no."
     assert engine_defaults.facts(None, place, "test", Artifact(place, "golden"), {}) == {}
-    assert not [*session_settings.notes({**variant, "verify": {}})]
+    assert not [*engine_settings.notes({**variant, "verify": {}})]

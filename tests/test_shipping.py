@@ -17,7 +17,7 @@ import pytest
 
 import edgecompress
 from edgecompress.cli import main
-from edgecompress.core import durable, work_folder
+from edgecompress.core import atomic_file, work_folder
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.pipeline import shipping
@@ -142,7 +142,7 @@ def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, ou
     def breaks(self: Path, target: Path) -> Path:
         return full() if Path(target) == out and self.name == "new" else rename(self, target)
 
-    monkeypatch.setattr(durable, "exchange", full if exchanges else lambda *paths: False)
+    monkeypatch.setattr(atomic_file, "exchange", full if exchanges else lambda *paths: False)
     monkeypatch.setattr(Path, "rename", breaks)
     with pytest.raises(StageFailed, match="No space left"):
         deploy(asked, results, out)
@@ -152,9 +152,9 @@ def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, ou
 
 def test_there_is_no_moment_without_what_shipped(asked, results, out, monkeypatch):
     renamed, exchanged = list[Path](), list[Path]()
-    rename, exchange = Path.rename, durable.exchange
+    rename, exchange = Path.rename, atomic_file.exchange
     monkeypatch.setattr(Path, "rename", lambda self, target: renamed.append(self) or rename(self, target))
-    monkeypatch.setattr(durable, "exchange", lambda one, other: exchanged.append(other) or exchange(one, other))
+    monkeypatch.setattr(atomic_file, "exchange", lambda one, other: exchanged.append(other) or exchange(one, other))
     assert deploy(asked, results, out).exit_code == 0
     assert exchanged == [out] and not [path for path in renamed if path == out or path.name == "new"]
 
@@ -164,7 +164,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from typing import Any
-from edgecompress.core import durable
+from edgecompress.core import atomic_file as durable
 from edgecompress.pipeline import shipping
 
 durable.exchange = lambda *paths: False

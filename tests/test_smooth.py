@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
-from edgecompress.plugins.techniques import _torch_graph, smooth
+from edgecompress.techniques import _torch_graph, smooth
 
 pytestmark = pytest.mark.slow
 STEPS, WIDTH = 6, 16

@@ -74,7 +74,7 @@ def test_its_onnxruntime_answers_as_ours(device, tmp_path):
     model = conformance.net("onnx", tmp_path)
     asked = {
         "mode": "outputs",
-        "runtime": {"name": "onnx", "module": "edgecompress.plugins.runtimes.onnx"},
+        "runtime": {"name": "onnx", "module": "edgecompress.engines.onnx.runtimes.onnx"},
         "artifact": str(model.path),
         "samples": str(conformance.samples(model, tmp_path).path),
         "threads": 1,

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from edgecompress.core import sequential, stats
-from edgecompress.reporting import noise
+from edgecompress.core import sequential_comparison, stats
+from edgecompress.reporting import session_noise
 
 
 def test_one_session_has_no_interval():
@@ -115,18 +115,21 @@ def test_one_preemption_changes_no_median_of_a_run():
 
 
 def test_a_bound_narrows_with_each_session_and_one_that_is_wild_decides_nothing():
-    one, six = sequential.bound([1.3], 0.01), sequential.bound([1.3, 1.31, 1.29, 1.3, 1.31, 1.29], 0.01)
+    one, six = (
+        sequential_comparison.bound([1.3], 0.01),
+        sequential_comparison.bound([1.3, 1.31, 1.29, 1.3, 1.31, 1.29], 0.01),
+    )
     assert one.low < six.low < 1.3 < six.high < one.high
     assert six.slower and not six.equal
-    assert sequential.bound([1.06, 1.05, 1.06, 1.05, 1.06, 1.05], 0.01).slower
-    assert not sequential.bound([1.06, 1.05, 1.06, 1.05, 1.06, 2.0], 0.01).slower
+    assert sequential_comparison.bound([1.06, 1.05, 1.06, 1.05, 1.06, 1.05], 0.01).slower
+    assert not sequential_comparison.bound([1.06, 1.05, 1.06, 1.05, 1.06, 2.0], 0.01).slower
 
 
 def test_equal_is_what_both_sides_of_two_percent_exclude():
-    assert sequential.bound([1.001, 0.999, 1.0, 1.002, 1.0, 0.998], 0.05).equal
-    assert not sequential.bound([1.001, 0.999], 0.05).equal  # too few sessions
-    assert not sequential.bound([1.02, 1.019, 1.021, 1.02, 1.02, 1.02], 0.05).equal
-    assert not sequential.bound([1.02, 0.98, 1.03, 0.97, 1.01, 0.99], 0.01).equal  # too uneven
+    assert sequential_comparison.bound([1.001, 0.999, 1.0, 1.002, 1.0, 0.998], 0.05).equal
+    assert not sequential_comparison.bound([1.001, 0.999], 0.05).equal  # too few sessions
+    assert not sequential_comparison.bound([1.02, 1.019, 1.021, 1.02, 1.02, 1.02], 0.05).equal
+    assert not sequential_comparison.bound([1.02, 0.98, 1.03, 0.97, 1.01, 0.99], 0.01).equal  # too uneven
 
 
 def test_student_t_needs_freedom():
@@ -214,7 +217,7 @@ def test_windows_that_are_alike_say_less_of_their_mean():
 
 
 def noise_of(measured):
-    return noise.sentence(measured["name"], measured["sessions"])
+    return session_noise.sentence(measured["name"], measured["sessions"])
 
 
 def variant(medians, flags=()):

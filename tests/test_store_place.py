@@ -15,7 +15,7 @@ import pytest
 from edgecompress.cli import main
 from edgecompress.core import file_lock, home
 from edgecompress.core.errors import InputError
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store import Store
 

@@ -20,7 +20,7 @@ from edgecompress.core import environments, registry
 from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.plugins.runtimes import onnx as ort
+from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow

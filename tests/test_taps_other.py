@@ -13,8 +13,8 @@ from edgecompress.core import config, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.plugins.runtimes import _executorch_layer_outputs
-from edgecompress.plugins.techniques import _coreml
+from edgecompress.engines.coreml import compression
+from edgecompress.engines.executorch import layer_outputs
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -174,7 +174,7 @@ def test_a_layer_has_its_batch_on_axis_0(batch: int | Dim, tmp_path: Path) -> No
     torch.manual_seed(0)
     before = program(tmp_path / "net", Sequences().eval(), batch, SEQUENCES)
     exported = torch.export.load(before.file(".pt2"))
-    specs, rows = _executorch_layer_outputs.add(exported, before)
+    specs, rows = layer_outputs.add(exported, before)
     assert {row["type"]: spec.shape[1:] for row, spec in zip(rows, specs, strict=True)} == {
         "lstm": (5, 6),
         "bmm": (3, 5, 5),
@@ -263,7 +263,7 @@ def test_a_layer_says_how_its_weights_are_held_and_can_be_kept_as_it_is(
     ],
 )
 def test_names_are_those_that_the_conversion_gave(shown: str, given: str) -> None:
-    assert _coreml.plain(shown) == given
+    assert compression.plain(shown) == given
 
 
 def test_weights_are_skipped_by_their_own_names_and_unknown_names_refused(packages: Packages) -> None:

@@ -17,9 +17,9 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest
-from edgecompress.formats import tflite as tflite_file
-from edgecompress.plugins.runtimes import _tflite_layer_outputs, litert, tflite
-from edgecompress.plugins.techniques import _litert
+from edgecompress.engines.litert import layer_outputs, quantizer
+from edgecompress.engines.litert import model_file as tflite_file
+from edgecompress.engines.litert.runtimes import litert, tflite
 from edgecompress.plugins.transports import host
 from edgecompress.testing import zoo
 
@@ -186,9 +186,9 @@ def test_the_operator_of_a_tap_of_an_int8_file_is_one_that_the_option_skip_takes
 ) -> None:
     _, model, samples = small
     found = taps(tapped(compressed("litert_int8", model, samples, tmp_path / "int8"), tmp_path / "tapped"))
-    known = _litert.operators(model.file(".tflite").read_bytes())
+    known = quantizer.operators(model.file(".tflite").read_bytes())
     for tap in found:
-        assert _litert.matching(known, [f"^{re.escape(tap['operator'])}$"]) == [tap["operator"]]
+        assert quantizer.matching(known, [f"^{re.escape(tap['operator'])}$"]) == [tap["operator"]]
     named = f"^{re.escape(found[1]['operator'])}$"
     mixed = compressed("litert_int8", model, samples, tmp_path / "mixed", skip=(named,))
     twin = tapped(mixed, tmp_path / "again")
@@ -368,4 +368,4 @@ def test_a_file_without_a_signature_is_tapped_and_renamed_by_its_tensors_names(
     ],
 )
 def test_the_module_is_read_from_litert_torch_s_names_and_from_no_others(name: str, kind: str, module: str) -> None:
-    assert _tflite_layer_outputs.module_of(name, kind) == module
+    assert layer_outputs.module_of(name, kind) == module

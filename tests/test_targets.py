@@ -15,7 +15,7 @@ from edgecompress.core.errors import ConfigError, InputError, MissingDependency
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.core.settings import Target, Variant
 from edgecompress.pipeline import plan
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.searches.race import Race
 

@@ -19,8 +19,10 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.techniques import _activation_ranges, int8_dynamic, nncf_int8, onnx_fp16, ptq_int8
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_fp16, ptq_int8
+from edgecompress.engines.openvino.techniques import nncf_int8
+from edgecompress.techniques import _activation_ranges
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow

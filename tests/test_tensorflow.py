@@ -17,10 +17,10 @@ from edgecompress.core import config, registry, settings
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.tensorflow.runtimes import tensorflow as source
+from edgecompress.engines.tensorflow.techniques import tf_int8
 from edgecompress.pipeline import conversion
-from edgecompress.plugins.runtimes import onnx as ort
-from edgecompress.plugins.runtimes import tensorflow as source
-from edgecompress.plugins.techniques import tf_int8
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import torch
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request
 from edgecompress.data import tensors
+from edgecompress.engines.torchinductor.runtimes import torchinductor
 from edgecompress.formats import torch_module
-from edgecompress.plugins.runtimes import torchinductor
-from edgecompress.plugins.techniques import torch_fp16
 from edgecompress.stages import trace
+from edgecompress.techniques import torch_fp16
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow

@@ -382,7 +382,7 @@ def asked(folder: Path, mode: str) -> AgentRequest:
     return bench_inputs.agent_request(
         {
             "mode": mode,
-            "runtime": {"name": "null", "module": "edgecompress.plugins.runtimes.null"},
+            "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
             "threads": 1,
             "batch": 1,
             "artifact": str(bench_inputs.net(folder / "net").path),

@@ -23,7 +23,7 @@ import pytest
 import sshd
 
 from edgecompress.commands import profile
-from edgecompress.commands.result import Options
+from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, Unreachable
 from edgecompress.device import agent_client
 from edgecompress.plugins.transports import ssh
@@ -408,7 +408,7 @@ def test_an_onnx_net_answers_on_the_board_as_it_does_here(server, tmp_path):
     data = conformance.samples(model, tmp_path)
     asked = {
         "mode": "outputs",
-        "runtime": {"name": "onnx", "module": "edgecompress.plugins.runtimes.onnx"},
+        "runtime": {"name": "onnx", "module": "edgecompress.engines.onnx.runtimes.onnx"},
         "artifact": str(model.path),
         "samples": str(data.path),
         "threads": 1,

@@ -19,7 +19,7 @@ from test_bad_input import QUICK, conv_net, images
 import edgecompress
 from edgecompress.cli import main
 from edgecompress.commands import device_add
-from edgecompress.core import child_process, place, user_code
+from edgecompress.core import child_process, package_files, user_code
 from edgecompress.core.errors import InputError
 from edgecompress.pipeline import plan, worker_process
 from edgecompress.pipeline.job import job
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     plugin = tmp_path / "evil-1.0.dist-info"
     plugin.mkdir()
     (plugin / "METADATA").write_text("Name: evil\nVersion: 1.0\n")
-    (plugin / "entry_points.txt").write_text("[edgecompress.plugins.techniques]\nevil = json\n")
+    (plugin / "entry_points.txt").write_text("[edgecompress.techniques]\nevil = json\n")
     return tmp_path
 
 
@@ -222,17 +222,17 @@ def test_code_of_ours_of_the_standard_library_and_of_installed_packages_is_nobod
     installed = [PACKAGE / "torch_net.py", PACKAGE / "stages" / "usercode.py", Path(ast.__file__), Path(np.__file__)]
     installed += [Path("/usr/lib/python3/dist-packages/yaml/__init__.py"), Path(sysconfig.get_path("stdlib")) / "x.py"]
     installed += [tmp_path / "venv/lib/python3.11/site-packages/thing.py", Path("/usr/share/zoneinfo/UTC")]
-    assert [str(path) for path in installed if place.is_users(str(path))] == []
-    assert not place.is_users("<frozen importlib._bootstrap>")
+    assert [str(path) for path in installed if package_files.is_users(str(path))] == []
+    assert not package_files.is_users("<frozen importlib._bootstrap>")
 
 
 def test_what_lies_beside_an_installation_and_the_demo_is_the_users(tmp_path: Path) -> None:
     users = [tmp_path / "nets.py", PACKAGE / "demo" / "net.py", Path("/usr/src/app/nets.py"), Path("/library/nets.py")]
     users += [Path(f"{sys.prefix}-of-mine/nets.py"), Path(sys.prefix) / "nets.py", Path(f"{PACKAGE}-mine/nets.py")]
-    assert [str(path) for path in users if not place.is_users(str(path))] == []
+    assert [str(path) for path in users if not package_files.is_users(str(path))] == []
 
 
 def test_a_package_reached_by_a_link_is_ours(tmp_path: Path) -> None:
     (tmp_path / "edgecompress").symlink_to(PACKAGE, target_is_directory=True)
-    assert place.is_ours(tmp_path / "edgecompress" / "agent.py")
-    assert not place.is_users(str(tmp_path / "edgecompress" / "agent.py"))
+    assert package_files.is_ours(tmp_path / "edgecompress" / "agent.py")
+    assert not package_files.is_users(str(tmp_path / "edgecompress" / "agent.py"))

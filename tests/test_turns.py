@@ -29,7 +29,7 @@ WIDTHS = {"narrow": 8, "wide": 64}
 # A runtime that is the null one, but for a net whose folder says otherwise.
 TOUCHY = """
 import os
-from edgecompress.plugins.runtimes import null
+from edgecompress.engines.null.runtimes import null
 REQUIRES = ()
 def open(artifact, threads, profile=False):
     opened = null.open(artifact, threads, profile)
@@ -79,7 +79,7 @@ def test_the_order_rotates_from_round_to_round(tmp_path, monkeypatch):
     names = {name: bench_inputs.net(tmp_path / name) for name in "abc"}
     asked = AgentRequest(
         "interleaved",
-        runtime=PluginModule("null", "edgecompress.plugins.runtimes.null"),
+        runtime=PluginModule("null", "edgecompress.engines.null.runtimes.null"),
         artifacts={label: str(net.path) for label, net in names.items()},
         samples=str(bench_inputs.samples(tmp_path / "samples").path),
         rounds=4,

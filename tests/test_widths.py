@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from edgecompress.plugins.techniques._pruning import widths
+from edgecompress.techniques._pruning import widths
 
 Ladder = Mapping[int, tuple[float, float]]  # width -> (saving, harm)
 

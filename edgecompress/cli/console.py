@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.cli.streams import OutputStream
-from edgecompress.commands.result import Result
+from edgecompress.commands.job_run import Result
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import Outcome, Stage, Substitute
-from edgecompress.core.text import aligned, escaped, one_line
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.core.plain_text import aligned, escaped, one_line
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event

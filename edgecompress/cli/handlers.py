@@ -38,11 +38,11 @@ def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
 def _options(args: argparse.Namespace, listener: Any) -> Any:
     import shlex
 
-    from edgecompress.commands import result
+    from edgecompress.commands import job_run
 
     names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store")
     chosen = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    return result.Options(**chosen, command=shlex.join(["edgecompress", *args.words]), listener=listener)
+    return job_run.Options(**chosen, command=shlex.join(["edgecompress", *args.words]), listener=listener)
 
 
 def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
@@ -217,13 +217,13 @@ def compare(args: argparse.Namespace) -> int:
 def history(args: argparse.Namespace) -> int:
     """Lists what was measured before."""
     from edgecompress.cli import console
-    from edgecompress.core import text
+    from edgecompress.core import plain_text
     from edgecompress.pipeline import store_place
     from edgecompress.reporting import history
 
     root = store_place.root(args.store)
     rows = history.rows(root, args.source, args.target, args.limit)
-    console.say(args, rows, text.columns(history.shown(rows)) or f"{root}: no result yet")
+    console.say(args, rows, plain_text.columns(history.shown(rows)) or f"{root}: no result yet")
     return 0
 
 
@@ -244,14 +244,14 @@ def package_verify(args: argparse.Namespace) -> int:
     import dataclasses
 
     from edgecompress.cli import console
-    from edgecompress.core import text
+    from edgecompress.core import plain_text
     from edgecompress.packaging import verify
 
     checks = [dataclasses.asdict(check) for check in verify.verify(args.package, args.key, args.strict)]
     failed = [check["name"] for check in checks if check["status"] == "fail"]
-    rows = [{key: text.one_line(words) for key, words in check.items()} for check in checks]
+    rows = [{key: plain_text.one_line(words) for key, words in check.items()} for check in checks]
     outcome = f"failed: {', '.join(failed)}" if failed else "no check failed"
-    shown = text.one_line(f"{args.package}: {outcome}") if args.quiet else text.columns(rows)
+    shown = plain_text.one_line(f"{args.package}: {outcome}") if args.quiet else plain_text.columns(rows)
     console.say(args, {"package": str(args.package), "ok": not failed, "checks": checks}, shown)
     return CheckFailed.exit_code if failed else 0
 
@@ -270,10 +270,10 @@ def cache_ls(args: argparse.Namespace) -> int:
     """Lists what is stored."""
     from edgecompress.cli import console
     from edgecompress.commands import cache
-    from edgecompress.core import text
+    from edgecompress.core import plain_text
 
     rows = cache.stored(args.store)
-    console.say(args, rows, text.columns(rows) or "nothing is stored")
+    console.say(args, rows, plain_text.columns(rows) or "nothing is stored")
     return 0
 
 
@@ -314,7 +314,7 @@ def cache_verify(args: argparse.Namespace) -> int:
 
 def _steps(args: argparse.Namespace) -> Callable[[str], None]:
     """Tells the steps of a long job on stderr, unless it is to be quiet."""
-    from edgecompress.core.text import one_line
+    from edgecompress.core.plain_text import one_line
 
     def says(line: str) -> None:
         if not args.quiet:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.cli import signals, streams
-from edgecompress.cli.grammar import deploying, explaining, machines, results, shipped
+from edgecompress.cli.grammar import analysis, deploying, machines, results, shipped
 from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
-from edgecompress.core.text import one_line
+from edgecompress.core.plain_text import one_line
 
 TABLE: tuple[Command | CommandGroup, ...] = (  # in the order of the help
     *deploying.COMMANDS,
-    *explaining.COMMANDS,
+    *analysis.COMMANDS,
     *shipped.COMMANDS,
     *results.COMMANDS,
     *machines.COMMANDS,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.core.text import escape, escaped
+from edgecompress.core.plain_text import escape, escaped
 
 
 class ReaderGone(Exception):

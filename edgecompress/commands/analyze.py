@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import result
+from edgecompress.commands import job_run
 from edgecompress.core import catalog, environments, output_place, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import Roof
-from edgecompress.core.text import aligned
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.runner import PlanRun
@@ -75,20 +75,20 @@ def analyze(
     model: str | None = None,
     request: AnalysisRequest | None = None,
     *,
-    options: result.Options | None = None,
+    options: job_run.Options | None = None,
     **more: Any,
 ) -> Analysis:
     """Costs, zeros and, where asked for, sensitivity of `model` (None: the embedded demo). Raises EdgeError.
 
     `more` is what `edgecompress.pipeline.job.job` takes: data, metric, samples, threads, batch, seed, settings.
     """
-    request, options = request or AnalysisRequest(), options or result.Options()
+    request, options = request or AnalysisRequest(), options or job_run.Options()
     if request.page:
         output_place.check_file(request.page, "--html")
     analysis_job = job(model, **more)
     devices = [catalog.device(name) for name in request.devices]
     steps = stages(analysis_job, request.sensitivity, request.storage)
-    walk = result.begin(analysis_job, options, f"analyze>{analysis_job.source.given}")
+    walk = job_run.begin(analysis_job, options, f"analyze>{analysis_job.source.given}")
     walk.stages(steps)
     facts = {"source": analysis_job.source.value.title, **_facts(walk, "analysis")}
     facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in devices]
@@ -99,7 +99,7 @@ def analyze(
 
 
 def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
-    return dict(result.artifact_of(walk, stage).facts)
+    return dict(job_run.artifact_of(walk, stage).facts)
 
 
 # --------------------------------------------------------------------------- stages
@@ -149,7 +149,7 @@ def _drawn(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> Path:
     options = {"title": facts["source"], "devices": facts["devices"]}
     walk.stage(Stage("page", "stages.analyze:draw", roles, options))
     file.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(result.artifact_of(walk, "page").file(".html"), file)
+    shutil.copyfile(job_run.artifact_of(walk, "page").file(".html"), file)
     return file
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgecompress.core.errors import InputError, did_you_mean
-from edgecompress.core.text import Row, aligned
+from edgecompress.core.plain_text import Row, aligned
 from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store import Store
 

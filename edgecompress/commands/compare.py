@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from edgecompress.commands import profile
-from edgecompress.commands.result import Options
+from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.reporting import before_after, gates, read
 from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, Report, ReportComparison, of

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import result
-from edgecompress.core import durable, output_place
+from edgecompress.commands import job_run
+from edgecompress.core import atomic_file, output_place
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import store_place
@@ -28,16 +28,16 @@ def check(file: Path) -> None:
     output_place.check_file(file, "--html")
 
 
-def write(comparison: ReportComparison, file: Path, options: result.Options | None = None) -> Path:
+def write(comparison: ReportComparison, file: Path, options: job_run.Options | None = None) -> Path:
     """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
     check(file)
-    options = options or result.Options()
+    options = options or job_run.Options()
     walk = PlanRun(Store(store_place.root(options.store)), Context(), scope="compare", listener=options.listener)
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
     try:
-        durable.make_folder(file.parent)
-        durable.write(file, drawn.artifact.file(".html").read_bytes())
+        atomic_file.make_folder(file.parent)
+        atomic_file.write(file, drawn.artifact.file(".html").read_bytes())
     except OSError as error:
         raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
     return file

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import report_request
-from edgecompress.commands.result import (
+from edgecompress.commands.job_run import (
     Options,
     Result,
     all_broke,
@@ -26,7 +26,7 @@ from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFa
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice
 from edgecompress.pipeline import plan, shipping
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun

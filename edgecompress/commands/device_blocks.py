@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from edgecompress.commands import device_file, result
-from edgecompress.core import catalog, channel_blocks, durable
+from edgecompress.commands import device_file, job_run
+from edgecompress.core import atomic_file, catalog, channel_blocks
 from edgecompress.core.catalog import Found
 from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import Device
-from edgecompress.core.text import aligned
 from edgecompress.pipeline import channel_block, store_place
 from edgecompress.pipeline.job import context
 from edgecompress.pipeline.runner import PlanRun
@@ -44,7 +44,7 @@ class Staircase:
     made: float  # seconds since 1970
 
 
-def measure(place: Found[Device], runtime: str, precision: str, options: result.Options) -> Staircase:
+def measure(place: Found[Device], runtime: str, precision: str, options: job_run.Options) -> Staircase:
     """The staircase of a device, measured or found in the store; raises EdgeError."""
     stage = channel_block.stage(runtime, precision, place.value)
     known, scope = context(place.name, place.value, {}), f"blocks>{place.path}"
@@ -123,7 +123,7 @@ def write(staircase: Staircase) -> Path:
         before = source.read_text(encoding="utf-8")
         after = device_file.written(before, name, facts["block"], f"{facts['status']} on {day}: {command}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        durable.write(file, after.encode())
+        atomic_file.write(file, after.encode())
     except OSError as error:
         line = f'"{name}" = {facts["block"]}'
         raise InputError(

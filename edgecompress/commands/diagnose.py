@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import result
-from edgecompress.commands.shipped import runtime_of, shipped
+from edgecompress.commands import job_run
+from edgecompress.commands.shipped_folder import runtime_of, shipped
 from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean
 from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import SPLITS
 from edgecompress.core.source import ResolvedSource
-from edgecompress.core.text import aligned
 from edgecompress.pipeline import diagnosis, plan, verification
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import Job, job
@@ -64,14 +64,14 @@ def diagnose(
     model: str | None = None,
     request: DiagnosisRequest | None = None,
     *,
-    options: result.Options | None = None,
+    options: job_run.Options | None = None,
     **more: Any,
 ) -> Diagnosis:
     """Finds the layers whose outputs differ from the source's, and the remedy. Raises EdgeError.
 
     `more` is what `edgecompress.pipeline.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
     """
-    request, options = request or DiagnosisRequest(), options or result.Options()
+    request, options = request or DiagnosisRequest(), options or job_run.Options()
     if request.out:
         output_place.check_folder(request.out, "--out")
     job, walk, subject = (_of_file if request.artifact else _of_variant)(model, request, options, more)
@@ -110,7 +110,7 @@ def _written(walk: PlanRun, facts: Mapping[str, Any], out: Path) -> Path:
 
 
 def _of_variant(
-    model: str | None, request: DiagnosisRequest, options: result.Options, more: Mapping[str, Any]
+    model: str | None, request: DiagnosisRequest, options: job_run.Options, more: Mapping[str, Any]
 ) -> tuple[Job, PlanRun, DiagnosisSubject]:
     """The walk up to the variant's artifact."""
     whole = job(model, **more)
@@ -124,7 +124,7 @@ def _of_variant(
     variant_job = job(model, **{**more, "only": [name]})
     steps = plan.deploy(variant_job)
     candidate = steps.candidates[0]
-    walk = result.begin(variant_job, options, f"diagnose>{variant_job.source.given}>{variant_job.target.path}")
+    walk = job_run.begin(variant_job, options, f"diagnose>{variant_job.source.given}>{variant_job.target.path}")
     walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.verdict or candidate.artifact)])
     _facts(walk, candidate.artifact)
     refused = verification.refused(walk.outcomes[candidate.verdict]) if candidate.verdict else ""
@@ -173,7 +173,7 @@ def _kind(source: ResolvedSource) -> tuple[str, str]:
 
 
 def _of_file(
-    model: str | None, request: DiagnosisRequest, options: result.Options, more: Mapping[str, Any]
+    model: str | None, request: DiagnosisRequest, options: job_run.Options, more: Mapping[str, Any]
 ) -> tuple[Job, PlanRun, DiagnosisSubject]:
     """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
     assert request.artifact
@@ -183,7 +183,7 @@ def _of_file(
     if model is None and origin:
         model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
     file_job = job(model, **{"target": origin.get("target", "x86"), **more})
-    walk = result.begin(file_job, options, f"diagnose>{place}")
+    walk = job_run.begin(file_job, options, f"diagnose>{place}")
     front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source")]
     if deployed:
         walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", deployed[0])

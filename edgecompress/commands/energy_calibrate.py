@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.core import catalog, durable, environments, output_place, registry
+from edgecompress.core import atomic_file, catalog, environments, output_place, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
@@ -32,7 +32,7 @@ from edgecompress.device.agent.energy import EnergyAnswer
 from edgecompress.device.request import AgentRequest
 from edgecompress.formats import op_counts
 from edgecompress.pipeline.job import context
-from edgecompress.stages import _bench, energy
+from edgecompress.stages import device_bench, energy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,7 +166,7 @@ class MeasuredNet:
 class EnergyBench:
     """The device, the sensor that reads there, and where the nets are made."""
 
-    bench: _bench.DeviceBench
+    bench: device_bench.DeviceBench
     sensor: str
     folder: Path
 
@@ -175,9 +175,9 @@ class EnergyBench:
         artifact, samples = build(micro, self.folder)
         request = dataclasses.replace(self.bench.request, inputs={"net": artifact, "samples": samples})
         with tempfile.TemporaryDirectory() as scratch:
-            bench = _bench.DeviceBench(self.bench.shell, request)
+            bench = device_bench.DeviceBench(self.bench.shell, request)
             energy_request = dataclasses.replace(
-                bench.agent_request("energy", "net"), sensors=(_bench.named(self.sensor),)
+                bench.agent_request("energy", "net"), sensors=(device_bench.named(self.sensor),)
             )
             answer: EnergyAnswer = bench.ask(energy_request, Path(scratch))
         gross = energy.per_inference(answer)[0] if not answer["why_not"] else None
@@ -207,10 +207,10 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
     options = {"profile": dataclasses.asdict(how.value), "runtimes": {"net": RUNTIME}}
     with tempfile.TemporaryDirectory() as scratch:
         request = Request({}, Path(scratch), options, known)
-        with _bench.connected(request) as bench:
+        with device_bench.connected(request) as bench:
             measured = EnergyBench(bench, _sensor(bench, place.name), Path(scratch))
             rows, idle_w, left_out = _rows(measured, says)
-            around = _bench.environment(bench, bench.shell.facts(), {})
+            around = device_bench.environment(bench, bench.shell.facts(), {})
         table = {
             "format": registry.load("sensors", SENSOR).FORMAT,
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -228,12 +228,12 @@ def run(device: str, out: Path | None = None, profile: str = "quick", threads: i
     return write(table, file)
 
 
-def _sensor(bench: _bench.DeviceBench, device: str) -> str:
+def _sensor(bench: device_bench.DeviceBench, device: str) -> str:
     """The first of the device's sensors that reads there and does not only estimate. Raises InputError."""
-    sensors = tuple(_bench.named(sensor) for sensor in bench.sensors)
+    sensors = tuple(device_bench.named(sensor) for sensor in bench.sensors)
     request = AgentRequest("facts", sensors=sensors, device=bench.device, root=str(machine.root()))
     with tempfile.TemporaryDirectory() as scratch:
-        facts: DeviceFacts = agent_client.ask(bench.shell, request, Path(scratch), _bench.START_S)
+        facts: DeviceFacts = agent_client.ask(bench.shell, request, Path(scratch), device_bench.START_S)
     answers = facts["sensors"]
     why_not = {}
     for sensor in bench.sensors:
@@ -367,8 +367,8 @@ def write(calibration: Mapping[str, Json], file: Path) -> Path:
     """A calibration as TOML, whole or not at all."""
     head = "# Written by `edgecompress energy calibrate`; name it in a device's options: calibrated = { file = ... }\n"
     try:
-        durable.make_folder(file.parent)
-        durable.write(file, (head + "\n".join(_toml(calibration, "")) + "\n").encode())
+        atomic_file.make_folder(file.parent)
+        atomic_file.write(file, (head + "\n".join(_toml(calibration, "")) + "\n").encode())
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error}; give another --out") from error
     return file

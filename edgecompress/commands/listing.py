@@ -14,9 +14,9 @@ from typing import Any
 from edgecompress.commands import doctor
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError
+from edgecompress.core.plain_text import HIDDEN, Row, aligned, cell, columns
 from edgecompress.core.plugins import Plugin, described
 from edgecompress.core.settings import Device
-from edgecompress.core.text import HIDDEN, Row, aligned, cell, columns
 
 READERS: dict[str, Callable[[str], catalog.Found[Any]]] = {
     "targets": catalog.target,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgecompress.commands.shipped import runtime_of, shipped
+from edgecompress.commands.shipped_folder import runtime_of, shipped
 from edgecompress.core import environments, output_place, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json

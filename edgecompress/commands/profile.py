@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import report_request
-from edgecompress.commands.result import (
-    Options,
-    Result,
-    all_broke,
-    begin,
-    check_sensors,
-    not_measured,
-    remember,
-)
-from edgecompress.commands.shipped import runtime_of, shipped, shipped_source
+from edgecompress.commands.job_run import Options, Result, all_broke, begin, check_sensors, not_measured, remember
+from edgecompress.commands.shipped_folder import runtime_of, shipped, shipped_source
 from edgecompress.core import registry
 from edgecompress.core.errors import CheckFailed, InputError, StageFailed
 from edgecompress.core.model import Outcome
 from edgecompress.core.settings import Variant
 from edgecompress.pipeline import plan, shipping, verification
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.runner import PlanRun
 

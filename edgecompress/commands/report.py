@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import result, shipped
-from edgecompress.core import durable
+from edgecompress.commands import job_run, shipped_folder
+from edgecompress.core import atomic_file
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import store_place
@@ -27,13 +27,13 @@ def report(folder: Path) -> Report:
     return {**stored, "elsewhere": external_rows.rows(external_results.kept(home, _model(home)))}
 
 
-def add(folder: Path, files: Sequence[Path], options: result.Options | None = None) -> Report:
+def add(folder: Path, files: Sequence[Path], options: job_run.Options | None = None) -> Report:
     """Stores measurements from other devices beside the report and renders the report again; returns it.
 
     All files are checked before the first is stored. Raises InputError for a file that is no measurement, is of
     another model, or tells a session again with other numbers.
     """
-    report, home, options = read.report(folder), _home(folder), options or result.Options()
+    report, home, options = read.report(folder), _home(folder), options or job_run.Options()
     if not (home / "artifact").is_dir():
         raise InputError(
             f"{folder}: no artifact in this folder whose package could have been measured; give the folder that "
@@ -60,7 +60,7 @@ def _home(folder: Path) -> Path:
 
 def _model(home: Path) -> str:
     """The digest of what shipped, whose bytes are those that shipped; raises InputError."""
-    return external_results.digest(shipped.shipped(home)[0])
+    return external_results.digest(shipped_folder.shipped(home)[0])
 
 
 def _drawn(walk: PlanRun, report: Report) -> Path:
@@ -74,7 +74,7 @@ def _place(drawn: Path, home: Path) -> None:
     """Puts each face in its place, whole or not at all."""
     for name in FACES:
         try:
-            durable.write(home / name, (drawn / name).read_bytes())
+            atomic_file.write(home / name, (drawn / name).read_bytes())
         except OSError as error:
             raise StageFailed(
                 f"{home / name}: cannot be written: {error.strerror}; the added measurements are kept"

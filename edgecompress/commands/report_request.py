@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands.result import Options, all_broke, artifact_of, not_measured, out_folder
+from edgecompress.commands.job_run import Options, all_broke, artifact_of, not_measured, out_folder
 from edgecompress.core import environments
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
 from edgecompress.pipeline import conversion
-from edgecompress.pipeline.candidate import without_log
+from edgecompress.pipeline.candidate_variant import without_log
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands.result import Options, Result, begin
-from edgecompress.commands.shipped import runtime_of, shipped
+from edgecompress.commands.job_run import Options, Result, begin
+from edgecompress.commands.shipped_folder import runtime_of, shipped
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import Outcome
 from edgecompress.pipeline import plan, shipping, verification

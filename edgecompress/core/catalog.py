@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from edgecompress.core import config, plain_file, registry
 from edgecompress.core.errors import ConfigError, InputError, NotFound, blamed, did_you_mean
-from edgecompress.core.place import DEMO, PACKAGE
+from edgecompress.core.package_files import DEMO, PACKAGE
 from edgecompress.core.settings import Device, Profile, Source, Target, Variant, is_factory
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import child_process, file_lock, home
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 from edgecompress.core.plugins import Plugin, described
 
 if TYPE_CHECKING:

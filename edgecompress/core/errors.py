@@ -131,3 +131,8 @@ def did_you_mean(name: str, known: object) -> str:
         alike = sorted(each for each, ratio in zip(near, ratios, strict=True) if ratio == ratios[0])
         return f", did you mean {' or '.join(map(repr, alike))}?"
     return f"; known: {', '.join(names)}" if names else ""
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return next((line.strip()[:300] for line in str(error).splitlines() if line.strip()), "no message")

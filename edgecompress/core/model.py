@@ -391,7 +391,7 @@ def measured_table(measured: Measured) -> MeasuredTable:
 class Check:
     """A limit checked against a number: `ok` is None when it could not be checked, with the reason.
 
-    A number that was sampled has an interval, by which it is decided (see core/decision.py).
+    A number that was sampled has an interval, by which it is decided (see core/limit_decision.py).
     """
 
     name: str

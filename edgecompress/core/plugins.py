@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from edgecompress.core.json import Json
     from edgecompress.core.model import Artifact, Goal, Promise, Request, Status
+    from edgecompress.core.operator_graph import Graph
+    from edgecompress.core.package_contents import Contents, PackageCheck
     from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
-    from edgecompress.formats.op_graph import Graph
-    from edgecompress.packaging.contents import Contents, PackageCheck
 
 P = TypeVar("P", bound="Plugin")
 Options: TypeAlias = Any  # an instance of a plug-in's own class of that name
@@ -263,15 +263,15 @@ class PackagerPlugin(Plugin):
     """Patterns of the files of others that it carries as they are."""
     options: type[DataclassInstance] = field(metadata={"key": "Options"})
     build: Callable[[Contents, Path], None]
-    """Writes the package's tree into an empty folder; the same packaging.contents.Contents give the same bytes. Raises
-    InputError for options that do not do, MissingDependency for a tool that is not there."""
+    """Writes the package's tree into an empty folder; the same core.package_contents.Contents give the same bytes.
+    Raises InputError for options that do not do, MissingDependency for a tool that is not there."""
     code: Callable[[Contents, Path, Path], None]
     """Writes the package's code alone into a folder, for the opened package: what `package verify` compares."""
     payload: Callable[[Path, Path], Path]
     """Where an opened package has its payload; it may be unpacked into the empty folder that is given. Raises
     InputError for a package that has none."""
     checks: Callable[[Path, Mapping[str, Any], Path], Iterator[PackageCheck]]
-    """What only packages of this kind have to keep: a packaging.contents.PackageCheck each. Nothing is executed."""
+    """What only packages of this kind have to keep: a core.package_contents.PackageCheck each. Nothing is executed."""
     purl: Callable[[Mapping[str, Json]], str] | None = None
     """The runtime of a card as its users install it, "pkg:maven/...", for the bill of materials."""
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from edgecompress.core import plugins
 from edgecompress.core.errors import InputError, MissingDependency, NotFound, did_you_mean
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 KINDS = tuple(plugins.KINDS)
+# Where the plug-ins of a kind lie; those of all others: plugins/KIND.
+PLACES = {"runtimes": ("engines/*/runtimes",), "techniques": ("techniques", "engines/*/techniques")}
 
 P = TypeVar("P", bound=plugins.Plugin)
 _KNOWN: dict[tuple[str, str], plugins.Plugin] = {}
@@ -26,8 +28,11 @@ _KNOWN: dict[tuple[str, str], plugins.Plugin] = {}
 
 
 @cache
-def _own(kind: str) -> tuple[str, ...]:
-    return tuple(sorted(p.stem for p in (PACKAGE / "plugins" / kind).glob("*.py") if not p.stem.startswith("_")))
+def _own(kind: str) -> Mapping[str, str]:
+    """The plug-ins of this package by name, each with the name of its module."""
+    files = [file for place in PLACES.get(kind, (f"plugins/{kind}",)) for file in PACKAGE.glob(f"{place}/*.py")]
+    parts = {file.stem: file.relative_to(PACKAGE.parent).with_suffix("").parts for file in files}
+    return {name: ".".join(parts[name]) for name in sorted(parts) if not name.startswith("_")}
 
 
 @cache
@@ -42,7 +47,7 @@ def _others(kind: str) -> dict[str, metadata.EntryPoint]:
 
 
 def names(kind: str) -> list[str]:
-    """Every plug-in of a kind: the files of its folder and the entry points `edgecompress.KIND`."""
+    """Every plug-in of a kind: the files of its folders and the entry points `edgecompress.KIND`."""
     return sorted({*_own(kind), *_others(kind)})
 
 
@@ -51,8 +56,8 @@ def load(kind: str, name: str) -> ModuleType:
 
     Raises NotFound, or MissingDependency for one of another distribution that cannot be imported.
     """
-    if name in _own(kind):
-        return importlib.import_module(f"edgecompress.plugins.{kind}.{name}")
+    if own := _own(kind).get(name):
+        return importlib.import_module(own)
     if point := _others(kind).get(name):
         return _imported(kind, point)
     raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")

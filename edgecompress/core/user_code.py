@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import place, user_folders
+from edgecompress.core import package_files, user_folders
 from edgecompress.core.errors import InputError, did_you_mean
 
 
@@ -55,19 +55,19 @@ def _module(where: str, reference: str) -> Any:
 
 def _check_not_hidden(name: str, where: str) -> None:
     """Raises InputError for a module of the user's that is not the one found: their folders stand behind all others."""
-    own = PathFinder.find_spec(name, [folder for folder in sys.path if place.is_users(folder)])
+    own = PathFinder.find_spec(name, [folder for folder in sys.path if package_files.is_users(folder)])
     if own is None or own.origin is None:  # none, or a folder of no package
         return
     spec = importlib.util.find_spec(name)
     other = str(spec.origin) if spec else ""  # "built-in", "frozen", or a file
-    if not place.is_ours(other) and os.path.realpath(other) != os.path.realpath(own.origin):
+    if not package_files.is_ours(other) and os.path.realpath(other) != os.path.realpath(own.origin):
         raise InputError(f"{where} {own.origin} is hidden by the installed {other}; rename it")
 
 
 def _files(modules: Iterable[str]) -> list[str]:
     """The user's own source files of these modules; a name without a folder is made up (torch.classes has one)."""
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
-    return sorted(f for f in files if f and f.endswith(".py") and os.path.isabs(f) and place.is_users(f))
+    return sorted(f for f in files if f and f.endswith(".py") and os.path.isabs(f) and package_files.is_users(f))
 
 
 def _imports(file: str) -> set[str]:
@@ -84,6 +84,6 @@ def _imports(file: str) -> set[str]:
 def error_line(error: BaseException) -> str:
     """`ValueError: its first line (nets.py:12)`: the line is the innermost one of the user's own code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if place.is_users(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if package_files.is_users(f.filename)]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}{where}"

@@ -13,7 +13,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 
-from edgecompress.core import place
+from edgecompress.core import package_files
 
 IMPORT = dis.opmap["IMPORT_NAME"]
 
@@ -58,4 +58,4 @@ def _by_installed(frame: FrameType | None) -> bool:
     if frame is None or frame.f_code.co_code[frame.f_lasti] != IMPORT:
         return False
     file = frame.f_code.co_filename
-    return not file.startswith("<") and not place.is_users(file) and not place.is_ours(file)
+    return not file.startswith("<") and not package_files.is_users(file) and not package_files.is_ours(file)

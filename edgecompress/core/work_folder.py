@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgecompress.core import durable, file_lock
+from edgecompress.core import atomic_file, file_lock
 
 LOCK = "lock"  # in such a folder: held by who works there
 OLD = "old"  # in it lies what was at the place, until what is new is there
@@ -22,7 +22,7 @@ def folder(place: Path, wait: bool = True) -> Iterator[Path]:
 
     Raises OSError, without `wait` BlockingIOError where another process works for the same place.
     """
-    durable.make_folder(place.parent)
+    atomic_file.make_folder(place.parent)
     work = _beside(place)
     with _locked(work, wait):
         _clear(work, place)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgecompress.core import decision
-from edgecompress.core.decision import CONFIDENCE, Decision, Interval
+from edgecompress.core import limit_decision
+from edgecompress.core.limit_decision import CONFIDENCE, Decision, Interval
 from edgecompress.core.model import Check
+from edgecompress.core.plain_text import plural
 from edgecompress.core.settings import Limits
-from edgecompress.core.text import plural
-from edgecompress.data import paired_shares
+from edgecompress.data import paired_proportions
 from edgecompress.data.metrics import MetricComparison
 
 NAMES = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has a number for some of them
@@ -29,13 +29,13 @@ class Loss:
 
     def decided(self, limit: float) -> Decision:
         """Whether the loss is within a limit."""
-        return decision.decide(self.value, self.interval, limit)
+        return limit_decision.decide(self.value, self.interval, limit)
 
     def needed(self, limit: float) -> int | None:
         """How many items would decide, if they are like these."""
         if self.counts:
-            return paired_shares.items_needed(*self.counts, self.n, limit / self.n)
-        return decision.needed(self.n, self.value, self.interval, limit)
+            return paired_proportions.items_needed(*self.counts, self.n, limit / self.n)
+        return limit_decision.needed(self.n, self.value, self.interval, limit)
 
 
 def losses(m: MetricComparison) -> dict[str, Loss]:
@@ -44,11 +44,11 @@ def losses(m: MetricComparison) -> dict[str, Loss]:
     found = []
     if (net := m.get("net_lost")) is not None:
         lost, gained = m["items_lost"] or 0, m["items_gained"] or 0
-        found.append(Loss("items_lost", net, decision.negated((low, high), n), n, (lost, gained)))
+        found.append(Loss("items_lost", net, limit_decision.negated((low, high), n), n, (lost, gained)))
     if (ratio := m.get("ratio")) is not None:
         found.append(Loss("metric_ratio", ratio, (low, high), n))
     if m["before"] is not None and m["after"] is not None:
-        of_drop = decision.negated((low, high)) if ratio is None else (None, None)  # that is the ratio's
+        of_drop = limit_decision.negated((low, high)) if ratio is None else (None, None)  # that is the ratio's
         found.append(Loss("metric_drop", m["before"] - m["after"], of_drop, n))
     return {loss.name: loss for loss in found}
 
@@ -70,7 +70,7 @@ def surely_kept(limit: int, gained: int, n: int) -> int:
 
 def _of_items(lost: int, gained: int, n: int) -> Interval:
     """The interval of the net items lost."""
-    return decision.negated(paired_shares.interval(gained, min(lost, n - gained), n), n)
+    return limit_decision.negated(paired_proportions.interval(gained, min(lost, n - gained), n), n)
 
 
 def checks(m: MetricComparison, limits: Limits) -> Iterator[Check]:
@@ -99,7 +99,7 @@ def relative(m: MetricComparison) -> Loss | None:
         return Loss(RELATIVE, ratio - 1, ends, n)
     if m.get("reason") is not None or not before or after is None:  # an error of zero has no ratio
         return None
-    return Loss(RELATIVE, (before - after) / abs(before), decision.negated((low, high), 1 / abs(before)), n)
+    return Loss(RELATIVE, (before - after) / abs(before), limit_decision.negated((low, high), 1 / abs(before)), n)
 
 
 def _check(m: MetricComparison, loss: Loss, limit: float, strict: bool) -> Check:
@@ -131,4 +131,4 @@ def _bounds(loss: Loss, limit: float, decided: Decision, needed: int | None) -> 
     if decided.word == "outside":
         return f"at least {low:.3g} with {CONFIDENCE} confidence, beyond the limit of {limit:g}"
     bounds = f"{low:.3g} to {high:.3g} with {CONFIDENCE} confidence, limit {limit:g}"
-    return f"{bounds}: undecided, {decision.enough(needed, loss.n)}"
+    return f"{bounds}: undecided, {limit_decision.enough(needed, loss.n)}"

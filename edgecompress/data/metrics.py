@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from edgecompress.core import stats, user_code
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
-from edgecompress.data import paired_shares, task_metrics
+from edgecompress.data import paired_proportions, task_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -300,7 +300,7 @@ def lost(comparison: MetricComparison | None, gross: bool = False) -> float | No
 def _shares(before: np.ndarray, after: np.ndarray) -> Interval:
     lost = int(((before == 1) & (after == 0)).sum())
     gained = int(((before == 0) & (after == 1)).sum())
-    low, high = paired_shares.interval(gained, lost, len(before))
+    low, high = paired_proportions.interval(gained, lost, len(before))
     return {"items_lost": lost, "items_gained": gained, "net_lost": lost - gained, "low": low, "high": high}
 
 
@@ -320,7 +320,7 @@ def _half_width(values: np.ndarray, scores: np.ndarray) -> float | None:
     if not values.any() and len(np.unique(scores)) < n:
         most = float(np.ptp(scores))
     seen = stats.student_t(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
-    unseen: float = 1 - paired_shares.TAIL ** (1 / n)
+    unseen: float = 1 - paired_proportions.TAIL ** (1 / n)
     return seen + unseen * most
 
 

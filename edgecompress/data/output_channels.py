@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.data import beliefs, detector
-from edgecompress.data.output_outline import MANY, OUTLIERS, Ends, Outline, outline, parts
+from edgecompress.data import detections, source_probabilities
+from edgecompress.data.output_statistics import MANY, OUTLIERS, Ends, Outline, outline, parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,12 +85,12 @@ class Comparison:
     ends: Ends = field(init=False)
     errors: list[np.ndarray] = field(default_factory=list)  # mean square over the places, [items, channels] each
     found: Found = field(default_factory=Found)
-    choices: beliefs.Choices = field(init=False)
-    findings: beliefs.Findings = field(default_factory=beliefs.Findings)
+    choices: source_probabilities.Choices = field(init=False)
+    findings: source_probabilities.Findings = field(default_factory=source_probabilities.Findings)
 
     def __post_init__(self) -> None:
         self.ends = Ends.of(len(self.outline.spread))
-        self.choices = beliefs.Choices(self.outline.plane)
+        self.choices = source_probabilities.Choices(self.outline.plane)
 
     def add(self, golden: np.ndarray, output: np.ndarray, weight: np.ndarray | None, step: int) -> None:
         """Some items of both, [items, places, channels]; items that are not finite are left out."""
@@ -103,8 +103,8 @@ class Comparison:
         if weight is not None:
             self.found.add(golden - self.outline.mean, error, weight)
         kind, alone = self.outline.kind, self.outline.alone
-        p, q = (beliefs.probabilities(side[fine], kind) for side in (golden, output))
-        if kind in beliefs.CLASSES:
+        p, q = (source_probabilities.probabilities(side[fine], kind) for side in (golden, output))
+        if kind in source_probabilities.CLASSES:
             self.choices.add(p, q)
         elif alone.any():
             self.findings.add(p[..., alone], q[..., alone], step)
@@ -135,7 +135,7 @@ class Comparison:
             "dead": [int(c) for c in np.flatnonzero(dead)],
             "cut": [int(c) for c in np.flatnonzero(cut)],
             "size": len(spread),
-            "classifier": many and self.choices.rows > 0 and self.choices.confidence() > beliefs.DECIDED,
+            "classifier": many and self.choices.rows > 0 and self.choices.confidence() > source_probabilities.DECIDED,
         }
 
     def _believed(self) -> dict[str, float | None]:
@@ -164,16 +164,16 @@ def compare(
     Boxes and the like are judged by what a detector finds: where another output, or other channels, tell for each of
     the same places how probable something is there, errors count by that; a list of detections is matched first.
     """
-    golden = detector.with_places(golden)
+    golden = detections.with_places(golden)
     outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
-    found = detector.layouts(golden)
+    found = detections.layouts(golden)
     outlines = {name: outline(array, layouts.get(name) or found.get(name, "")) for name, array in golden.items()}
-    finder = detector.find(golden, outlines)
+    finder = detections.find(golden, outlines)
     facts = {}
     for name, ours in golden.items():
         o, comparison = outlines[name], Comparison(outlines[name])
         helped = finder if finder and finder.helps(o) else None
-        step = max(1, ours.size // beliefs.MOST_RANKED)
+        step = max(1, ours.size // source_probabilities.MOST_RANKED)
         for part in parts(ours):
             rows = o.rows(ours[part]), o.rows(outputs[name][part])
             if helped and helped.listed:

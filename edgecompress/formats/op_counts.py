@@ -14,7 +14,7 @@ from typing import TypedDict
 from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.model import Artifact
-from edgecompress.formats.op_graph import Graph, Op, Shape, Tensor
+from edgecompress.core.operator_graph import Graph, Op, Shape, Tensor
 
 __all__ = ["CONTRADICTION", "Graph", "Op", "OpWork", "Shape", "Sums", "Tensor", "Work", "graph", "of", "total"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.package_contents import Card
 from edgecompress.core.plugins import PackagerPlugin, described
 from edgecompress.packaging import bom_files
-from edgecompress.packaging.contents import Card
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core import environments, registry, session_settings
+from edgecompress.core import engine_settings, environments, registry
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import SETTINGS, Artifact, TensorSpec, sha256_of
+from edgecompress.core.package_contents import CARD, Card
+from edgecompress.core.package_names import names
 from edgecompress.core.plugins import RuntimePlugin
 from edgecompress.core.version import __version__
 from edgecompress.data import tensors
 from edgecompress.packaging import golden
-from edgecompress.packaging.contents import CARD, Card
-from edgecompress.packaging.identifiers import names
 
 SCHEMA = "edgecompress/model_card/1"
 SCHEMA_FILE = Path(__file__).with_name("model_card.schema.json")
@@ -103,7 +103,7 @@ def _called(shipped: Shipped, common: Common) -> Card:
 
 
 def _runtime(shipped: Shipped) -> Card:
-    settings = session_settings.of(shipped.artifact, registry.runtime(shipped.runtime).settings)
+    settings = engine_settings.of(shipped.artifact, registry.runtime(shipped.runtime).settings)
     return {"name": shipped.runtime, "version": _runtime_version(shipped), "settings": settings}
 
 

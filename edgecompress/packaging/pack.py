@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgecompress.core import config, durable, registry, work_folder
+from edgecompress.core import atomic_file, config, registry, work_folder
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.model import sha256_of
+from edgecompress.core.package_contents import CARD, Card, Contents
+from edgecompress.core.package_names import names
 from edgecompress.packaging import archive, bom, model_card
-from edgecompress.packaging.contents import CARD, Card, Contents
-from edgecompress.packaging.identifiers import names
 from edgecompress.packaging.model_card import Common, Shipped
 
 SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the package
@@ -47,9 +47,9 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
         module.build(contents, root)
         seal(root, contents, module)
         archive.write(tree, work / "package", module.SUFFIX)
-        durable.sync(work / "package")
+        atomic_file.sync(work / "package")
         (work / "package").replace(place)
-        durable.sync(place.parent)
+        atomic_file.sync(place.parent)
     return place
 
 

@@ -9,9 +9,9 @@ from types import ModuleType
 
 from edgecompress.core import config
 from edgecompress.core.errors import InputError
+from edgecompress.core.package_contents import CARD, Card
 from edgecompress.core.version import __version__
 from edgecompress.packaging import archive, bom, model_card, pack
-from edgecompress.packaging.contents import CARD, Card
 
 
 def check(card: Card, payload: Path, module: ModuleType, root: Path, work: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import EdgeError, InputError
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 from edgecompress.packaging.escape import FILTERS, SHOWN, Safe
 
 if TYPE_CHECKING:

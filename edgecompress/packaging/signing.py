@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import durable
+from edgecompress.core import atomic_file
 from edgecompress.core.errors import InputError, blamed
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def sign(file: Path, key: SecretKey) -> Path:
     with file.open("rb") as content:
         signature = key.sign(content, prehash=True, trusted_comment=f"file:{_printed(name)}\thashed")
     place = signature_of(file)
-    durable.write(place, bytes(signature) + b"\n")
+    atomic_file.write(place, bytes(signature) + b"\n")
     return place
 
 

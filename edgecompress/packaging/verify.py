@@ -17,6 +17,7 @@ from edgecompress.core import config, environments, registry, sandbox
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.core.model import CARD as ARTIFACT
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
+from edgecompress.core.package_contents import CARD, PAYLOAD, Card, PackageCheck
 from edgecompress.core.settings import Preprocess
 from edgecompress.core.version import __version__
 from edgecompress.data import preprocess, tensors
@@ -25,7 +26,6 @@ from edgecompress.device.request import AgentRequest, PluginModule
 from edgecompress.packaging import archive, golden, rebuild_check, signing
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.archive import shown
-from edgecompress.packaging.contents import CARD, PAYLOAD, Card, PackageCheck
 from edgecompress.packaging.pack import SUMS, sums
 
 LINE = 300  # characters of a reason

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 
-from edgecompress.core import place
+from edgecompress.core import package_files
 
 LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 
@@ -39,7 +39,7 @@ def keep(sources: Iterable[str]) -> None:
 def keep_package() -> None:
     """Compiles this package, once in a process."""
     if not sys.dont_write_bytecode:
-        compileall.compile_dir(place.PACKAGE, quiet=2)
+        compileall.compile_dir(package_files.PACKAGE, quiet=2)
 
 
 @functools.cache

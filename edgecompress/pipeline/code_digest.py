@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from edgecompress.core.place import PACKAGE
+from edgecompress.core.package_files import PACKAGE
 
-PLUGINS = tuple(PACKAGE / "plugins" / kind for kind in ("runtimes", "techniques"))  # each changes its own stages alone
+PLUGINS = tuple(PACKAGE / name for name in ("engines", "techniques"))  # each changes its own stages alone
 WITHOUT = (*PLUGINS, *(PACKAGE / name for name in ("cli", "commands", "demo")))  # no code of a stage is in the latter
+ENGINE = re.compile(rb"edgecompress\.engines\.(\w+)")
 
 
 def of_package() -> str:
@@ -20,18 +22,21 @@ def of_package() -> str:
 
 
 def of_plugin(module: ModuleType) -> str:
-    """The digest of a plug-in's file and the helpers beside it, or of another distribution's package as a whole.
+    """The digest of a plug-in's file and all helpers that it may import, or of another distribution's whole package.
 
-    Empty for a module that `of_package` covers.
+    The helpers are those of its engine, of the engines that this one builds on, and of techniques. Empty for a module
+    that `of_package` covers.
     """
     file = _file(module)
     if not file.is_relative_to(PACKAGE):
         top = _file(_top(module.__name__))
         package = top.name == "__init__.py"
         return _digest(top.parent, _below(top.parent) if package else [top])
-    if file.parent not in PLUGINS:
+    if not any(file.is_relative_to(place) for place in PLUGINS):
         return ""
-    return _digest(file.parent, [file, *(f for f in _below(file.parent) if _is_helper(f.relative_to(file.parent)))])
+    engine = file.relative_to(PACKAGE).parts[1] if file.is_relative_to(PACKAGE / "engines") else ""
+    helpers = [PACKAGE / "techniques", *(PACKAGE / "engines" / name for name in _engines(engine))]
+    return _digest(PACKAGE, {file, *(each for folder in helpers for each in _below(folder) if _is_helper(each))})
 
 
 def _top(name: str) -> ModuleType:
@@ -45,8 +50,20 @@ def _file(module: ModuleType) -> Path:
     return Path(str(module.__file__)).resolve()
 
 
-def _is_helper(inside: Path) -> bool:
-    return inside.parts[0].startswith("_")
+def _engines(name: str) -> set[str]:
+    """An engine and those that its files name: which may build on others."""
+    found, waiting = set[str](), {name} - {""}
+    while waiting:
+        found |= waiting
+        files = [file for each in waiting for file in (PACKAGE / "engines" / each).rglob("*.py")]
+        waiting = {word.decode() for file in files for word in ENGINE.findall(file.read_bytes())} - found
+    return found
+
+
+def _is_helper(file: Path) -> bool:
+    """Whether a file of engines or techniques is no plug-in itself: a plug-in is imported by none."""
+    public = file.parent.name in ("runtimes", "techniques") and file.suffix == ".py"
+    return not public or file.name.startswith("_")
 
 
 def _below(folder: Path, without: Iterable[Path] = ()) -> Iterator[Path]:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from edgecompress.core import place, syscall_filter
+from edgecompress.core import package_files, syscall_filter
 from edgecompress.pipeline.store import observed_digest
 
 RECEIVE, SEND, CONTINUE = 0xC0502100, 0xC0182101, 1  # <linux/seccomp.h>
@@ -40,7 +40,9 @@ def tell(to: int) -> None:
 def users(paths: Iterable[str], store: str) -> set[str]:
     """Those that are files and folders of the user's: not of an installation, the system, or edgecompress."""
     below = store.rstrip(os.sep) + os.sep
-    return {p for p in map(_source, paths) if place.is_users(p) and not p.startswith(below) and os.path.exists(p)}
+    return {
+        p for p in map(_source, paths) if package_files.is_users(p) and not p.startswith(below) and os.path.exists(p)
+    }
 
 
 def _source(path: str) -> str:

@@ -14,10 +14,10 @@ from edgecompress.core.errors import InputError, MissingDependency, NoPath, NotF
 from edgecompress.core.model import Stage, Substitute, seconds
 from edgecompress.core.settings import Device, Variant
 from edgecompress.core.source import ResolvedSource
-from edgecompress.data import excerpt_size, metrics
+from edgecompress.data import metrics, shipped_items
 from edgecompress.device import machine
 from edgecompress.pipeline import conversion, variant_stages, verification
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import Call
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches import accuracy_guard
@@ -166,7 +166,7 @@ def front(job: Job) -> list[Stage]:
     return [
         *((load, data) if source.random else (data, load)),
         _golden(job, "golden", "test"),
-        Stage("excerpt", "stages.excerpt:run", excerpt, {"items": excerpt_size.ITEMS}, estimate_s=0.5),
+        Stage("excerpt", "stages.shipped_items:run", excerpt, {"items": shipped_items.ITEMS}, estimate_s=0.5),
     ]
 
 

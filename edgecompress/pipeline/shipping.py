@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgecompress.core import durable, home, output_place, work_folder
+from edgecompress.core import atomic_file, home, output_place, work_folder
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.reporting import external_results, read
@@ -43,10 +43,10 @@ def check(out: Path, store: Path) -> None:
 
 def ship(out: Path, fill: Callable[[Path], None]) -> None:
     """Replaces `out` by a folder that `fill` writes into. Raises StageFailed where there is no room, or no right."""
-    with durable.told(out, "--out"), work_folder.folder(out) as work:
+    with atomic_file.told(out, "--out"), work_folder.folder(out) as work:
         (work / "new").mkdir()
         fill(work / "new")
-        durable.sync_tree(work / "new")
+        atomic_file.sync_tree(work / "new")
         _swap(work / "new", out, work / work_folder.OLD)
 
 
@@ -79,11 +79,11 @@ def files(folder: Path) -> list[str]:
 
 def _swap(part: Path, out: Path, old: Path) -> None:
     """Puts `part` where `out` is, at once where the file system can exchange two folders."""
-    if not (out.exists() and durable.exchange(part, out)):
+    if not (out.exists() and atomic_file.exchange(part, out)):
         if out.exists():
             out.rename(old)
         part.rename(out)
-    durable.sync(out.parent)
+    atomic_file.sync(out.parent)
 
 
 # --------------------------------------------------------------------------- whose files they are

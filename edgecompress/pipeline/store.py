@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
-from edgecompress.core import durable, file_lock
+from edgecompress.core import atomic_file, file_lock
 from edgecompress.core.errors import FAULTS, DiskFull, EdgeError, InputError, StageFailed
 from edgecompress.core.json import Json, is_number, parsed
 from edgecompress.core.model import CARD, Artifact, sha256_of
@@ -124,7 +124,7 @@ class Store:
 
     def told(self) -> contextlib.AbstractContextManager[None]:
         """What the disk refuses in the body is raised as StageFailed."""
-        return durable.told(self.root, "--store")
+        return atomic_file.told(self.root, "--store")
 
     def hold(self) -> None:
         """Nothing is collected until this object, or its process, ends; waits while another process collects."""

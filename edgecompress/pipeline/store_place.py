@@ -14,7 +14,7 @@ import os
 import secrets
 from pathlib import Path
 
-from edgecompress.core import durable, home
+from edgecompress.core import atomic_file, home
 from edgecompress.core.errors import InputError
 
 DEFAULT = Path(".edgecompress")  # in the working folder
@@ -52,11 +52,11 @@ def claim(place: Path) -> None:
     if _known(place):
         return
     if not os.path.lexists(place / MARK):
-        durable.write(place / MARK, secrets.token_hex(16).encode())
+        atomic_file.write(place / MARK, secrets.token_hex(16).encode())
     if _can_register():
-        durable.write(_entry(_read(place / MARK)), _told(place))
+        atomic_file.write(_entry(_read(place / MARK)), _told(place))
     else:
-        durable.write(place / HERE, _told_here(place))
+        atomic_file.write(place / HERE, _told_here(place))
 
 
 def _known(place: Path) -> bool:

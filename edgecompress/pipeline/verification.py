@@ -10,7 +10,7 @@ from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.data import metric_limits, output_checks
 from edgecompress.pipeline import conversion
-from edgecompress.pipeline.candidate import Candidate
+from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 
 VERIFY_S, PARITY_S = 2.0, 12.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.core.decision import Interval
-from edgecompress.data import paired_shares
+from edgecompress.core.limit_decision import Interval
+from edgecompress.data import paired_proportions
 from edgecompress.reporting.formatting import Number
 
 NONE: Interval = (None, None)
@@ -24,7 +24,7 @@ def interval(old: Mapping[str, Any], new: Mapping[str, Any]) -> Interval:
     if not ours or not theirs or ours.get("name") != theirs.get("name"):
         return NONE
     if (counts := _counts(old["verify"], new["verify"])) is not None:
-        return paired_shares.interval(*counts)
+        return paired_proportions.interval(*counts)
     if ours["before"] == theirs["before"] and (ends := _of_one_source(ours, theirs)):
         return ends
     if theirs.get("net_lost") is None or ours.get("net_lost") is None:
@@ -64,7 +64,7 @@ def alone(metric: Mapping[str, Any]) -> tuple[float, float]:
     """The exact interval of a share of right items."""
     n = metric["n"]
     right = round(metric["after"] * n)
-    return 1 - paired_shares.clopper_pearson(n - right, n), paired_shares.clopper_pearson(right, n)
+    return 1 - paired_proportions.clopper_pearson(n - right, n), paired_proportions.clopper_pearson(right, n)
 
 
 def of_number(number: Number, variant: Mapping[str, Any]) -> Interval:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgecompress.core import decision, stats
-from edgecompress.core.decision import Interval
+from edgecompress.core import limit_decision, stats
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
+from edgecompress.core.limit_decision import Interval
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
 from edgecompress.reporting import accuracy_change, before_after, read
 from edgecompress.reporting.formatting import Number, guessed, known, plural, significant, text, times
@@ -395,7 +395,7 @@ def _interval(metric: Quantity, number: Number, held: Change) -> Interval:
     """What decides: an interval of 95 %, or the value itself where it is the same when it is made again."""
     if metric.exact or (guessed(number) and not metric.of_device):  # a compiler's estimate
         return held.ratio, held.ratio
-    return (None, None) if metric.session and held.n < decision.SESSIONS else (held.low, held.high)
+    return (None, None) if metric.session and held.n < limit_decision.SESSIONS else (held.low, held.high)
 
 
 def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval) -> str:
@@ -403,11 +403,11 @@ def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval)
     if number["metric"] not in QUANTITIES:
         if interval[0] is None:
             return "its items have no interval"
-        enough = decision.needed(held.n, held.ratio or 0.0, interval, gate.limit)
-        return decision.enough(enough, held.n)
+        enough = limit_decision.needed(held.n, held.ratio or 0.0, interval, gate.limit)
+        return limit_decision.enough(enough, held.n)
     if interval[0] is None:
         had = plural(held.n, "compared session")
-        few = f"{had}, {decision.SESSIONS} have an interval of {decision.CONFIDENCE}"
+        few = f"{had}, {limit_decision.SESSIONS} have an interval of {limit_decision.CONFIDENCE}"
         return few if not guessed(number) else "an estimate has no interval"
     return "the limit is within its interval; more sessions may tell"
 
@@ -433,7 +433,7 @@ def _drop(old: ComparedVariant, new: ComparedVariant) -> Change:
     before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
     drop, interval = after["value"] - before["value"], accuracy_change.interval(old.variant, new.variant)
     if direction(before["metric"]) == "higher":
-        drop, interval = -drop or 0.0, decision.negated(interval)
+        drop, interval = -drop or 0.0, limit_decision.negated(interval)
     change = Change(drop, *interval, min(before["n"], after["n"]))
     return dataclasses.replace(change, says=f"{drop:.4g}{_spread(change)} ({text(before)} → {text(after)})")
 

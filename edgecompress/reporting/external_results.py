@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import config, durable, plain_file
+from edgecompress.core import atomic_file, config, plain_file
 from edgecompress.core.errors import ConfigError, InputError, blamed
 from edgecompress.core.model import Artifact, sha256_of
 
@@ -247,7 +247,7 @@ def keep(folder: Path, measurement: Measurement) -> Path:
     if place.parent.is_symlink():
         raise InputError(f"{place.parent}: is a link, and what is added would go elsewhere; make it a folder")
     place.parent.mkdir(exist_ok=True)
-    durable.write(place, measurement.canonical)
+    atomic_file.write(place, measurement.canonical)
     return place
 
 

@@ -11,15 +11,15 @@ from edgecompress.core.quantities import unit as unit_of
 from edgecompress.reporting import (
     before_after,
     compression,
+    compression_gains,
     external_section,
-    gains,
     guard,
     instructions,
     pareto,
     power,
     profiler_figures,
     roofline,
-    strength,
+    strength_search,
     training,
     vega,
 )
@@ -54,7 +54,7 @@ def every(report: Report) -> list[Figure]:
     """All figures, in the order of the page."""
     own: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators)
     others = (instructions.figure, roofline.figure, power.energy, power.traces, external_section.figure)
-    smaller = (compression.figure, gains.figure, strength.figure, training.figure, guard.figure)
+    smaller = (compression.figure, compression_gains.figure, strength_search.figure, training.figure, guard.figure)
     return [
         *(make(report) for make in (*own, *smaller, *others)),
         pareto.figure(report, report["pareto"]),

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.core.model import Measured
+from edgecompress.core.plain_text import escaped
+from edgecompress.core.plain_text import plural as plural
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.quantities import unit as unit_of
-from edgecompress.core.text import escaped
-from edgecompress.core.text import plural as plural
 
 Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from edgecompress.core.decision import Interval, Word, decide
 from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.limit_decision import Interval, Word, decide
 
 FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([-+.\w]+?)\s*([x×]?)\s*")
 Ended = Literal["kept", "undecided", "broken", "not judged"]

@@ -10,18 +10,18 @@ from edgecompress.core.quantities import CYCLES
 from edgecompress.reporting import (
     before_after,
     compression,
+    compression_gains,
     environment,
     estimates,
     external_section,
     figures,
-    gains,
     guard,
     instructions,
     pareto,
     power,
     profiler_tables,
     roofline,
-    strength,
+    strength_search,
     tables,
     training,
 )
@@ -178,16 +178,21 @@ def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
     parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
     if report["gains"]:
         sentences = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
-        words = tag("div", sentences, _more("In numbers", as_table(report, gains.table(report))))
+        words = tag("div", sentences, _more("In numbers", as_table(report, compression_gains.table(report))))
         yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
     for title, table, drawn, more in (
         ("What was compressed", compression.table, ("compressed",), parts),
-        ("How the strength was found", strength.table, ("fits",), (strength.trials, strength.saved)),
+        (
+            "How the strength was found",
+            strength_search.table,
+            ("fits",),
+            (strength_search.trials, strength_search.saved),
+        ),
         ("Training", training.table, ("training",), (training.epochs,)),
         ("What the guard mended", guard.table, ("ladders",), (guard.rungs, guard.layers)),
     ):
         if table(report).rows:
-            near = _titled(report, strength.neighbours) if table is strength.table else []
+            near = _titled(report, strength_search.neighbours) if table is strength_search.table else []
             folded = [part for make in more for part in _folded(report, make)]
             yield section(title, as_table(report, table(report)), *near, fig(*drawn), *folded)
 

@@ -11,15 +11,15 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
     before_after,
+    compression_gains,
     environment,
-    gains,
     guard,
     model,
     pareto,
     profilers,
     roofline,
     slowdown,
-    strength,
+    strength_search,
     summary,
     variants,
 )
@@ -54,7 +54,7 @@ def report(request: Request) -> Report:
         "stages": list(job.outcomes),
         "passes": profilers.table(inputs),
         "variants": variants.table(request, job),
-        "fits": strength.of_request(job),
+        "fits": strength_search.of_request(job),
         "elsewhere": list(job.elsewhere),
     }
     report["ladders"] = guard.of_request(job, report["variants"])
@@ -72,7 +72,7 @@ def _concluded(report: Report) -> Report:
     slow = slowdown.sentences(report["variants"])
     report["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in report["variants"]]
     report["pareto"] = pareto.of_report(report)
-    report["gains"] = gains.of_report(report)
+    report["gains"] = compression_gains.of_report(report)
     report["notes"] = summary.notes(report)
     report["summary"] = summary.summary(report)
     written: Report = msgspec.to_builtins(model.of(cleaned(report)))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Required, TypedDict
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
     from edgecompress.data.metrics import MetricComparison
-    from edgecompress.reporting.external_rows import Row as ExternalRow
 
 
 class RecipeStep(TypedDict, total=False):
@@ -308,7 +307,7 @@ class ReportRequest:
     fits: Mapping[str, StrengthFacts] = field(default_factory=dict)
     guards: Mapping[str, GuardFacts] = field(default_factory=dict)
     made: Mapping[str, Sequence[MadeStep]] = field(default_factory=dict)
-    elsewhere: Sequence[ExternalRow] = ()
+    elsewhere: Sequence[Mapping[str, Json]] = ()
     outcomes: Sequence[StageRow] = ()
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
-from edgecompress.core.sequential import paired
+from edgecompress.core.sequential_comparison import paired
 from edgecompress.core.stats import interval, of_ratios
 from edgecompress.reporting.schema_types import Distribution, LatencyHistogram, ReportedSession
 

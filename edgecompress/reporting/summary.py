@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgecompress.core import sequential
+from edgecompress.core import sequential_comparison
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.data.metric_limits import NAMES
 from edgecompress.reporting import (
+    compression_gains,
+    engine_settings,
     environment,
     estimates,
-    gains,
-    headline,
     instructions,
-    noise,
     precision,
     profilers,
-    session_settings,
+    session_noise,
+    shipped_headline,
     training,
 )
 from edgecompress.reporting.before_after import find, ranked_by
@@ -32,7 +32,7 @@ def summary(report: Report) -> dict[str, Any]:
     outcome = _outcome(report)
     sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
     named = {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
-    return {**named, **headline.parts(report)}
+    return {**named, **shipped_headline.parts(report)}
 
 
 def _outcome(report: Report) -> str:
@@ -45,7 +45,7 @@ def _shipped(report: Report) -> str:
     one = "; one session, so no change is called" if _one_session(report) else ""
     if report["choice"]["unmeasured"]:
         one = "; not measured on the target"
-    return f"{report['subject']} ships: {headline.clauses(report)}{one}."
+    return f"{report['subject']} ships: {shipped_headline.clauses(report)}{one}."
 
 
 def _measured(report: Report) -> str:
@@ -54,7 +54,7 @@ def _measured(report: Report) -> str:
         return f"{plural(len(report['variants']), 'artifact')} measured."
     latency, counted = subject["numbers"]["latency"], subject["numbers"][COUNTED]
     if known(counted):
-        return f"{subject['name']} takes {headline.took(counted)}; nothing was timed."
+        return f"{subject['name']} takes {shipped_headline.took(counted)}; nothing was timed."
     if not known(latency):
         return f"{subject['name']}: no latency, {latency['reason']}."
     sessions = plural(latency["n"], "session")
@@ -108,7 +108,7 @@ def _warnings(report: Report) -> Iterator[str]:
         yield f"Energy had to be measured: {why}."
     yield from instructions.apart(report)
     yield from _throttled(report)
-    yield from gains.warnings(report)
+    yield from compression_gains.warnings(report)
     for variant in report["variants"]:
         yield from _warnings_of(variant, report["subject"])
 
@@ -175,15 +175,16 @@ def _notes(report: Report) -> Iterator[str]:
     if _one_session(report):
         yield (
             "One session per variant: no number has an interval, and no change is called. Where the choice gives a "
-            f"range beside a ratio, it assumes that processes of one variant differ by {100 * sequential.PRIOR:.0f} %. "
+            "range beside a ratio, it assumes that processes of one variant differ by "
+            f"{100 * sequential_comparison.PRIOR:.0f} %. "
             "Use --profile standard for intervals that are measured."
         )
-    yield from gains.note(report, report["subject"])
+    yield from compression_gains.note(report, report["subject"])
     subject = find(report, report["subject"])
-    if subject and (seen := noise.sentence(subject["name"], subject["sessions"])):
+    if subject and (seen := session_noise.sentence(subject["name"], subject["sessions"])):
         yield seen
     if subject:
-        yield from session_settings.notes(subject)
+        yield from engine_settings.notes(subject)
     for runtime, says in subject["also"].items() if subject else ():
         if says.startswith("not tried"):
             yield f"{runtime} was {says}."

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.reporting import estimates, external_section, gains, guard, profiler_tables, strength, tables
+from edgecompress.reporting import (
+    compression_gains,
+    estimates,
+    external_section,
+    guard,
+    profiler_tables,
+    strength_search,
+    tables,
+)
 from edgecompress.reporting.formatting import cleaned
 from edgecompress.reporting.tables import TextTable
 
@@ -29,8 +37,8 @@ def render(report: Mapping[str, Any]) -> Group:
     own = (
         tables.precisions,
         estimates.table,
-        gains.table,
-        strength.table,
+        compression_gains.table,
+        strength_search.table,
         guard.table,
         guard.rungs,
         tables.slow,

@@ -20,7 +20,7 @@ from edgecompress.core.quantities import ENERGY
 from edgecompress.core.session_stats import drifting
 from edgecompress.device.agent.energy import EnergyAnswer, EnergyWindow
 from edgecompress.formats import op_counts
-from edgecompress.stages._bench import DeviceBench, connected, named, variants
+from edgecompress.stages.device_bench import DeviceBench, connected, named, variants
 
 ROUNDING = 1e-9  # of what idling costs: below it a difference is that of floating point
 UNITS = {q.name: q.unit for q in ENERGY}

@@ -15,7 +15,7 @@ from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.instructions import Counts
-from edgecompress.stages._bench import (
+from edgecompress.stages.device_bench import (
     Crashed,
     DeviceBench,
     connected,

@@ -16,7 +16,7 @@ from edgecompress.core.model import Artifact, Request, Status
 from edgecompress.core.plugins import TransportPlugin
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.interleaved import AT, Interleaved
-from edgecompress.stages._bench import SLACK, START_S, DeviceBench, connected, environment, variants
+from edgecompress.stages.device_bench import SLACK, START_S, DeviceBench, connected, environment, variants
 from edgecompress.stages.instructions import counted, counter
 
 

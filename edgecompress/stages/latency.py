@@ -26,10 +26,10 @@ from edgecompress.core.session_stats import (
 )
 from edgecompress.device import agent_client, machine
 from edgecompress.device.agent.environment import Environment
-from edgecompress.device.agent.round import RoundAnswer, RoundSession, TurnsTaken
+from edgecompress.device.agent.measuring_round import RoundAnswer, RoundSession, TurnsTaken
 from edgecompress.device.agent.session import LATENCIES, SessionFacts, SessionMemory
 from edgecompress.device.request import AgentRequest
-from edgecompress.stages._bench import (
+from edgecompress.stages.device_bench import (
     SLACK,
     START_S,
     Crashed,

@@ -10,7 +10,7 @@ from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.protocols import OperatorTimes
 from edgecompress.device.agent.operators import OperatorsAnswer
-from edgecompress.stages._bench import DeviceBench, connected, variants
+from edgecompress.stages.device_bench import DeviceBench, connected, variants
 
 OPS_S = 10.0  # the per-operator run of a variant is cut to about so long: some are a thousand times slower
 

@@ -12,7 +12,15 @@ from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.request import ProfilerModule
-from edgecompress.stages._bench import SLACK, START_S, DeviceBench, connected, named, raise_if_all_crashed, variants
+from edgecompress.stages.device_bench import (
+    SLACK,
+    START_S,
+    DeviceBench,
+    connected,
+    named,
+    raise_if_all_crashed,
+    variants,
+)
 
 
 def run(request: Request) -> Artifact:

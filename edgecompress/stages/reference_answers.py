@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.model import Artifact
 from edgecompress.data import tensors
-from edgecompress.data.excerpt_size import ITEMS
-from edgecompress.device import trace_sketch
+from edgecompress.data.shipped_items import ITEMS
+from edgecompress.device import operator_sketches
 from edgecompress.device.agent.outputs import TRACE
 
 if TYPE_CHECKING:
@@ -86,5 +86,5 @@ def _operator(before: Path, after: Path, limit: float) -> str:
     if not (before.is_file() and after.is_file()):
         return ""
     old, new = (json.loads(file.read_text(encoding="utf-8")) for file in (before, after))
-    operator = trace_sketch.parted(old, new, limit)
+    operator = operator_sketches.parted(old, new, limit)
     return f"{operator['name']} ({operator['type']})" if operator else ""

@@ -6,9 +6,10 @@ from pathlib import Path
 from random import Random
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.formats import mil
-from edgecompress.formats.mil import ops, package
-from edgecompress.formats.mil.dtypes import ALL
+from edgecompress.engines.coreml import mil
+from edgecompress.engines.coreml.mil import ops, package
+from edgecompress.engines.coreml.mil.dtypes import ALL
+from edgecompress.formats import mlpackage
 from fuzz import trees
 
 WORDS = (*(name.encode() for name in ops.REGISTRY), *(dtype.name.encode() for dtype in ALL), b"const", b"val", b"name")
@@ -18,7 +19,7 @@ LIMITS = "support"  # what we do not know of a sound program is a limit of ours:
 def check(data: bytes, folder: Path) -> None:
     """What can be loaded can have its layers as outputs, and be loaded again."""
     size = int.from_bytes(data[:2], "little")
-    model = folder / "net" / package.MODEL
+    model = folder / "net" / mlpackage.MODEL
     model.parent.joinpath("weights").mkdir(parents=True)
     model.parent.joinpath(package.WEIGHTS).write_bytes(data[2 : 2 + size])
     model.write_bytes(data[2 + size :])

@@ -6,9 +6,9 @@ from pathlib import Path
 from random import Random
 
 from edgecompress.core.model import Artifact
+from edgecompress.engines.onnx.runtimes import onnx
 from edgecompress.formats import op_counts
 from edgecompress.formats.precision import facts
-from edgecompress.plugins.runtimes import onnx
 from fuzz import trees
 
 WORDS = b"Conv Gemm MatMul Loop If Constant location ../net offset length".split()

@@ -23,10 +23,10 @@ from edgecompress.device.agent import (
     energy,
     instructions,
     interleaved,
+    measuring_round,
     operators,
     outputs,
     profiler,
-    round,
     session,
     start,
 )
@@ -36,7 +36,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 MODES: Mapping[str, Callable[[AgentRequest, Path], Mapping[str, object]]] = {
     "outputs": outputs.run,
     "layer_outputs": outputs.run_layer_outputs,
-    "round": round.run,
+    "round": measuring_round.run,
     "session": session.run,
     "interleaved": interleaved.run,
     "energy": energy.run,

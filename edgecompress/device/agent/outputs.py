@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.device import trace_sketch
+from edgecompress.device import operator_sketches
 from edgecompress.device.agent.environment import Environment, environment
 from edgecompress.device.agent.inputs import batch_of, batches, runtime_module
 from edgecompress.device.request import AgentRequest
@@ -67,7 +67,7 @@ def run(request: AgentRequest, out: Path) -> Outputs:
     writer = tensors.Appender(out / request.split)
     batch = batch_of(model, request.batch)
     if hasattr(session, "trace"):
-        lines = trace_sketch.trace(session.trace(inputs) for inputs in batches(request, model, TRACED))
+        lines = operator_sketches.trace(session.trace(inputs) for inputs in batches(request, model, TRACED))
         (out / TRACE).write_text(json.dumps(lines, allow_nan=False), encoding="utf-8")
     for inputs in batches(request, model, None):
         kept = min(batch, total - writer.count)

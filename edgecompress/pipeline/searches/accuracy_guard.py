@@ -19,7 +19,7 @@ from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.core.stats import CHANGE
-from edgecompress.data import flip_risk, metric_limits, metrics, output_checks, paired_shares
+from edgecompress.data import flip_risk, metric_limits, metrics, output_checks, paired_proportions
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches.strength import shares, turns
@@ -398,7 +398,7 @@ class Budget:
         """What a number may be off, from an end of its interval: a standard error, or all of it."""
         if end is None:
             return math.inf if self.limits.strict else 0.0
-        return abs(end - value) / (1 if self.limits.strict else paired_shares.Z)
+        return abs(end - value) / (1 if self.limits.strict else paired_proportions.Z)
 
     def _chance(self, metric: metrics.MetricComparison, most: int) -> float:
         """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from edgecompress.core.model import Choice, Outcomes, Stage
 from edgecompress.core.settings import Profile
-from edgecompress.pipeline.candidate import Candidate, ChoiceRow, Verdict, table, without_log
+from edgecompress.pipeline.candidate_variant import Candidate, ChoiceRow, Verdict, table, without_log
 
 SESSION_S = 25.0  # of a variant's counting: three processes in an emulator
 SAME = 1.02  # within 2 % the target's own order decides

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from edgecompress.core import decision, registry, stats
-from edgecompress.core.decision import Decision, decide
+from edgecompress.core import limit_decision, registry, stats
 from edgecompress.core.json import Json
+from edgecompress.core.limit_decision import Decision, decide
 from edgecompress.core.model import Choice, Outcomes, Stage
-from edgecompress.core.sequential import Bound
+from edgecompress.core.plain_text import plural
+from edgecompress.core.sequential_comparison import Bound
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.settings import Profile
 from edgecompress.core.stats import CHANGE
-from edgecompress.core.text import plural
 from edgecompress.data import compiler_estimates
-from edgecompress.pipeline.candidate import Candidate, ChoiceRow, Verdict, table, without_log
+from edgecompress.pipeline.candidate_variant import Candidate, ChoiceRow, Verdict, table, without_log
 from edgecompress.pipeline.searches.standings import Standings
 
 START_S = 2.0  # of a fresh process: imports and load
@@ -34,9 +34,9 @@ class Race:
     """A search: interleaved rounds of measuring -> the fastest variant that keeps the budget.
 
     After each round a variant leaves that is shown to be slower than the leader, with an error that all looks and all
-    variants share (core.sequential). The fastest reference stays to the end: it is what the others are compared with.
-    Leaders between whom `sessions` rounds decide nothing run `more_sessions` at most. Of variants shown to be equal the
-    first in the target's order ships; where it is not decided, the one that seems to be the fastest.
+    variants share (core.sequential_comparison). The fastest reference stays to the end: it is what the others are
+    compared with. Leaders between whom `sessions` rounds decide nothing run `more_sessions` at most. Of variants shown
+    to be equal the first in the target's order ships; where it is not decided, the one that seems to be the fastest.
     """
 
     entrants: tuple[Candidate, ...]
@@ -358,12 +358,12 @@ def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str]
     latency = median(each) if each else standings.rough(candidate.name)
     if limit is None or latency == math.inf:
         return None
-    ends = stats.interval(each) if len(each) >= decision.SESSIONS else None
+    ends = stats.interval(each) if len(each) >= limit_decision.SESSIONS else None
     decided = decide(latency, ends[:2] if ends else (None, None), limit)
     says = f"{latency:.3g} ms, limit {limit:g} ms"
     if decided.word != "undecided":
         return decided, says
-    between = f"{ends[0]:.3g} to {ends[1]:.3g} ms with {decision.CONFIDENCE} confidence" if ends else NO_INTERVAL
+    between = f"{ends[0]:.3g} to {ends[1]:.3g} ms with {limit_decision.CONFIDENCE} confidence" if ends else NO_INTERVAL
     return decided, f"{says}; {between}: undecided, more sessions may tell"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TypedDict
 
-from edgecompress.core import sequential, stats
+from edgecompress.core import sequential_comparison, stats
 
 ROUGH = 2.0  # how far a time may be off that was too noisy to compare: whose is more times as long cannot win
 GIVE_UP = 3  # rounds without two sessions that compare: then the machine is too noisy
@@ -64,7 +64,7 @@ class Standings:
     def ratios(self, name: str, other: str) -> list[float]:
         """Its time to the other's, one for each round in which the two compare."""
         both = (r for r in self.rounds if name in r and other in r)
-        each = (sequential.paired(_windows(r[name]), _windows(r[other])) for r in both)
+        each = (sequential_comparison.paired(_windows(r[name]), _windows(r[other])) for r in both)
         return [ratio for ratio in each if ratio is not None]
 
     def ratio(self, name: str, other: str) -> stats.Ratio | None:
@@ -72,10 +72,14 @@ class Standings:
         each = self.ratios(name, other)
         return stats.of_ratios(each) if each else None
 
-    def bound(self, name: str, other: str) -> sequential.Bound | None:
+    def bound(self, name: str, other: str) -> sequential_comparison.Bound | None:
         """How far its time may be from the other's, by what one look at one pair may err; None without a ratio."""
         each = self.ratios(name, other)
-        return sequential.bound(each, sequential.spent(self.looks, self.comparisons)) if each else None
+        return (
+            sequential_comparison.bound(each, sequential_comparison.spent(self.looks, self.comparisons))
+            if each
+            else None
+        )
 
     def slower(self, name: str, other: str) -> bool:
         """Whether it is shown to be slower than the other; of what is too noisy to compare, whether it must be."""
@@ -85,7 +89,7 @@ class Standings:
     def equal(self, name: str, other: str, looks: int) -> bool:
         """Whether the two are shown to be equal, where so many looks may show it."""
         each = self.ratios(name, other)
-        return bool(each) and sequential.bound(each, sequential.spent(looks)).equal
+        return bool(each) and sequential_comparison.bound(each, sequential_comparison.spent(looks)).equal
 
     def ranked(self, names: Iterable[str]) -> list[str]:
         """The fastest first, each by its ratio to one that has most sessions."""

@@ -12,9 +12,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.package_contents import PackageCheck
+from edgecompress.core.package_names import names
 from edgecompress.packaging import archive
-from edgecompress.packaging.contents import PackageCheck
-from edgecompress.packaging.identifiers import names
 from edgecompress.packaging.model_card import digest
 from edgecompress.plugins.packagers import _android_java, _android_maven
 from edgecompress.plugins.packagers._android_classes import JAVA_8, ClassFile, jar

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import LEVELS, check_settings
+from edgecompress.core.package_contents import LEVELS, check_settings
 
 NUMBERS = ("float32", "int8", "uint8", "int32", "int64")  # what every engine takes
 STORED = ("int8", "uint8")  # what a quantized input or output is stored as

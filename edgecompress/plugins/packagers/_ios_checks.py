@@ -13,7 +13,7 @@ from typing import Any
 
 from edgecompress.core import child_process
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import PackageCheck
+from edgecompress.core.package_contents import PackageCheck
 from edgecompress.packaging.model_card import digest, listed
 
 MANIFEST, PRIVACY, SPEC = "Package.swift", "PrivacyInfo.xcprivacy", "ModelSpec.swift"

@@ -10,8 +10,8 @@ from typing import Any
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
-from edgecompress.formats.mil import convert
-from edgecompress.packaging.contents import LEVELS, Contents, check_settings, settings
+from edgecompress.core.package_contents import LEVELS, Contents, check_settings, settings
+from edgecompress.formats import mlpackage
 from edgecompress.packaging.escape import short
 from edgecompress.packaging.model_card import digest, golden_items
 
@@ -137,9 +137,8 @@ def _systems(contents: Contents) -> dict[str, str]:
 
 def _specification(package: Path) -> int:
     """The version of Core ML's file format: the first field of the first message, as protobuf writes it."""
-    from edgecompress.formats.mil.package import MODEL
 
-    head = (package / MODEL).read_bytes()[:2]
+    head = (package / mlpackage.MODEL).read_bytes()[:2]
     if len(head) < 2 or head[0] != 0x08 or head[1] >= 0x80:
         raise InputError(f"{package.name}: not a Core ML model; export it again")
     return head[1]
@@ -149,7 +148,7 @@ def _features(card: Mapping[str, Any], kind: str) -> dict[str, list[dict[str, An
     """Inputs and outputs with what the runtime calls them."""
     sides = {side: [dict(spec) for spec in card[side]] for side in ("inputs", "outputs")}
     words = {side: [spec["name"] for spec in specs] for side, specs in sides.items()}
-    words = convert.names(words["inputs"], words["outputs"]) if kind == "mlpackage" else words
+    words = mlpackage.names(words["inputs"], words["outputs"]) if kind == "mlpackage" else words
     for side, specs in sides.items():
         for spec, feature in zip(specs, words[side], strict=True):
             _check(spec, side, kind)

@@ -11,10 +11,10 @@ from typing import Any
 
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.model import sha256_of
+from edgecompress.core.package_contents import CARD, PackageCheck
 from edgecompress.packaging import archive
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.board_runner import bundled
-from edgecompress.packaging.contents import CARD, PackageCheck
 
 # What the service must not be without.
 HARDENED = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.model import sha256_of
-from edgecompress.packaging.contents import PackageCheck
+from edgecompress.core.package_contents import PackageCheck
 from edgecompress.plugins.packagers import _web_ort
 
 SCHEMA = "edgecompress/web_spec/1"

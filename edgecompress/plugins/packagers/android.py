@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
+from edgecompress.core.package_contents import Contents, PackageCheck, settings
 from edgecompress.packaging import archive
-from edgecompress.packaging.contents import Contents, PackageCheck, settings
 from edgecompress.packaging.model_card import MODEL, digest
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _android_checks, _android_java, _android_maven

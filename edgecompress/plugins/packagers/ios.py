@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.packaging.contents import PAYLOAD, Contents, PackageCheck
+from edgecompress.core.package_contents import PAYLOAD, Contents, PackageCheck
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _ios_checks, _ios_spec
 

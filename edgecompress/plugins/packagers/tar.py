@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import InputError
+from edgecompress.core.package_contents import CARD, Contents, PackageCheck, settings
 from edgecompress.packaging.board_runner import bundled
 from edgecompress.packaging.board_runner.predictor import PAYLOAD
-from edgecompress.packaging.contents import CARD, Contents, PackageCheck, settings
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.plugins.sensors import _sampler
-from edgecompress.plugins.sensors._rails import WHOLE
+from edgecompress.plugins.sensors._power_rails import WHOLE
 from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Stamped, options_of
 
 if TYPE_CHECKING:

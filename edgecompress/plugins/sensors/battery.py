@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.plugins.sensors import _sampler
-from edgecompress.plugins.sensors._rails import number, text
+from edgecompress.plugins.sensors._power_rails import number, text
 from edgecompress.plugins.sensors._sampler import Origin, Sampled, options_of
 
 if TYPE_CHECKING:

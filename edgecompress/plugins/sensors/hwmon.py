@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.plugins.sensors._rails import Interface, Rail, number, text
+from edgecompress.plugins.sensors._power_rails import Interface, Rail, number, text
 from edgecompress.plugins.sensors._sampler import QUICKEST_S, CounterMeter, Sampled
 
 if TYPE_CHECKING:

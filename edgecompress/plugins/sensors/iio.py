@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.plugins.sensors._rails import Interface, Rail, number, text
+from edgecompress.plugins.sensors._power_rails import Interface, Rail, number, text
 from edgecompress.plugins.sensors._sampler import CounterMeter, Sampled
 
 if TYPE_CHECKING:

@@ -1,0 +1,115 @@
+"""Where a detector finds something, and which of its detections are the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgecompress.data import source_probabilities
+from edgecompress.data.output_statistics import Outline, parts
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Arrays = Mapping[str, "np.ndarray"]
+PLACED = "NPC"  # items, places, channels
+
+
+def with_places(outputs: Arrays) -> Arrays:
+    """Outputs [items, places] beside others [items, places, channels] as [items, places, 1]."""
+    places = {array.shape[1] for array in outputs.values() if array.ndim == 3}
+    return {
+        name: array[..., None] if array.ndim == 2 and array.shape[1] in places else array
+        for name, array in outputs.items()
+    }
+
+
+def layouts(outputs: Arrays) -> dict[str, str]:
+    """Of those with one number for each of the places of another output: it is no list of that many channels."""
+    several = {array.shape[1] for array in outputs.values() if array.ndim == 3 and array.shape[2] > 1}
+    one = (name for name, array in outputs.items() if array.ndim == 3 and array.shape[2] == 1)
+    return {name: PLACED for name in one if outputs[name].shape[1] in several}
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Outputs of as many places as that of `name`, which tells for each how probable something is there.
+
+    `listed`: the places are no places but ranks, as after non-maximum suppression.
+    """
+
+    golden: Arrays
+    outlines: Mapping[str, Outline]
+    name: str
+    listed: bool
+
+    def helps(self, o: Outline) -> bool:
+        """Whether an output is of this detector."""
+        return o.places == self.outlines[self.name].places and not o.plane
+
+    def sought(self, part: slice) -> np.ndarray:
+        """How probable something is, by the source: [items, places]."""
+        return self._probable(self.golden, part)
+
+    def _probable(self, arrays: Arrays, part: slice) -> np.ndarray:
+        import numpy as np
+
+        o = self.outlines[self.name]
+        sought = o.sought(np.nan_to_num(o.rows(arrays[self.name][part])))
+        assert sought is not None
+        return sought
+
+    def matched(self, outputs: Arrays, part: slice, rows: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """The artifact's rows of one output, each at the rank where the source has the nearest one.
+
+        The source's best detection chooses first. What neither side finds is put as the source has it: it is padding.
+        """
+        import numpy as np
+
+        ours, theirs = (self._standard(arrays, part) for arrays in (self.golden, outputs))
+        p, q = self.sought(part), self._probable(outputs, part)
+        order = np.stack([_order(*each) for each in zip(ours, theirs, p, strict=True)])
+        padding = (p < source_probabilities.POSSIBLE) & (
+            np.take_along_axis(q, order, 1) < source_probabilities.POSSIBLE
+        )
+        return np.where(padding[..., None], rows[0], np.take_along_axis(rows[1], order[..., None], 1))
+
+    def _standard(self, arrays: Arrays, part: slice) -> np.ndarray:
+        """All that is told of each detection, in spreads: [items, places, channels of all outputs]."""
+        import numpy as np
+
+        own = [(name, o) for name, o in self.outlines.items() if self.helps(o)]
+        return np.concatenate([np.nan_to_num(o.rows(arrays[name][part])) / o.spread for name, o in own], -1)
+
+
+def _order(ours: np.ndarray, theirs: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """For each of the source's detections the artifact's [places]; the rest as they come."""
+    import numpy as np
+
+    free, order = np.ones(len(theirs), bool), np.full(len(ours), -1)
+    for rank in np.flatnonzero(p >= source_probabilities.POSSIBLE):
+        far = np.square(theirs - ours[rank]).sum(-1)
+        order[rank] = int(np.argmin(np.where(free, far, np.inf)))
+        free[order[rank]] = False
+    order[order < 0] = np.flatnonzero(free)
+    return order
+
+
+def find(golden: Arrays, outlines: Mapping[str, Outline]) -> Detector | None:
+    """The detector among the outputs, if there is one: something is rarely there, or the places are ranks."""
+    for name, array in golden.items():
+        o = outlines[name]
+        if (first := o.sought(o.rows(array[next(parts(array))]))) is None:
+            continue
+        listed = o.background is None and all(_falls(o.sought(o.rows(array[part]))) for part in parts(array))
+        if listed or 0 < float(first.mean()) < source_probabilities.RARE:
+            return Detector(golden, outlines, name, listed)
+    return None
+
+
+def _falls(sought: np.ndarray | None) -> bool:
+    """Whether each item's probabilities are in falling order."""
+    import numpy as np
+
+    return sought is not None and bool((np.diff(sought, axis=1) <= 0).all())

@@ -1,0 +1,1 @@
+"""One folder per engine: its runtimes, its techniques, and beside them what both need."""

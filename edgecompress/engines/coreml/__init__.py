@@ -1,0 +1,1 @@
+"""Core ML: .mlpackage programs, converted, compressed, and run anywhere by an interpreter of MIL."""

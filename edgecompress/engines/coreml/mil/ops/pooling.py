@@ -1,0 +1,76 @@
+"""Pools of 1 to 3 spatial axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from edgecompress.engines.coreml.mil.lazy import functional, torch
+from edgecompress.engines.coreml.mil.ops._padding import padding
+from edgecompress.engines.coreml.mil.signature import Float, Ints, Result
+
+PadType = Literal["valid", "custom", "same", "same_lower"]
+Sides = list[tuple[int, int]]
+
+
+def max_pool(
+    x: Float,
+    kernel_sizes: Ints,
+    pad_type: PadType,
+    strides: Ints | None = None,
+    pad: Ints = (),
+    ceil_mode: bool = False,
+) -> Result:
+    strides = strides or (1,) * len(kernel_sizes)
+    sides = padding(pad_type, pad, x.shape[2:], kernel_sizes, strides)
+    padded = _padded(x, _overhang(x, sides, kernel_sizes, strides, ceil_mode), -math.inf)
+    run = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel_sizes) - 1]
+    return run(padded, kernel_sizes, strides)
+
+
+def avg_pool(
+    x: Float,
+    kernel_sizes: Ints,
+    pad_type: PadType,
+    strides: Ints | None = None,
+    pad: Ints = (),
+    exclude_padding_from_average: bool = False,
+    ceil_mode: bool = False,
+) -> Result:
+    """What a window reaches beyond the padding, in `ceil_mode`, never counts; the padding does unless excluded."""
+    strides = strides or (1,) * len(kernel_sizes)
+    sides = padding(pad_type, pad, x.shape[2:], kernel_sizes, strides)
+    whole = _overhang(x, sides, kernel_sizes, strides, ceil_mode)
+    counted = _padded(torch.ones_like(x[:1, :1]), sides, 0.0 if exclude_padding_from_average else 1.0)
+    beyond = [(0, w - s) for (_, s), (_, w) in zip(sides, whole, strict=True)]
+    share = _mean(_padded(counted, beyond, 0.0), kernel_sizes, strides)
+    return _mean(_padded(x, whole, 0.0), kernel_sizes, strides) / share
+
+
+def l2_pool(x: Float, kernel_sizes: Ints, pad_type: PadType, strides: Ints | None = None, pad: Ints = ()) -> Result:
+    strides = strides or (1,) * len(kernel_sizes)
+    sides = padding(pad_type, pad, x.shape[2:], kernel_sizes, strides)
+    return torch.sqrt(_mean(_padded(x * x, sides, 0.0), kernel_sizes, strides) * math.prod(kernel_sizes))
+
+
+def _mean(x: torch.Tensor, kernel: Ints, strides: Ints) -> torch.Tensor:
+    return (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1](x, kernel, strides)
+
+
+def _padded(x: torch.Tensor, sides: Sequence[tuple[int, int]], value: float) -> torch.Tensor:
+    return functional.pad(x, [side for pair in reversed(sides) for side in pair], value=value)
+
+
+def _overhang(x: torch.Tensor, sides: Sides, kernel: Ints, strides: Ints, ceil_mode: bool) -> Sides:
+    """The sides, the last one longer where `ceil_mode` lets a window hang over."""
+    if not ceil_mode:
+        return sides
+    whole = []
+    for size, (before, after), k, step in zip(x.shape[2:], sides, kernel, strides, strict=True):
+        room = size + before + after
+        windows = -(-(room - k) // step) + 1
+        if before + after and (windows - 1) * step >= size + before:
+            windows -= 1
+        whole.append((before, max(after, (windows - 1) * step + k - size - before)))
+    return whole

@@ -1,0 +1,215 @@
+"""Half precision in Core ML, inputs and outputs unchanged; what overflows on real data stays in fp32."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.engines.coreml import compression, mil
+from edgecompress.engines.coreml import macs as coreml_macs
+from edgecompress.engines.coreml.mil import convert
+from edgecompress.formats import mlpackage
+from edgecompress.techniques import _fp16_ranges, _skipped_layers
+from edgecompress.techniques._calibration import inputs_of, spread
+
+if TYPE_CHECKING:
+    import numpy as np
+    from coremltools.converters.mil.mil import Operation, Program, Var
+    from coremltools.models import MLModel
+
+REQUIRES = ("coremltools", "torch")
+EXTRA = "coreml"
+READS: tuple[str, ...] = ("mlpackage",)
+WRITES = "mlpackage"
+PROVIDES = "fp16"
+NEEDS: tuple[str, ...] = ("samples",)
+
+BOUNDLESS = 1e38  # numbers that stand for infinity, in masks: half precision may make it of them
+SQUARES = ("instance_norm", "l2_norm", "layer_norm", "reduce_l2_norm", "reduce_sum_square")  # what they read
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stays in fp32, beside what the samples show."""
+
+    keep_ops: tuple[str, ...] = ()  # operator types
+    skip: tuple[str, ...] = ()  # operators, as patterns of the names of what they make
+    samples: int | None = 16  # calibration items at most, evenly spread over the split; None is all
+    headroom: float = 2.0  # how many times larger than on the samples a number may get; masks are often -30,000
+    floor_db: float = 50.0  # of each output against fp32; more operators stay in fp32 until it is reached
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples must be at least 1")
+        if self.headroom < 1:
+            raise ValueError("headroom must be at least 1")
+
+
+def promises(options: Options) -> Promise:
+    """Half-precision weights, and operators that multiply them as such."""
+    return _skipped_layers.promise("fp16", "fp16", (*options.keep_ops, *options.skip))
+
+
+def apply(request: Request) -> Artifact:
+    """The package in half precision; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"kept": what operators in fp32 make, "macs_half": share of the MACs in half precision, "largest":
+    {"tensor", "value"}, "samples"}; "lost" where that does not mend it.
+    """
+    options: Options = request.options
+    batches = spread(request, options.samples)
+    trial = _CoremlTrial(request, batches)
+    ranges = trial.ranges()
+    unfit = _fp16_ranges.unfit(ranges, options.headroom) | trial.unfit_inside(ranges)
+    fixed = trial.chosen() | trial.touching(unfit)
+    request.progress(0.4, "half precision")
+    kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
+    kept, outputs = _fp16_ranges.settle(trial.loss, kept, others, options.floor_db)
+    convert.save(trial.halved(kept), request.out)
+    facts: dict[str, Json] = {
+        "kept": [name for name in trial.names if name in kept],
+        **_share(request.out / convert.FILE),
+        "largest": _fp16_ranges.largest(ranges),
+        "samples": len({item for batch in batches for item in batch}),
+    }
+    none = "every operator would have to stay in fp32" if len(kept) == len(trial.names) else ""
+    lost = _fp16_ranges.why_lost(outputs, options.floor_db) or none
+    facts |= {"lost": lost} if lost else {}
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with these layers of a diagnosis left in fp32."""
+    return compression.kept(options, layers)
+
+
+def _share(file: Path) -> dict[str, str | float | None]:
+    """The share of the MACs of a package that are computed in half precision, for the facts."""
+    try:
+        macs = coreml_macs.by_dtype(convert.program(file))
+    except ValueError as error:
+        return _fp16_ranges.share(0, 0, str(error))
+    return _fp16_ranges.share(macs.get("fp16", 0), sum(macs.values()))
+
+
+class _CoremlTrial:
+    """The program on the samples, in fp32 and in half precision."""
+
+    def __init__(self, request: Request, batches: Sequence[list[int]]) -> None:
+        self.request, self.batches = request, batches
+        self.file = request.model.path / convert.FILE
+        self.full = mil.load(self.file)
+        self.operators = list(_operators(convert.program(self.file)))
+        self.names = [_name(op) for op in self.operators]
+        self.words = mlpackage.names([s.name for s in request.model.inputs], [s.name for s in request.model.outputs])
+
+    @cached_property
+    def outputs(self) -> list[dict[str, np.ndarray]]:
+        """The outputs of the fp32 program for each batch."""
+        return [_floats(self.full.run(inputs)) for inputs in self._items()]
+
+    def chosen(self) -> set[str]:
+        """The operators that stay in fp32 whatever the samples show."""
+        options: Options = self.request.options
+        typed = {_name(op) for op in self.operators if op.op_type in options.keep_ops}
+        return typed | compression.matching(self.names, options.skip, "operator")
+
+    def touching(self, tensors: set[str]) -> set[str]:
+        """The operators that read or make one of `tensors`."""
+        return {_name(op) for op in self.operators if tensors & {v.name for v in (*_variables(op), *op.outputs)}}
+
+    def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
+        """Every tensor of the fp32 program, and what rounding it would lose."""
+        return _fp16_ranges.rounded({**_floats(inputs), **self._traced(self.full, inputs)} for inputs in self._items())
+
+    def unfit_inside(self, ranges: _fp16_ranges.Tallies) -> set[str]:
+        """What operators make that form larger numbers in between: squares, and sums before they divide."""
+        limit = _fp16_ranges.LARGEST / self.request.options.headroom
+
+        def inside(op: Operation) -> float:
+            peaks = [ranges[var.name].largest for var in _variables(op) if var.name in ranges]
+            if op.op_type in SQUARES:
+                return max(peaks, default=0.0) ** 2
+            if op.op_type == "reduce_mean":
+                share = math.prod(op.x.shape) / max(math.prod(op.outputs[0].shape), 1)
+                return share * ranges[_name(op)].largest if _name(op) in ranges else 0.0
+            return 0.0
+
+        return {_name(op) for op in self.operators if inside(op) > limit}
+
+    def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.PrecisionTally]:
+        """What each output loses with only `kept` in fp32, on at most `limit` batches."""
+        with tempfile.TemporaryDirectory(dir=self.request.out, prefix="work-") as folder:
+            convert.save(self.halved(kept), Path(folder))
+            half = mil.load(Path(folder) / convert.FILE)
+        return _fp16_ranges.tallied(itertools.islice(self._pairs(half), limit))
+
+    def halved(self, kept: Collection[str]) -> MLModel:
+        """coremltools' model with only `kept` in fp32. Raises StageFailed with its reason."""
+        ct = convert.coremltools()
+        program = convert.program(self.file)
+        try:
+            return ct.convert(
+                program,
+                source="milinternal",
+                convert_to="mlprogram",
+                compute_precision=ct.transform.FP16ComputePrecision(op_selector=lambda op: _name(op) not in kept),
+                minimum_deployment_target=program.functions["main"].opset_version,
+                skip_model_load=True,
+            )
+        except Exception as error:  # coremltools' errors have no base of their own
+            raise StageFailed(f"coreml_fp16: coremltools: {compression.first_line(error)}") from error
+
+    def _pairs(self, half: mil.Program) -> Iterator[Mapping[str, tuple[np.ndarray, np.ndarray]]]:
+        for inputs, full in zip(self._items(), self.outputs, strict=True):
+            other = half.run(inputs)
+            yield {name: (values, other[name]) for name, values in full.items()}
+
+    def _traced(self, program: mil.Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return _floats({name: values for name, _, values in program.trace(inputs)})
+
+    def _items(self) -> Iterator[dict[str, np.ndarray]]:
+        """The samples by the package's own names."""
+        specs = self.request.model.inputs
+        for batch in self.batches:
+            arrays = inputs_of(self.request, batch)
+            yield {word: arrays[spec.name] for word, spec in zip(self.words["inputs"], specs, strict=True)}
+
+
+def _floats(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those of floating-point numbers; what stands for infinity made infinite."""
+    import numpy as np
+
+    return {
+        name: np.where(np.abs(values) < BOUNDLESS, values, np.copysign(np.inf, values))
+        for name, values in arrays.items()
+        if values.dtype.kind == "f"
+    }
+
+
+# --------------------------------------------------------------------------- coremltools' own view of a program
+
+
+def _operators(program: Program) -> Iterator[Operation]:
+    """Those that compute."""
+    return (op for op in program.functions["main"].operations if op.op_type != "const")
+
+
+def _name(op: Operation) -> str:
+    """What an operator makes first: names of tensors stay, those of operators do not."""
+    return str(op.outputs[0].name)
+
+
+def _variables(op: Operation) -> Iterator[Var]:
+    """The tensors that an operator reads."""
+    for value in op.inputs.values():
+        yield from value if isinstance(value, (list, tuple)) else (value,)

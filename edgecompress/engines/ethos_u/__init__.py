@@ -1,0 +1,1 @@
+"""Arm Ethos-U: .tflite files compiled by Vela, on LiteRT's reader."""

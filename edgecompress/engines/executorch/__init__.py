@@ -1,0 +1,1 @@
+"""ExecuTorch: .pte programs, their delegates and event traces."""

@@ -1,0 +1,296 @@
+"""ExecuTorch: lowers programs to XNNPACK, Core ML, Vulkan or no delegate; runs and profiles them on the CPU."""
+
+from __future__ import annotations
+
+import base64
+import re
+import statistics
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.device.input_buffers import InputBuffers
+from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, pte, xnnpack
+from edgecompress.formats import empty_model, torch_program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes
+
+REQUIRES = ("torch", "executorch>=1.5")
+IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
+EXTRA = "executorch"
+FORMAT = "pte"
+READS: tuple[str, ...] = ("program",)
+SUFFIX = ""
+
+FILE = "model.pte"
+METHOD = "forward"
+WARM_RUNS = 3  # of the per-operator pass, left out of its medians
+SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
+CONTAINERS = ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")  # events that hold other events
+NATIVE = "native_call_"  # what an event of an operator outside of every delegate begins with
+EMPTY = (
+    "eNqtUE1Lw0AQfS0xxpBDLVJ6yCEsPXgoYsWL4lH/gbcQ/EhWGghpSDeoSP+fv0p82Q2yDfEgmOXtZObNvJmdEMDd/eqCBhPMeZ/QBvDg"
+    "0AIhcU7cWPB4QN7cwAj730jntJyjeTse6r8ZTrFARG9u9ZuRWRCXFh6JjFgTn+10Y2BsaU4GepuY/6Pr0wss9PP7NtDz+zjq3thuBQdT"
+    "THGsWU9nOvTbbRlev8t1dT+307E1zU7MPF63n1viiohXy+hDqPdKiuuobIpiGYl0Uyr5pqzAOi+yWpYP20qmDMfJLmHtV79ePDd5ofJy"
+    "e6aaqpBiT0u0YmJI7d/q/zL/bnDuLE9Vr22ciN8kuIRD7uBlU78+1Rm+AfEbdEw="
+)  # a program that answers its input, by no operator; zlib, base64
+ELSEWHERE = {"CoreMLBackend": "on macOS and iOS", "VulkanBackend": "on Android, where a GPU has Vulkan"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The backend that computes."""
+
+    backend: Literal["xnnpack", "coreml", "vulkan", "portable"] = "xnnpack"  # portable: no delegate, 1000 times slower
+
+
+# --------------------------------------------------------------------------- a program becomes a file
+
+
+def export(request: Request) -> Artifact:
+    """The program as `model.pte`, lowered to the backend. Raises StageFailed where ExecuTorch cannot.
+
+    facts: {"backend", "delegates": [name], "fallback": [operators that no delegate took]}.
+    """
+    model, backend = request.model, request.options.backend
+    facts = _lower(_program(model), backend, request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
+
+
+def tapped(request: Request) -> Artifact:
+    """The input "before", the program that "model" was lowered from, lowered again with an output per layer.
+
+    facts: those of an export, and "taps": [row]. Raises InputError without "before", StageFailed where it has no layer
+    or ExecuTorch cannot lower it so.
+    """
+    model, before = request.model, request.inputs.get("before")
+    if before is None:
+        raise InputError(
+            f"runtime executorch: {model.path}: layer outputs cannot be read from a .pte file; give the program "
+            "that it was exported from"
+        )
+    program = _program(before)
+    specs, rows = layer_outputs.add(program, before)
+    if not rows:
+        raise StageFailed(
+            f"runtime executorch: {before.path}: no layer output can be read: none is a float tensor computed from "
+            "the inputs"
+        )
+    facts = _lower(program, model.facts["backend"], request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**facts, "taps": rows}).write()
+
+
+def _program(model: Artifact) -> torch.export.ExportedProgram:
+    file = model.file(".pt2")
+    try:
+        return torch_program.load(file)
+    except Exception as error:  # torch.export has no error of its own
+        raise StageFailed(f"runtime executorch: {file}: {_first_line(error)}") from error
+
+
+def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Any]:
+    """Writes the program's file; the facts of it."""
+    try:
+        file.write_bytes(_lowered(program, backend))
+    except Exception as error:  # of torch, the delegates' compilers, and plain Exception
+        raise StageFailed(f"runtime executorch: lowering to {backend}: {_first_line(error)}") from error
+    plan = pte.read(file)
+    return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
+
+
+def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:
+    from executorch.exir import to_edge_transform_and_lower
+
+    partitioners, passes = list(_partitioners(backend)), xnnpack.passes() if backend == "xnnpack" else None
+    with coreml_delegate.reproducible() if backend == "coreml" else nullcontext():
+        lowered = to_edge_transform_and_lower(program, transform_passes=passes, partitioner=partitioners)
+    return bytes(lowered.to_executorch().buffer)
+
+
+def _partitioners(backend: str) -> Iterator[Any]:
+    """What decides which operators the backend takes."""
+    if backend == "xnnpack":
+        yield xnnpack.partitioner()
+    elif backend == "coreml":
+        yield coreml_delegate.partitioner()
+    elif backend == "vulkan":
+        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+        yield VulkanPartitioner()
+
+
+def read(request: Request) -> Artifact:
+    """Raises: a .pte file cannot be a source, as it cannot be compressed or converted."""
+    raise InputError(f"{request.options['path']}: .pte files are not a source; give the torch model")
+
+
+# --------------------------------------------------------------------------- what a file says of itself
+
+
+def _kernels(plan: pte.Plan) -> dict[int, str]:
+    """The operator of each instruction that calls one outside of delegates, numbered: "aten::relu.out #1"."""
+    return dict(zip(plan.kernel_calls, _numbered(plan.kernel_calls.values()), strict=True))
+
+
+def _left(plan: pte.Plan) -> list[str]:
+    """The calls of operators that no delegate took."""
+    return [name for name in _kernels(plan).values() if not name.startswith(SHAPES)]
+
+
+def _numbered(names: Iterable[str]) -> Iterator[str]:
+    """Each name with a number, for one comes many times: "relu #1", "relu #2"."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        seen[name] += 1
+        yield f"{name} #{seen[name]}"
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Raises StageFailed: delegates hold weights in forms of their own, and operators without one do not say which."""
+    raise StageFailed(
+        "the weights of a .pte file are held by delegates in forms of their own, or among all other tensors of the "
+        "program; it does not tell their precision"
+    )
+
+
+# --------------------------------------------------------------------------- a session
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return empty_model.written(folder, FORMAT, {FILE: zlib.decompress(base64.b64decode(EMPTY))})
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> ExecutorchSession:
+    """A session on `threads` threads of the CPU. Raises StageFailed where this machine cannot run the program."""
+    return ExecutorchSession(artifact, threads, profile)
+
+
+class ExecutorchSession:
+    """A program loaded by ExecuTorch's runtime."""
+
+    def __init__(self, artifact: Artifact, threads: int, profile: bool) -> None:
+        self.file, self.profile = artifact.file(".pte"), profile
+        self.inputs = InputBuffers([spec.name for spec in artifact.inputs])
+        self.outputs = [spec.name for spec in artifact.outputs]
+        self.tensors: list[torch.Tensor] = []  # of the inputs' buffers
+        _runtime()._unsafe_reset_threadpool(threads)
+        self.program, self.method = _loaded(self.file)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One inference."""
+        return self._run(self.method, inputs)
+
+    def _run(self, method: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self.inputs.fill(inputs):
+            import torch
+
+            self.tensors = [torch.from_numpy(array) for array in self.inputs.arrays.values()]
+        try:
+            answers = method(self.tensors, clone_outputs=False)  # views of memory that the next run writes
+        except RuntimeError as error:
+            raise StageFailed(f"runtime executorch: {self.file.name}: {_first_line(error)}") from error
+        return {name: answer.numpy().copy() for name, answer in zip(self.outputs, answers, strict=True)}
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        """Median milliseconds of each operator over `runs` runs, in delegates too, from ExecuTorch's event trace."""
+        plan = pte.read(self.file)
+        if not self.profile:
+            return {"ops": [], "why": "the session was opened without its profile", "fallback": _left(plan)}
+        program, method = _loaded(self.file, events=True)
+        if not program.has_etdump():
+            return {"ops": [], "why": "this build of ExecuTorch records no events", "fallback": _left(plan)}
+        for _ in range(WARM_RUNS + runs):
+            self._run(method, inputs)
+        with tempfile.TemporaryDirectory() as folder:
+            program.write_etdump_result_to_file(f"{folder}/events")
+            events = etdump.read(Path(folder, "events"))
+        return {"ops": _operators(events, plan, runs), "why": "", "fallback": _left(plan)}
+
+    def arena(self) -> Arena:
+        """The program's own plan; not known where delegates plan memory of their own beside it."""
+        plan = pte.read(self.file)
+        if others := ", ".join(sorted(set(plan.delegate_calls.values()))):
+            reason = (
+                f"the program plans {plan.planned_bytes:,} bytes, and {others} more, of which the file tells nothing"
+            )
+            return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
+        return {"arena_bytes": plan.planned_bytes, "arena_reason": "", "arena_peak": ""}
+
+    def close(self) -> None:
+        """Frees it."""
+        self.program = self.method = None
+
+
+def _runtime() -> Any:
+    """ExecuTorch's runtime, without the exporter that its Python wrapper drags in (6 s, 150 MB)."""
+    import executorch.kernels.quantized  # noqa: F401
+    import torch  # noqa: F401 (its libraries are the runtime's)
+    from executorch.extension.pybindings import _C
+
+    return _C
+
+
+def _loaded(file: Path, events: bool = False) -> tuple[Any, Any]:
+    """The program, which must outlive its method, and the method."""
+    runtime = _runtime()
+    try:
+        check = runtime.Verification.InternalConsistency
+        program = runtime._load_program(str(file), enable_etdump=events, program_verification=check)
+        return program, program.load_method(METHOD)
+    except RuntimeError as error:
+        raise StageFailed(f"runtime executorch: {file.name}: {_why_not(file) or _first_line(error)}") from error
+
+
+def _why_not(file: Path) -> str:
+    """What the program needs and this build has not: a delegate, an operator; else nothing."""
+    runtime = _runtime()
+    try:
+        plan = pte.read(file)
+    except InputError:  # what the runtime said of a broken file says more
+        return ""
+    for name in sorted(set(plan.delegate_calls.values()) - set(runtime._get_registered_backend_names())):
+        there = ELSEWHERE.get(name, "elsewhere")
+        return f"{name} is not in this build of ExecuTorch: the program runs {there}, not here"
+    lacking = sorted(set(plan.operators) - set(runtime._get_operator_names()))
+    return f"it has no kernel for {', '.join(lacking)}; write the model without it" if lacking else ""
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- events
+
+
+def _operators(events: Mapping[etdump.Event, Sequence[float]], plan: pte.Plan, runs: int) -> list[OperatorTime]:
+    """Events as one median per operator, in the order in which they ran first; first runs left out."""
+    operators = [event for event in events if event.name not in CONTAINERS]
+    kernels = _kernels(plan)
+    inner = _numbered(_type(event) for event in operators if event.delegated)
+    return [
+        {
+            "name": next(inner) if event.delegated else kernels[event.instruction],
+            "type": _type(event),
+            "ms": statistics.median(events[event][-runs:]),
+            "where": plan.delegate_calls.get(event.instruction, "portable"),
+        }
+        for event in operators
+    ]
+
+
+def _type(event: etdump.Event) -> str:
+    """What it computes: "native_call_relu.out" is a relu, "Mean (ND) #2" a Mean (ND)."""
+    return re.sub(r" #\d+$", "", event.name.removeprefix(NATIVE).partition(".")[0])

@@ -1,0 +1,1 @@
+"""LiteRT (TensorFlow Lite): .tflite files, for this runtime and for the one of old devices."""

@@ -1,0 +1,171 @@
+"""TFLite files as ai-edge-quantizer wants them: their operators, recipes with exceptions, the result as an artifact."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.engines.litert import model_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ai_edge_quantizer.qtyping import ModelT, OperatorT, SubGraphT
+    from ai_edge_quantizer.recipe_manager import RecipeManager
+
+FILE = "model.tflite"
+ENDS = ("INPUT", "OUTPUT")  # what the quantizer calls the inputs and outputs of a graph
+# What hands on the numbers that it reads
+MOVES = {
+    *("PAD", "PADV2", "RELU", "RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "MAX_POOL_2D", "MIRROR_PAD"),
+    *("PACK", "UNPACK", "GATHER", "SQUEEZE", "EXPAND_DIMS"),
+}
+
+
+@dataclass(frozen=True)
+class QuantizerOperator:
+    """One operator of a graph: its scope (its outputs' names), its type, its constants of more than one dimension."""
+
+    scope: str
+    type: str
+    weights: int  # numbers in its largest constant
+    largest: float  # magnitude among them
+
+
+def source(request: Request) -> bytes:
+    """The file to compress, as the quantizer reads it: it knows the numbers of operators in today's field only."""
+    return model_file.with_codes(request.model.file(".tflite").read_bytes())
+
+
+def operators(data: bytes) -> list[QuantizerOperator]:
+    """The operators of a file that the quantizer knows, in its order."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model = files.read_model(data)
+    known = []
+    for graph in model.subgraphs:
+        for op in graph.operators:
+            if kind := kind_of(model, op):
+                weights = list(_constants(model, graph, op))
+                scope = files.get_op_scope(op, graph.tensors)
+                sizes, largest = (max((f(w) for w in weights), default=0) for f in (len, _magnitude))
+                known.append(QuantizerOperator(scope, kind, int(sizes), float(largest)))
+    return known
+
+
+def kind_of(model: ModelT, op: OperatorT) -> str:
+    """The type of an operator, "" of one that the quantizer does not know; old files have its number elsewhere."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    name = files.TFL_OP_CODE_TO_NAME.get(model_file.number(model.operatorCodes[op.opcodeIndex]))
+    return "" if name is None else str(name.value)
+
+
+def _constants(model: ModelT, graph: SubGraphT, op: OperatorT) -> Iterator[np.ndarray]:
+    """The float constants that an operator reads, biases left out."""
+    import numpy as np
+
+    for tensor in (graph.tensors[i] for i in op.inputs if i >= 0):
+        data = model.buffers[tensor.buffer].data
+        if tensor.type == 0 and data is not None and len(tensor.shape) > 1 and math.prod(tensor.shape):
+            yield np.frombuffer(data, np.float32)
+
+
+def _magnitude(weights: np.ndarray) -> float:
+    return float(abs(weights).max())
+
+
+def matching(known: Sequence[QuantizerOperator], patterns: Iterable[str]) -> list[str]:
+    """The scopes that match one of `patterns`, regular expressions; raises InputError where one matches none."""
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        scopes = [op.scope for op in known if re.search(pattern, op.scope)]
+        if not scopes:
+            names = ", ".join(op.scope[-60:] for op in known[:4])
+            raise InputError(f"skip: no operator's name matches '{pattern}'; the names end in {names}, ...")
+        chosen |= dict.fromkeys(scopes)
+    return list(chosen)
+
+
+def to_their_ends(data: bytes, scopes: Sequence[str]) -> list[str]:
+    """Those operators, what only clips or moves their outputs, and what reads these: nothing rounds them on the way."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model, floats = files.read_model(data), list(scopes)
+    for graph in model.subgraphs:
+        handed: set[int] = set()  # tensors that stay in float
+        for op in graph.operators:  # in the order of computing
+            kind = kind_of(model, op)
+            scope = files.get_op_scope(op, graph.tensors)
+            reads = not handed.isdisjoint(op.inputs)
+            if scope in scopes or (reads and kind in MOVES):
+                handed.update(op.outputs)
+            if reads and kind and scope not in floats:
+                floats.append(scope)
+    return floats
+
+
+def check_patterns(patterns: Iterable[str]) -> None:
+    """Raises ValueError: one is no regular expression."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"skip: '{pattern}' is not a valid regular expression: {error}") from error
+
+
+def recipe() -> RecipeManager:
+    """An empty recipe: what is added last counts."""
+    from ai_edge_quantizer import recipe_manager
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    return recipe_manager.RecipeManager()
+
+
+def keep(recipe: RecipeManager, scopes: Iterable[str] = (), types: Iterable[str] = ()) -> None:
+    """Leaves operators in float: those of `scopes`, and everywhere those of `types`."""
+    from ai_edge_quantizer import qtyping
+
+    names = qtyping.TFLOperationName
+    for kind in types:
+        recipe.add_quantization_config(".*", names(kind), algorithm_key="no_quantize")
+    for scope in scopes:
+        recipe.add_quantization_config(f"^{re.escape(scope)}$", names.ALL_SUPPORTED, algorithm_key="no_quantize")
+
+
+def quantized(
+    data: bytes, recipe: RecipeManager, ranges: Mapping[str, Mapping[str, np.ndarray]] | None = None
+) -> bytes:
+    """The file by the recipe; raises StageFailed with the quantizer's reason."""
+    from ai_edge_quantizer import quantizer
+
+    work = quantizer.Quantizer(memoryview(data))
+    work.load_quantization_recipe(recipe.get_quantization_recipe())
+    try:
+        result = work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
+    except Exception as error:  # its errors have no base of their own
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        raise StageFailed(f"ai-edge-quantizer: {type(error).__name__}: {message[:300]}") from error
+    return bytes(result.quantized_model)
+
+
+def artifact(request: Request, data: bytes, facts: Mapping[str, Json]) -> Artifact:
+    """The file written, its inputs and outputs named as before, with the specs that it has."""
+    named = [{spec.name: spec.name for spec in specs} for specs in (request.model.inputs, request.model.outputs)]
+    data = model_file.renamed(data, *named)
+    (request.out / FILE).write_bytes(data)
+    inputs, outputs = model_file.inputs_and_outputs(data, FILE)
+    return Artifact(
+        request.out, "tflite", _like(request.model.inputs, inputs), _like(request.model.outputs, outputs), facts
+    ).write()
+
+
+def _like(specs: Sequence[TensorSpec], written: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The specs with the dtypes and quantizations of the file."""
+    return tuple(replace(s, dtype=f.dtype, quantization=f.quantization) for s, f in zip(specs, written, strict=True))

@@ -1,0 +1,246 @@
+"""LiteRT (TensorFlow Lite) on the CPU: converts programs and SavedModels, reads users' .tflite files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core import plain_file
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.engines.litert import arena as litert_arena
+from edgecompress.engines.litert import layer_outputs, model_file, session
+from edgecompress.formats import torch_program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from edgecompress.core import operator_graph
+    from edgecompress.core.protocols import Arena
+
+REQUIRES = ("litert-torch", "ai-edge-litert")
+OPENS_WITH = ("ai-edge-litert",)
+IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
+EXTRA = "litert"
+FORMAT = "tflite"
+SETTINGS = session.SETTINGS
+READS: tuple[str, ...] = ("program", "savedmodel")
+SUFFIX = ".tflite"
+
+FILE = "model.tflite"
+LARGEST_FILE = 2**31 - 1  # bytes: the furthest that an offset reaches
+
+
+# --------------------------------------------------------------------------- a program or a SavedModel becomes a file
+
+
+def export(request: Request) -> Artifact:
+    """The model as `model.tflite`, its batch fixed to the context's, its ends named and ordered as in the specs.
+
+    64-bit inputs and outputs are 32-bit in the file, and in its specs. Raises StageFailed where a converter cannot.
+    """
+    model = request.model
+    for spec in model.inputs:
+        _check_fixed(spec)
+    convert = _from_program if model.kind == "program" else _from_savedmodel
+    data, inputs, outputs = convert(model, request.context.batch)
+    data = model_file.renamed(data, inputs, outputs)
+    (request.out / FILE).write_bytes(data)
+    specs = model_file.inputs_and_outputs(data, FILE)
+    return Artifact(request.out, FORMAT, _like(model.inputs, specs[0]), _like(model.outputs, specs[1])).write()
+
+
+Converted = tuple[bytes, dict[str, str], dict[str, str]]  # the file; {name in it: the spec's} of inputs and of outputs
+
+
+def _check_fixed(spec: TensorSpec) -> None:
+    free = [d.name for d in spec.shape if not isinstance(d, int) and d.name != "batch"]
+    if free:
+        raise InputError(
+            f"runtime litert: axis '{free[0]}' of input '{spec.name}' is dynamic, but a TFLite file has fixed "
+            "shapes; give it one size in the source"
+        )
+
+
+def _like(specs: Sequence[TensorSpec], actual: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The specs with the shapes, dtypes and quantization that the file has."""
+    pairs = zip(specs, actual, strict=True)
+    return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)
+
+
+def _from_program(model: Artifact, batch: int) -> Converted:
+    import litert_torch
+    import torch
+
+    program = torch_program.load(model.file(".pt2"))
+    example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
+    try:
+        net, how = _pooled(program.module(check_guards=False)), _quantization(program)
+        data = litert_torch.convert(net, example, quant_config=how).model_content()
+    except Exception as error:
+        raise StageFailed(f"runtime litert: litert_torch.convert: {_first_line(error)}") from error
+    names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
+    return data, *names
+
+
+def _pooled(net: torch.export.ExportedProgram) -> Any:
+    """The graph module, its means over height and width as the pools that they are.
+
+    The converter keeps a pool channels-last; before a mean it transposes, and no microcontroller's NPU takes that mean.
+    """
+    from torch.ops import aten
+
+    for node in [n for n in net.graph.nodes if n.target is aten.mean.dim and _over_the_plane(n)]:
+        with net.graph.inserting_before(node):
+            pool = net.graph.call_function(aten.adaptive_avg_pool2d.default, (node.args[0], [1, 1]))
+            if node.args[2:] != (True,):  # the plane is gone, not of size 1
+                pool = net.graph.call_function(aten.flatten.using_ints, (pool, 1))
+        node.replace_all_uses_with(pool)
+        net.graph.erase_node(node)
+    net.recompile()
+    return net
+
+
+def _over_the_plane(node: torch.fx.Node) -> bool:
+    """Whether a mean is over the last two of four dimensions, and in the type that it is given."""
+    tensor = node.args[0].meta["val"]
+    return bool(tensor.dim() == 4 and not node.kwargs and {d % 4 for d in node.args[1] or ()} == {2, 3})
+
+
+def _quantization(program: torch.export.ExportedProgram) -> Any:
+    """What the converter must be told of a program that was quantized (PT2E): else its weights become float again."""
+    from litert_torch.quantize import pt2e_quantizer, quant_config
+
+    used = {str(node.target) for node in program.graph.nodes}
+    if not any(name.startswith("quantized_decomposed.") for name in used):
+        return None
+    dynamic = not any(name.startswith("quantized_decomposed.quantize_per_tensor") for name in used)
+    config = pt2e_quantizer.get_symmetric_quantization_config(is_dynamic=dynamic)
+    return quant_config.QuantConfig(pt2e_quantizer=pt2e_quantizer.PT2EQuantizer().set_global(config))
+
+
+def _ends(model: Artifact) -> tuple[tuple[str, Sequence[TensorSpec]], ...]:
+    """What the converter calls inputs and outputs."""
+    return ("args", model.inputs), ("output", model.outputs)
+
+
+def _from_savedmodel(model: Artifact, batch: int) -> Converted:
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise MissingDependency(
+            "a SavedModel needs tensorflow-cpu, not installed; run: pip install 'edgecompress[tensorflow]'"
+        ) from error
+    loaded = tensorflow.saved_model.load(str(model.path / "saved_model"))
+    serve = loaded.signatures["serving_default"]
+    fixed = {s.name: tensorflow.TensorSpec(s.concrete(batch), s.dtype, s.name) for s in model.inputs}
+    call = tensorflow.function(lambda **arguments: serve(**arguments)).get_concrete_function(**fixed)
+    try:
+        data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
+    except Exception as error:
+        raise StageFailed(f"runtime litert: TFLiteConverter: {_first_line(error)}") from error
+    return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}
+
+
+def _first_line(error: Exception) -> str:
+    """The error's class and first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- a stranger's file becomes an artifact
+
+
+def read(request: Request) -> Artifact:
+    """The user's `.tflite` file, checked and copied; raises InputError if it is invalid, or LiteRT cannot run it."""
+    file = Path(request.options["path"])
+    try:
+        data = plain_file.read(file, LARGEST_FILE)
+    except OSError as error:
+        raise blamed(error)(f"{file}: {error.strerror or error}; give the path of a .tflite file") from error
+    model_file.check(data, str(file))
+    inputs, outputs = model_file.inputs_and_outputs(data, str(file))
+    tensors.check_specs((*inputs, *outputs), str(file))
+    (request.out / FILE).write_bytes(data)
+    _rehearse(request.out / FILE, file)
+    return Artifact(request.out, FORMAT, inputs, outputs).write()
+
+
+def _rehearse(copy: Path, file: Path) -> None:
+    """One run on zeros. Raises InputError with what LiteRT says of the file."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        interpreter = Interpreter(model_path=str(copy), num_threads=1)
+        interpreter.allocate_tensors()
+        for detail in interpreter.get_input_details():
+            interpreter.tensor(detail["index"])()[...] = 0
+        interpreter.invoke()
+        for detail in interpreter.get_output_details():
+            interpreter.get_tensor(detail["index"])
+    except Exception as error:  # it has no class of its own
+        raise InputError(f"{file}: LiteRT cannot run it: {_first_line(error)}; export it again") from error
+
+
+# --------------------------------------------------------------------------- what the file tells
+
+
+def count(artifact: Artifact, batch: int) -> operator_graph.Graph:
+    """The operators of one run of `batch` items. Raises StageFailed where they cannot be counted."""
+    from edgecompress.engines.litert import op_counts
+
+    return op_counts.graph(artifact, batch)
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of the weights by precision, and the operators that multiply by what they compute in."""
+    from edgecompress.engines.litert import precision as litert_precision
+    from edgecompress.formats.precision import walk
+
+    return walk.weights_and_computes(litert_precision.net(artifact.file(SUFFIX)))
+
+
+def weights(artifact: Artifact) -> Iterator[tuple[str, np.ndarray]]:
+    """Each weight of two or more axes, as torch lays it out."""
+    from edgecompress.engines.litert import weights as litert_weights
+
+    return litert_weights.of(artifact)
+
+
+def stored(artifact: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Each constant of two or more axes, as the file has it."""
+    from edgecompress.engines.litert import weights as litert_weights
+
+    return litert_weights.stored(artifact)
+
+
+# --------------------------------------------------------------------------- a session
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return session.empty(folder)
+
+
+def tapped(request: Request) -> Artifact:
+    """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
+    return layer_outputs.tapped(request)
+
+
+class LitertSession(session.TfliteSession):
+    """A file opened by LiteRT."""
+
+    def arena(self) -> Arena:
+        """The memory that is planned for activations, or why it is not known."""
+        return litert_arena.arena(self.interpreter, session.left(self.interpreter._get_ops_details()))
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> LitertSession:
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
+    from ai_edge_litert import interpreter
+
+    return LitertSession(session.interpreter(interpreter, artifact, threads), artifact)

@@ -1,0 +1,69 @@
+"""tflite-runtime 2.14, which many devices still have: runs LiteRT's files, in a separate environment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from edgecompress.core.errors import CheckFailed, InputError, StageFailed
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.litert import layer_outputs, session
+
+REQUIRES = ("tflite-runtime",)
+ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built against numpy 1 and breaks with numpy 2
+IMPORTS = ("tflite_runtime.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
+EXTRA = ""
+FORMAT = "tflite"
+SETTINGS = session.SETTINGS
+READS: tuple[str, ...] = ()
+SUFFIX = ""
+
+NO_ARENA = "tflite-runtime 2.14 plans otherwise than today's LiteRT, and tells nothing of its plan"
+MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
+CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
+
+
+def export(request: Request) -> Artifact:
+    """Raises: it runs the files that runtime litert exports."""
+    raise StageFailed("runtime tflite exports nothing: it runs the files that runtime litert exports")
+
+
+def read(request: Request) -> Artifact:
+    """Raises: runtime litert reads users' .tflite files."""
+    raise InputError(f"{request.options['path']}: runtime tflite reads no source files; use runtime litert")
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return session.empty(folder)
+
+
+def tapped(request: Request) -> Artifact:
+    """The file once more, with the outputs of its layers as further outputs (see `_tflite_taps`)."""
+    return layer_outputs.tapped(request)
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> session.TfliteSession:
+    """A session on `threads` threads of the CPU. Raises CheckFailed: the file needs a newer runtime, and for what."""
+    from tflite_runtime import interpreter
+
+    try:
+        return session.TfliteSession(session.interpreter(interpreter, artifact, threads), artifact)
+    except (ValueError, RuntimeError) as error:
+        raise _load_error(str(error)) from error
+
+
+def _load_error(message: str) -> CheckFailed | StageFailed:
+    """What an error at load time means, in a line."""
+    lacks: Any
+    if lacks := MISSING.search(message):
+        what = f"knows no {lacks[1]} of version {lacks[2]}"
+    elif lacks := CUSTOM.search(message):
+        what = f"knows no operator '{lacks[1]}'"
+    else:
+        return StageFailed(f"runtime tflite cannot load the file: {' '.join(message.split())[:300]}")
+    return CheckFailed(
+        f"tflite-runtime 2.14 {what}: the file needs a newer LiteRT on the device, "
+        f"or a net without {lacks[1]} (for GATHER_ND: attention masks given as 4-D numbers)"
+    )

@@ -1,0 +1,198 @@
+"""Static int8 for LiteRT by ai-edge-quantizer: weights per channel, activation ranges from real samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.litert import quantizer, weight_edits
+from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ai_edge_quantizer.qtyping import TFLOperationName
+    from ai_edge_quantizer.recipe_manager import RecipeManager
+
+REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
+EXTRA = "litert"
+READS: tuple[str, ...] = ("tflite",)
+WRITES = "tflite"
+PROVIDES = "int8"
+NEEDS: tuple[str, ...] = ("samples",)
+
+HUGE = 3e38  # of a value: NaN, infinity, and masks of the smallest float
+MASK = -1000.0  # what goes so far below, and not above, is a mask: on its scale nothing else is left
+MASKING = {"ADD", "MUL", "SUB", "SELECT_V2", "SOFTMAX"}  # what makes one, lays it on, and takes what is masked
+
+Ranges: TypeAlias = "dict[str, dict[str, np.ndarray]]"  # tensor -> {"min", "max"}, as the quantizer has them
+Items: TypeAlias = (
+    "Callable[[], Iterator[Mapping[str, np.ndarray]]]"  # the model's inputs, batch by batch, from the start
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is quantized, and by how much data."""
+
+    io: Literal["float", "int8"] = "float"  # int8: what a microcontroller's program wants; never of ids
+    calibrator: _activation_ranges.Calibrator = (
+        "minmax"  # on ResNet-20 the quantizer's moving average of extremes loses 16 dB
+    )
+    percentile: float = 99.99  # of the values kept inside the range, for "percentile"
+    weight_bits: Literal[8, 4] = 8  # 4: 15 levels, held as int8 all the same: XNNPACK computes no int4 with int8
+    samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
+    # Operators kept in float, with those that read their outputs, as regular expressions of their outputs' names
+    skip: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples must be at least 1")
+        if not 50 < self.percentile <= 100:
+            raise ValueError("percentile must be above 50 and at most 100")
+        quantizer.check_patterns(self.skip)
+
+
+promises = _int8.promises
+
+
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less: the other calibrators; weights are quantized per channel anyway."""
+    return _activation_ranges.rungs(options.get("calibrator", Options.calibrator), _activation_ranges.CALIBRATORS)
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with the operators of those layers of a diagnosis left in float."""
+    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
+
+
+def apply(request: Request) -> Artifact:
+    """The TFLite model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"calibrator", "weight_bits", "samples": items used, "skipped": [operator]}.
+    Raises StageFailed where a tensor is not finite.
+    """
+    options: Options = request.options
+    if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
+        raise InputError("int8: a net with state must keep float inputs and outputs; use io = 'float'")
+    if same := _int8.given(request):
+        return same
+    data = quantizer.source(request)
+    skipped = quantizer.to_their_ends(data, quantizer.matching(quantizer.operators(data), options.skip))
+    recipe = quantizer.recipe()
+    recipe.add_static_config(".*", _all(), activation_num_bits=8, weight_num_bits=8)
+    quantizer.keep(recipe, skipped, quantizer.ENDS if options.io == "float" else ())
+    batches = spread(request, options.samples)
+
+    def items() -> Iterator[Mapping[str, np.ndarray]]:
+        return (inputs_of(request, batch) for batch in batches)
+
+    extremes = calibrate(data, items(), recipe)
+    skipped += [scope for scope in _masking(data, extremes) if scope not in skipped]
+    quantizer.keep(recipe, skipped)
+    request.progress(0.4, "calibrating")
+    ranges = extremes if options.calibrator == "minmax" else cut(data, items, extremes, options)
+    request.progress(0.8, "quantizing")
+    how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
+    facts: dict[str, Json] = {**how, "samples": len({item for batch in batches for item in batch}), "skipped": skipped}
+    few = weight_edits.rounded(data, options.weight_bits, skipped)
+    made = quantizer.quantized(weight_edits.lifted(few, ranges), recipe, ranges)
+    return quantizer.artifact(request, weight_edits.narrowed(made, options.weight_bits), facts)
+
+
+def _all() -> TFLOperationName:
+    from ai_edge_quantizer import qtyping
+
+    return qtyping.TFLOperationName.ALL_SUPPORTED
+
+
+def calibrate(data: bytes, items: Iterator[Mapping[str, np.ndarray]], recipe: RecipeManager) -> Ranges:
+    """The extremes of each tensor over the items, one at a time. Raises StageFailed: one is not finite."""
+    from ai_edge_quantizer import calibrator
+    from ai_edge_quantizer.utils import qsv_utils
+
+    work = calibrator.Calibrator(
+        memoryview(data),
+        num_threads=1,
+        mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
+        qsv_update_func=qsv_utils.min_max_update,
+    )
+    signatures = list(work.get_signature_list())
+    if len(signatures) != 1:
+        raise InputError(
+            f"int8: the file has {len(signatures)} signatures, but calibration supports one; export the model with "
+            "one signature"
+        )
+    signature = signatures[0]
+    for item in items:
+        work.calibrate({signature: [item]}, recipe)
+    ranges: Ranges = work.get_model_qsvs()
+    for name, extremes in ranges.items():
+        low, high = (float(extremes[end].flat[0]) for end in ("min", "max"))
+        if not (abs(low) < HUGE and abs(high) < HUGE):
+            raise StageFailed(
+                f"int8: the tensor '{name}' takes values from {low} to {high} on the calibration data; "
+                "keep its operators in float with the option skip"
+            )
+    return ranges
+
+
+def cut(data: bytes, items: Items, extremes: Ranges, options: Options) -> Ranges:
+    """The ranges that the calibrator takes out of histograms between the extremes, filled item by item.
+
+    What no interpreter hands out (the tensors of a loop's body) keeps its extremes.
+    """
+    import numpy as np
+
+    known = {name: (float(ends["min"].flat[0]), float(ends["max"].flat[0])) for name, ends in extremes.items()}
+    histograms = _histograms(data, items, known)
+    tighter = {
+        name: _activation_ranges.calibrated(options.calibrator, counts, known[name], options.percentile)
+        for name, counts in histograms.items()
+    }
+    return extremes | {n: {"min": np.array([low]), "max": np.array([high])} for n, (low, high) in tighter.items()}
+
+
+def _histograms(data: bytes, items: Items, extremes: Mapping[str, _activation_ranges.Range]) -> dict[str, np.ndarray]:
+    """Counts of the values of each float tensor that an operator of the main graph makes, and of the inputs."""
+    import numpy as np
+    from ai_edge_quantizer.utils import tfl_interpreter_utils as interpreters
+
+    work = interpreters.create_tfl_interpreter(data, use_xnnpack=False, num_threads=1)  # XNNPACK keeps some to itself
+    signatures = list(work.get_signature_list())
+    if len(signatures) != 1:
+        raise InputError(
+            f"int8: the file has {len(signatures)} signatures, but calibration supports one; export the model with "
+            "one signature"
+        )
+    signature = signatures[0]
+    floats = [d for d in work.get_tensor_details() if d["name"] in extremes and d["dtype"] == np.float32]
+    places = {d["name"]: d["index"] for d in floats}
+    counts = {name: np.zeros(_activation_ranges.BINS, np.int64) for name in places}
+    for item in items():
+        interpreters.invoke_interpreter_signature(work, dict(item), signature)
+        for name, index in places.items():
+            counts[name] += _activation_ranges.histogram(work.get_tensor(index), extremes[name])
+    return counts
+
+
+def _masking(data: bytes, ranges: Ranges) -> Iterator[str]:
+    """The operators around attention masks: these stay in float."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model = files.read_model(data)
+    for graph in model.subgraphs:
+        masks = {i for i, tensor in enumerate(graph.tensors) if _is_mask(ranges.get(tensor.name.decode()))}
+        for op in graph.operators:
+            if quantizer.kind_of(model, op) in MASKING and not masks.isdisjoint({*op.inputs, *op.outputs}):
+                yield files.get_op_scope(op, graph.tensors)
+
+
+def _is_mask(extremes: Mapping[str, np.ndarray] | None) -> bool:
+    low, high = (float(extremes[end].flat[0]) for end in ("min", "max")) if extremes else (0.0, 0.0)
+    return low < MASK and -low > 100 * high

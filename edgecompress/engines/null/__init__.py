@@ -1,0 +1,1 @@
+"""The engine of the tests: nets in JSON that compute almost nothing."""

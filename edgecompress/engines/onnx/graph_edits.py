@@ -1,0 +1,169 @@
+"""ONNX graphs as ONNX Runtime's quantizers want them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import InputError, StageFailed, first_line
+
+if TYPE_CHECKING:
+    import onnx
+
+CONSTANTS = 4  # the IR since which a constant need not be an input
+RESIZED = 11  # the opset since which Resize has these attributes; what it did before that
+OLD_RESIZE = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid"}  # what a kernel computes with what is before it
+MOVES = {"Flatten", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
+
+
+def load(file: Path) -> onnx.ModelProto:
+    """The model in a file, its weights constants: a file from before IR 4 lists them as inputs, which may be fed."""
+    import onnx
+
+    model = onnx.load_model(file)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    if inputs := [value for value in model.graph.input if value.name in weights]:
+        for value in inputs:
+            model.graph.input.remove(value)
+        model.ir_version = max(model.ir_version, CONSTANTS)
+    return model
+
+
+def prepare(source: Path, prepared: Path, opset: int) -> Path:
+    """The graph of at least that opset, simplified, in the file `prepared`, without shapes that are stale after that.
+
+    Raises StageFailed where a tool cannot do it.
+    """
+    import onnx
+
+    model = _raised(load(source), opset)
+    try:
+        _simplify(model, prepared.resolve())
+    except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
+        raise StageFailed(
+            f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    model = onnx.load_model(prepared)
+    model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
+    for node in model.graph.node:  # what is kept in float is identified by name
+        node.name = node.name or f"{node.op_type}_{node.output[0]}"
+    onnx.save_model(model, prepared)
+    return prepared
+
+
+def _raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model of at least that opset. Raises StageFailed where its operators cannot be rewritten."""
+    import onnx
+    import onnxruntime
+    from onnx import version_converter
+
+    had = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), opset)
+    if had >= opset:
+        return model
+    try:
+        raised = version_converter.convert_version(model, opset)
+        raised.ir_version = max(raised.ir_version, CONSTANTS)  # what was an attribute becomes a constant
+        onnxruntime.InferenceSession(raised.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # neither has an own one
+        why = first_line(error).rpartition(" failed: ")[2]  # behind a place in C++
+        raise StageFailed(
+            f"the graph of opset {had} cannot be raised to opset {opset}, which int8 needs ({why}); "
+            f"export it with opset {opset} or later"
+        ) from error
+    for node in raised.graph.node:
+        if node.op_type == "Resize" and had < RESIZED:  # the converter leaves it the new default
+            for attribute in [a for a in node.attribute if a.name in OLD_RESIZE]:
+                node.attribute.remove(attribute)
+            node.attribute.extend(onnx.helper.make_attribute(*item) for item in OLD_RESIZE.items())
+    return raised
+
+
+def _simplify(model: onnx.ModelProto, file: Path) -> None:
+    """With symbolic shapes, where they can be inferred: not with every dynamic axis."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    recurrent = bool(RECURRENT & {node.op_type for node in model.graph.node})
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # where it leaves files if it fails
+        for without in (True,) if recurrent else (False, True):
+            onnx.save_model(model, file)
+            try:
+                quant_pre_process(file, file, skip_symbolic_shape=without)
+                return
+            except Exception:
+                if without:
+                    raise
+
+
+def matching(file: Path, patterns: Sequence[str]) -> list[str]:
+    """The nodes whose names match one of `patterns`; raises InputError where a pattern matches none."""
+    import onnx
+
+    names = [node.name for node in onnx.load_model(file).graph.node]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def to_their_ends(file: Path, names: Sequence[str]) -> list[str]:
+    """Those nodes, and what only clips or moves their outputs: what is kept in float is kept to its end."""
+    import onnx
+
+    floats, made = list(names), set[str]()
+    for node in onnx.load_model(file).graph.node:  # in the order of computing
+        if node.name not in floats and node.op_type in ACTIVATIONS | MOVES and node.input[0] in made:
+            floats.append(node.name)
+        if node.name in floats:
+            made.update(node.output)
+    return floats
+
+
+def reading(file: Path, names: Sequence[str]) -> list[str]:
+    """The products that read an output of those nodes: in int8 they would round it after all."""
+    import onnx
+
+    nodes = onnx.load_model(file).graph.node
+    made = {output for node in nodes if node.name in names for output in node.output}
+    return [n.name for n in nodes if n.op_type in PRODUCTS and n.name not in names and not made.isdisjoint(n.input)]
+
+
+def order_as(file: Path, source: Path) -> None:
+    """Brings the nodes of `file` into the order in which `source` computes the same tensors: tools sort them anew.
+
+    A node that `source` has not comes right before the first one that needs it. Raises StageFailed where two nodes make
+    one tensor, as ONNX Runtime's quantizer leaves what was quantized in part before.
+    """
+    import onnx
+
+    model, first = onnx.load_model(file), onnx.load_model(source)
+    rank = {tensor: index for index, node in enumerate(first.graph.node) for tensor in node.output}
+    nodes = list(model.graph.node)
+    if any(attribute.HasField("g") for node in nodes for attribute in node.attribute):
+        return  # a loop's body reads tensors by their names
+    makers = {tensor: index for index, node in enumerate(nodes) for tensor in node.output}
+    names = [tensor for node in nodes for tensor in node.output if tensor]
+    if twice := next((tensor for tensor, times in Counter(names).items() if times > 1), ""):
+        raise StageFailed(f"two nodes make the tensor '{twice}': the source is quantized in part; give one that is not")
+    ranks = [min((rank.get(tensor, len(rank)) for tensor in node.output), default=len(rank)) for node in nodes]
+    waiting = sorted(range(len(nodes)), key=ranks.__getitem__, reverse=True)
+    done: dict[int, onnx.NodeProto] = {}
+    while waiting:
+        ahead = [makers[t] for t in nodes[waiting[-1]].input if t in makers and makers[t] not in done]
+        if ahead:
+            waiting += reversed(ahead)
+        else:
+            index = waiting.pop()
+            done.setdefault(index, copy.deepcopy(nodes[index]))
+    del model.graph.node[:]
+    model.graph.node.extend(done.values())
+    onnx.save_model(model, file)

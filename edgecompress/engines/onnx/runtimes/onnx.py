@@ -1,0 +1,403 @@
+"""ONNX Runtime on the CPU: exports programs and SavedModels, reads users' .onnx files, runs and profiles them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core import plain_file
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
+from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.engines.onnx import layer_outputs
+from edgecompress.engines.onnx import session as onnx_session
+from edgecompress.engines.onnx.session import CPU, OnnxSession, options
+from edgecompress.engines.tensorflow import savedmodel
+from edgecompress.formats import torch_program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    import onnxruntime
+
+    from edgecompress.core import operator_graph
+    from edgecompress.core.protocols import ChangeableNet
+
+REQUIRES = ("onnx", "onnxruntime")
+OPTIONAL = ("onnxscript", "tf2onnx")  # what `export` needs, for a torch net and for a SavedModel
+OPENS_WITH = ("onnxruntime",)
+IMPORTS = ("onnxruntime",)  # what `open` needs: loaded before a session's memory and load time count
+EXTRA = "onnx"
+FORMAT = "onnx"
+SETTINGS = onnx_session.SETTINGS
+NO_ARENA = onnx_session.NO_ARENA
+READS: tuple[str, ...] = ("program", "savedmodel")
+SUFFIX = ".onnx"
+
+OPSET = 20
+TF_OPSET = 18  # the newest that tf2onnx writes
+FILE = "model.onnx"
+LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
+LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
+MOST_NODES = 1_000_000
+NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
+DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
+
+
+# --------------------------------------------------------------------------- a program or a SavedModel becomes a file
+
+
+def export(request: Request) -> Artifact:
+    """The model as `model.onnx`, its tensors named as in the specs. Raises StageFailed where a converter cannot."""
+    model = request.model
+    proto = _from_program(model) if model.kind == "program" else _from_savedmodel(model)
+    _save(_tidied(proto, model), request.out / FILE)
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs).write()
+
+
+def _from_program(model: Artifact) -> onnx.ModelProto:
+    try:
+        import onnxscript  # noqa: F401 - torch's exporter asks for it after a minute
+        import torch
+    except ImportError as error:
+        raise MissingDependency(
+            f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
+        ) from error
+    program = torch_program.load(model.file(".pt2"))
+    names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
+    try:
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=True,
+            external_data=False,
+            opset_version=OPSET,
+            input_names=names[0],
+            output_names=names[1],
+            verbose=False,
+        )
+    except Exception as error:
+        raise StageFailed(f"runtime onnx: torch.onnx.export: {_first_line(error)}") from error
+    return exported.model_proto
+
+
+def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
+    """By tf2onnx: only this road needs it, and TensorFlow."""
+    try:
+        savedmodel.tensorflow()
+        import tf2onnx
+    except ImportError as error:
+        raise MissingDependency(
+            f"a SavedModel as ONNX needs {error.name}, not installed; "
+            "run: pip install 'edgecompress[tensorflow]' 'tf2onnx>=1.17'"
+        ) from error
+    graph, *ends = savedmodel.parsed(model.path / savedmodel.FOLDER)
+    sides = zip(ends, (model.inputs, model.outputs), strict=True)
+    inputs, outputs = ([names[spec.name] for spec in specs] for names, specs in sides)
+    try:
+        proto, _ = tf2onnx.convert.from_graph_def(
+            graph,
+            input_names=inputs,
+            output_names=outputs,
+            opset=TF_OPSET,
+            tensors_to_rename={tensor: name for names in ends for name, tensor in names.items()},
+        )
+    except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
+        raise StageFailed(f"runtime onnx: tf2onnx: {_first_line(error)}") from error
+    _order(proto.graph)
+    return proto
+
+
+def _order(graph: onnx.GraphProto) -> None:
+    """Nodes as the outputs need them, all named by that order: tf2onnx goes through sets, and counts for ever."""
+    if any(a.HasField("g") for node in graph.node for a in node.attribute):
+        return  # a loop's body reads tensors by their names
+    nodes = list(_needed(graph))
+    ends = {value.name for value in (*graph.input, *graph.output)}
+    made = {t: f"{n.op_type}_{i}_{k}" for i, n in enumerate(nodes) for k, t in enumerate(n.output) if t}
+    read = dict.fromkeys(t for node in nodes for t in node.input if t and t not in made)
+    names = {**made, **{t: f"constant_{i}" for i, t in enumerate(read)}, **{t: t for t in ends}}
+    constants = sorted((c for c in graph.initializer if c.name in read), key=lambda c: list(read).index(c.name))
+    for index, node in enumerate(nodes):
+        node.name = f"{node.op_type}_{index}"
+        for side in (node.input, node.output):
+            side[:] = [names.get(t, t) for t in side]
+    for constant in constants:
+        constant.name = names[constant.name]
+    del graph.node[:], graph.initializer[:], graph.value_info[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(constants)
+
+
+def _needed(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes, each after those it reads, from the first output's on."""
+    makers = {tensor: node for node in graph.node for tensor in node.output}
+    done: set[str] = set()
+    stack = [value.name for value in reversed(graph.output) if value.name in makers]
+    while stack:
+        tensor = stack[-1]
+        ahead = [t for t in makers[tensor].input if t in makers and t not in done] if tensor not in done else []
+        if ahead:
+            stack += reversed(ahead)
+            continue
+        stack.pop()
+        if tensor not in done:
+            done.update(makers[tensor].output)
+            yield copy.deepcopy(makers[tensor])
+
+
+def _tidied(proto: onnx.ModelProto, model: Artifact) -> onnx.ModelProto:
+    """Without the exporter's notes (stack traces, paths of this machine), its dimensions named as in the specs."""
+    import onnx
+
+    graph = proto.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    for item in (*graph.node, *values, graph, proto):
+        del item.metadata_props[:]
+        item.doc_string = ""
+    symbols = dict(_symbols((*graph.input, *graph.output), (*model.inputs, *model.outputs)))
+    for dim in (d for value in values for d in value.type.tensor_type.shape.dim if d.dim_param):
+        dim.dim_param = re.sub(r"\w+", lambda word: symbols.get(word[0], word[0]), dim.dim_param)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def _symbols(values: Iterable[onnx.ValueInfoProto], specs: Sequence[TensorSpec]) -> Iterator[tuple[str, str]]:
+    """The exporter's name of each dynamic dimension with the spec's."""
+    by_name = {spec.name: spec for spec in specs}
+    for value in values:
+        spec = by_name.get(value.name)
+        if spec is None:
+            raise StageFailed(f"runtime onnx: the export has a tensor '{value.name}' that the program does not have")
+        for dim, ours in zip(value.type.tensor_type.shape.dim, spec.shape, strict=True):
+            if dim.dim_param and isinstance(ours, Dim):
+                yield dim.dim_param, ours.name
+
+
+def _save(proto: onnx.ModelProto, file: Path) -> None:
+    import onnx
+
+    try:
+        onnx.save_model(proto, file)
+    except ValueError as error:  # protobuf's limit of 2 GiB
+        raise InputError(f"{file.name}: {_first_line(error)}; models over 2 GiB are not supported") from error
+
+
+# --------------------------------------------------------------------------- a stranger's file becomes an artifact
+
+
+def read(request: Request) -> Artifact:
+    """The user's `.onnx` file, checked and copied with its external data inside; raises InputError for an invalid one.
+
+    Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
+    """
+    file = Path(request.options["path"])
+    try:
+        plain_file.check(file, LARGEST_FILE)
+    except OSError as error:
+        raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
+    copy = request.out / FILE
+    _save(checked(file), copy)
+    session = _opened(copy, file)
+    try:
+        inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
+    tensors.check_specs((*inputs, *outputs), str(file))
+    _rehearse(session, inputs, file)
+    return Artifact(request.out, FORMAT, inputs, outputs).write()
+
+
+def checked(file: Path) -> onnx.ModelProto:
+    """The model in a file, with its external data: valid, its weights finite. Raises InputError."""
+    proto = _parsed(file)
+    _check_functions(proto, file)
+    _check(proto, file)
+    return proto
+
+
+def _parsed(file: Path) -> onnx.ModelProto:
+    """The model with its external data, which must lie in the file's own folder."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        return onnx.load_model(file)
+    except FileNotFoundError as error:
+        missing = error.filename or file
+        raise InputError(f"{missing}: no such file; give the path of an .onnx file") from error
+    except DecodeError as error:
+        raise InputError(f"{file}: not an ONNX model, or truncated or damaged; export or copy it again") from error
+    except Exception as error:  # onnx raises its own, OSError, ValueError, TypeError, ...
+        raise blamed(error)(
+            f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
+        ) from error
+
+
+def _check_functions(proto: onnx.ModelProto, file: Path) -> None:
+    """Raises InputError for functions that call themselves, or are more nodes than any net has once written out."""
+    functions = {(f.domain, f.name): f for f in proto.functions}
+    counts: dict[tuple[str, str], float] = {}
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> float:
+        return sum(1 + called((node.domain, node.op_type)) + sum(map(count, _bodies(node))) for node in nodes)
+
+    def called(name: tuple[str, str]) -> float:
+        if name in functions and name not in counts:
+            counts[name] = math.inf  # until it is known: whoever meets it before calls itself
+            counts[name] = count(functions[name].node)
+        return counts.get(name, 0)
+
+    if functions and count(proto.graph.node) > MOST_NODES:
+        raise InputError(
+            f"{file}: its functions call themselves, or make more than {MOST_NODES:,} nodes; export it again"
+        )
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[Iterable[onnx.NodeProto]]:
+    """The nodes of the graphs within a node: the branches of an If, the body of a Loop."""
+    yield from (attribute.g.node for attribute in node.attribute if attribute.HasField("g"))
+
+
+def _check(proto: onnx.ModelProto, file: Path) -> None:
+    import onnx
+
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except Exception as error:  # its checker and its inference of shapes have no common class but this
+        raise InputError(f"{file}: not a valid ONNX model: {_first_line(error)}; export it again") from error
+    for tensor in _tensors(proto):
+        _check_finite(tensor, file)
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every weight: initializers and constants."""
+    yield from proto.graph.initializer
+    yield from (a.t for node in proto.graph.node for a in node.attribute if a.HasField("t"))
+
+
+def _check_finite(tensor: onnx.TensorProto, file: Path) -> None:
+    """NaN is never right; infinity is, as a bound or in a mask, but +Inf among other numbers is a broken weight."""
+    import numpy as np
+    import onnx
+
+    try:
+        values = onnx.numpy_helper.to_array(tensor)
+    except Exception as error:
+        raise InputError(f"{file}: weight '{tensor.name}': {_first_line(error)}; export it again") from error
+    if values.dtype.kind != "f":
+        return
+    nan, infinite = int(np.isnan(values).sum()), int(np.isposinf(values).sum()) if values.size > 1 else 0
+    if nan or infinite:
+        raise InputError(
+            f"{file}: weight '{tensor.name}' holds {nan} NaN and {infinite} +Inf; train or export it again"
+        )
+
+
+def _opened(copy: Path, file: Path) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    try:
+        return onnxruntime.InferenceSession(copy, options(1), providers=[CPU])
+    except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
+        raise InputError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}; export it again") from error
+
+
+def _specs(values: Sequence[onnx.ValueInfoProto], file: Path) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(v.name, _shape(v), _dtype(v.type, f"{file}: '{v.name}'")) for v in values)
+
+
+def _shape(value: onnx.ValueInfoProto) -> Shape:
+    def dim(axis: int, size: onnx.TensorShapeProto.Dimension) -> int | Dim:
+        if isinstance(size, int):
+            return size
+        return Dim("batch" if axis == 0 else size or f"{value.name}_{axis}", 1, LARGEST)
+
+    return tuple(dim(axis, size) for axis, size in enumerate(value.shape))
+
+
+def _dtype(words: str, where: str) -> str:
+    match = re.fullmatch(r"tensor\((\w+)\)", words)
+    if not match or match[1] == "string":
+        raise InputError(f"{where} is a {words}; only tensors of numbers can be deployed")
+    return DTYPES.get(match[1], match[1])
+
+
+def _rehearse(session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec], file: Path) -> None:
+    """One run on zeros, where every size is known: what fails only at run time is the file's fault too."""
+    import numpy as np
+
+    if any(isinstance(d, Dim) and d.name != "batch" for spec in inputs for d in spec.shape):
+        return
+    try:
+        session.run(None, {s.name: np.zeros(s.concrete(), s.dtype) for s in inputs})
+    except Exception as error:
+        raise InputError(f"{file}: ONNX Runtime cannot run it: {_first_line(error)}; export it again") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The error's class and first line, without ONNX Runtime's status numbers, our own paths, and its C++."""
+    text = NOISE.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- what the file tells
+
+
+def count(artifact: Artifact, batch: int) -> operator_graph.Graph:
+    """The operators of one run of `batch` items. Raises StageFailed where they cannot be counted."""
+    from edgecompress.engines.onnx import op_counts
+
+    return op_counts.graph(artifact, batch)
+
+
+def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of the weights by precision, and the operators that multiply by what they compute in."""
+    from edgecompress.engines.onnx import precision as onnx_precision
+    from edgecompress.formats.precision import walk
+
+    return walk.weights_and_computes(onnx_precision.net(artifact.file(SUFFIX)))
+
+
+def weights(artifact: Artifact) -> Iterator[tuple[str, np.ndarray]]:
+    """Each weight of two or more axes, as torch lays it out."""
+    from edgecompress.engines.onnx import weights as onnx_weights
+
+    return onnx_weights.of(artifact)
+
+
+def stored(artifact: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Each constant of two or more axes, as the file has it."""
+    from edgecompress.engines.onnx import weights as onnx_weights
+
+    return onnx_weights.stored(artifact)
+
+
+def changeable(artifact: Artifact, threads: int) -> ChangeableNet:
+    """The net with weights that can be others for a while."""
+    from edgecompress.engines.onnx import weights as onnx_weights
+
+    return onnx_weights.ChangeableOnnx(artifact, threads)
+
+
+# --------------------------------------------------------------------------- a session
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> OnnxSession:
+    """A session on `threads` threads of the CPU, by the artifact's settings."""
+    return OnnxSession(artifact, threads, profile, (CPU,))
+
+
+def empty(folder: Path) -> Artifact:
+    """The smallest model, in an empty folder."""
+    return onnx_session.empty(folder)
+
+
+def tapped(request: Request) -> Artifact:
+    """The input "model" with the outputs of its layers as further outputs; facts: {"taps": [row]}."""
+    return layer_outputs.tapped(request)

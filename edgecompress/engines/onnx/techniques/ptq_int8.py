@@ -1,0 +1,284 @@
+"""Static int8 for ONNX Runtime: weights per channel, activations by ranges calibrated on real samples, as QDQ."""
+
+from __future__ import annotations
+
+import glob
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.onnx.graph_edits import matching, order_as, prepare, reading, to_their_ends
+from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
+
+if TYPE_CHECKING:
+    import numpy as np
+
+REQUIRES = ("onnx", "onnxruntime>=1.31", "sympy")
+EXTRA = "onnx"
+READS: tuple[str, ...] = ("onnx",)
+WRITES = "onnx"
+PROVIDES = "int8"
+NEEDS: tuple[str, ...] = ("samples",)
+
+OPSET = 13  # the first with scales per channel
+CHUNK = 16  # items whose extremes are held at once
+MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
+MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
+# The axis of a weight along which its outputs lie (Gemm: of one that is not transposed), as ONNX Runtime takes it
+OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+
+Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
+Items: TypeAlias = (
+    "Callable[[], Iterator[Mapping[str, np.ndarray]]]"  # the model's inputs, batch by batch, from the start
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the ranges of activations are found and what is quantized."""
+
+    calibrator: _activation_ranges.Calibrator = "minmax"
+    percentile: float = 99.99  # of the values kept inside the range, for "percentile"
+    samples: int | None = 512  # calibration items at most, evenly spread over the split; None is all
+    per_channel: bool = True  # of weights
+    weight_bits: Literal[8, 4] = 8  # 4: 15 levels, held as int8 all the same: ONNX Runtime computes int4 in float
+    activation: Literal["uint8", "int8"] = "uint8"  # int8 is half as fast on x86 with VNNI, and what Arm likes
+    symmetric: bool = False  # activations with their zero in the middle
+    skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names ("node_conv2d*")
+
+    def __post_init__(self) -> None:
+        if not 50 < self.percentile <= 100:
+            raise ValueError("percentile must be above 50 and at most 100")
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples must be at least 1")
+        if self.weight_bits < 8 and not self.per_channel:
+            raise ValueError("weight_bits = 4 needs per_channel = true")
+
+
+promises = _int8.promises
+
+
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less: the other calibrators, and a scale for each channel where there is one for all."""
+    finer: list[tuple[str, dict[str, Json]]] = (
+        [] if options.get("per_channel", Options.per_channel) else [("per channel", {"per_channel": True})]
+    )
+    return (
+        _activation_ranges.rungs(options.get("calibrator", Options.calibrator), _activation_ranges.CALIBRATORS) + finer
+    )
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with the nodes of those layers of a diagnosis left in float."""
+    return skipping(options, (glob.escape(name) for layer in layers if (name := layer["operator"])))
+
+
+def apply(request: Request) -> Artifact:
+    """The ONNX model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"calibrator", "weight_bits", "samples": items used, "skipped": [node]}.
+    Raises StageFailed where a tensor is not finite.
+    """
+    if same := _int8.given(request):
+        return same
+    options: Options = request.options
+    batches = spread(request, options.samples)
+
+    def items() -> Iterator[Mapping[str, np.ndarray]]:
+        return (inputs_of(request, batch) for batch in batches)
+
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
+        prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
+        skipped = to_their_ends(prepared, matching(prepared, options.skip))
+        ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
+        skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
+        _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
+    order_as(request.out / "model.onnx", request.model.file(".onnx"))
+    used = len({item for batch in batches for item in batch})
+    how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
+    facts = how | {"samples": used, "skipped": skipped}
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _masking(file: Path, ranges: Ranges) -> Iterator[str]:
+    """The nodes that make an attention mask or lay it on: these stay in float."""
+    import onnx
+
+    for node in onnx.load_model(file).graph.node:
+        low, high = ranges.get(node.output[0], (0.0, 0.0))
+        if node.op_type in MASKING and low < MASK and -low > 100 * high:
+            yield node.name
+
+
+def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]]) -> None:
+    import numpy as np
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
+
+    options, ranges, skipped = how
+    floats = [*skipped, *reading(prepared, skipped)]
+    data = {
+        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+        for name, (low, high) in ranges.items()
+    }
+    cache = prepared.with_suffix(".json")  # quantize_static's own input for ranges from another calibrator
+    save_tensors_data(TensorsData(CalibrationMethod.MinMax, data), cache)
+    quantize_static(
+        prepared,
+        out,
+        quant_format=QuantFormat.QDQ,
+        per_channel=options.per_channel,
+        activation_type=QuantType.QUInt8 if options.activation == "uint8" else QuantType.QInt8,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=floats,
+        calibration_cache_path=cache,
+        extra_options={
+            "ActivationSymmetric": options.symmetric,
+            "TensorQuantOverrides": _few_levels(prepared, floats, options.weight_bits),
+        },
+    )
+    if skipped:
+        _free(out, skipped)
+
+
+def _few_levels(prepared: Path, floats: Sequence[str], bits: int) -> dict[str, list[Scale]]:
+    """Scales of weights that use fewer levels than int8 has, per channel: max|w| / (2^(bits - 1) - 1)."""
+    import numpy as np
+    import onnx
+
+    if bits == 8:
+        return {}
+    graph = onnx.load_model(prepared).graph
+    constants = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    overrides = {}
+    for node in (n for n in graph.node if n.op_type in OUTPUTS and n.name not in floats):
+        tensor = constants.get(node.input[1])
+        if tensor is not None and len(tensor.dims) > 1 and (node.op_type != "MatMul" or len(tensor.dims) == 2):
+            axis = 0 if any(a.name == "transB" and a.i for a in node.attribute) else OUTPUTS[node.op_type]
+            weights = np.moveaxis(onnx.numpy_helper.to_array(tensor), axis, 0)
+            largest = np.abs(weights).reshape(len(weights), -1).max(1)
+            scales = np.where(largest > 0, largest, 1) / (2 ** (bits - 1) - 1)
+            overrides[tensor.name] = [_scaled(axis, scale) for scale in scales.astype(np.float32)]
+    return overrides
+
+
+class Scale(TypedDict):
+    """An entry of ONNX Runtime's option TensorQuantOverrides."""
+
+    axis: int
+    scale: np.ndarray
+    zero_point: np.ndarray
+
+
+def _scaled(axis: int, scale: np.float32) -> Scale:
+    """A channel's scale as ONNX Runtime's quantizer reads it."""
+    import numpy as np
+
+    return {"axis": axis, "scale": np.array(scale), "zero_point": np.array(0, np.int8)}
+
+
+def _free(file: Path, nodes: Sequence[str]) -> None:
+    """Takes away what quantizes the outputs of `nodes`: between two such pairs ONNX Runtime makes a float node int8."""
+    import onnx
+
+    model = onnx.load_model(file)
+    graph = model.graph
+    made = {output for node in graph.node if node.name in nodes for output in node.output}
+    ends = {value.name for value in graph.output}
+    pairs: dict[str, str] = {}
+    for quantize in [n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] in made]:
+        back = [n for n in graph.node if n.input and n.input[0] == quantize.output[0]]
+        if ends.isdisjoint(name for n in back for name in n.output):
+            pairs |= {n.output[0]: quantize.input[0] for n in back}
+            for node in (*back, quantize):
+                graph.node.remove(node)
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = pairs.get(name, name)
+    onnx.save_model(model, file)
+
+
+# --------------------------------------------------------------------------- the ranges
+
+
+def calibrate(file: Path, items: Items, options: Options, progress: Callable[[float], None]) -> Ranges:
+    """The range of every activation: the extremes, or where a histogram between them is cut.
+
+    One run over the items finds the extremes; all but "minmax" take a second one for histograms with fixed edges.
+    Both add up item by item, so memory does not grow with the items and the order does not matter.
+    """
+    extremes = _extremes(file, items)
+    progress(0.4)
+    if options.calibrator == "minmax":
+        return extremes
+    histograms = _histograms(file, items, extremes)
+    progress(0.9)
+    how, share = options.calibrator, options.percentile
+    return {
+        name: _activation_ranges.calibrated(how, counts, extremes[name], share) for name, counts in histograms.items()
+    }
+
+
+def _extremes(file: Path, items: Items) -> Ranges:
+    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator."""
+    from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
+
+    augmented = str(file.with_name("augmented.onnx"))
+    calibrator = create_calibrator(file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.MinMax)
+    for chunk in _chunks(items()):
+        calibrator.collect_data(_CalibrationReader(chunk))  # folds the chunk into the ranges so far
+    data = calibrator.compute_data()
+    ranges = {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
+    for name, (low, high) in ranges.items():
+        if not (abs(low) < 3e38 and abs(high) < 3e38):  # NaN and infinity, and masks of the smallest float
+            raise StageFailed(
+                f"int8: the tensor '{name}' takes values from {low} to {high} on the calibration data; "
+                "keep its nodes in float with the option skip"
+            )
+    return ranges
+
+
+def _in_order(file: Path) -> list[str]:
+    """The tensors of a graph, from its inputs on: the first one that goes wrong is where it went wrong."""
+    import onnx
+
+    graph = onnx.load_model(file).graph
+    return [value.name for value in graph.input] + [output for node in graph.node for output in node.output]
+
+
+def _chunks(items: Iterator[Mapping[str, np.ndarray]]) -> Iterator[list[Mapping[str, np.ndarray]]]:
+    while chunk := [item for _, item in zip(range(CHUNK), items, strict=False)]:
+        yield chunk
+
+
+class _CalibrationReader:
+    """ONNX Runtime's way to be handed a list of inputs."""
+
+    def __init__(self, items: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self.items = iter(items)
+
+    def get_next(self) -> Mapping[str, np.ndarray] | None:
+        return next(self.items, None)
+
+
+def _histograms(file: Path, items: Items, extremes: Ranges) -> dict[str, np.ndarray]:
+    """Counts of each tensor's values; the edges are known from the first run, so items just add up."""
+    import numpy as np
+    from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
+
+    augmented = str(file.with_name("augmented.onnx"))
+    session = create_calibrator(
+        file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.Percentile
+    ).infer_session
+    counts = {name: np.zeros(_activation_ranges.BINS, np.int64) for name in extremes}
+    names = [output.name for output in session.get_outputs() if output.name in extremes]
+    for item in items():
+        for name, values in zip(names, session.run(names, item), strict=True):
+            counts[name] += _activation_ranges.histogram(values, extremes[name])
+    return counts

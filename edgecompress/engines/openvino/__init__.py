@@ -1,0 +1,1 @@
+"""OpenVINO: its IR, and int8 by NNCF."""

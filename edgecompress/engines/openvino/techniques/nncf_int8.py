@@ -1,0 +1,170 @@
+"""Static int8 for OpenVINO by NNCF: ranges of activations from real samples."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.openvino import ir
+from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import openvino
+    from nncf import AdvancedQuantizationParameters
+    from nncf.quantization.range_estimator import RangeEstimatorParameters
+
+REQUIRES = ("openvino", "nncf")
+EXTRA = "openvino"
+READS: tuple[str, ...] = ("openvino",)
+WRITES = "openvino"
+PROVIDES = "int8"
+NEEDS: tuple[str, ...] = ("samples",)
+
+CALIBRATORS = ("minmax", "percentile", "mse")  # worth a try, in order; NNCF knows no divergence
+SCALES = {"Add", "Multiply", "Subtract", "Divide"}
+MOVES = {  # what hands on the numbers that it reads
+    *("Clamp", "MaxPool", "PRelu", "Relu", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
+    *("Convert", "Pad", "Unsqueeze", "VariadicSplit"),
+}
+PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
+
+
+@dataclass(frozen=True)
+class Options:
+    """How NNCF quantizes."""
+
+    preset: Literal["mixed", "performance"] = "mixed"  # asymmetric activations where they can be negative, or never
+    samples: int | None = 300  # calibration items at most, evenly spread over the split; None is all
+    model_type: Literal["", "transformer"] = ""  # transformer: what attention needs
+    # On ResNet-20 extremes keep 7 dB more than NNCF's own mean of them, and no bias correction 5 dB more than "fast".
+    # "mean": of the extremes of each item; "percentile": of its quantiles; "mse": NNCF's histogram, the least error.
+    calibrator: Literal["minmax", "mean", "percentile", "mse"] = "minmax"
+    percentile: float = 99.99  # of an item's values kept inside the range, for "percentile"
+    bias_correction: Literal["none", "fast", "full"] = "none"
+    # Nodes kept in float, with those that read their outputs, as regular expressions of their names
+    skip: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples must be at least 1")
+        if not 50 < self.percentile <= 100:
+            raise ValueError("percentile must be above 50 and at most 100")
+
+
+promises = _int8.promises
+
+
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less: NNCF's other range estimators, and its full correction of biases."""
+    calibrators = _activation_ranges.rungs(options.get("calibrator", Options.calibrator), CALIBRATORS)
+    corrected = options.get("bias_correction", Options.bias_correction) != "none"
+    return calibrators if corrected else [*calibrators, ("bias correction", {"bias_correction": "full"})]
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with the nodes of those layers of a diagnosis left in float."""
+    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
+
+
+def apply(request: Request) -> Artifact:
+    """The OpenVINO model quantized to int8; inputs: "model", "samples" (the calibrate split).
+
+    facts: {"samples": used, "float": [products of matrices that stay so, as OpenVINO computes them wrongly in int8]}.
+    Raises StageFailed with NNCF's reason.
+    """
+    if same := _int8.given(request):
+        return same
+    nncf, openvino = _nncf()
+    options: Options = request.options
+    batches = spread(request, options.samples)
+    net = openvino.Core().read_model(request.model.file(".xml"))
+    kept = [node.get_friendly_name() for node in net.get_ordered_ops() if _runs_into_another(node)]
+    readers = [name for name in _to_their_ends(net, options.skip) if name not in kept]
+    request.progress(0.1, "calibrating")
+    try:
+        quantized = nncf.quantize(
+            net,
+            nncf.Dataset(batches, lambda items: inputs_of(request, items)),
+            preset=nncf.QuantizationPreset(options.preset),
+            model_type=nncf.ModelType(options.model_type) if options.model_type else None,
+            subset_size=len(batches),
+            fast_bias_correction=options.bias_correction != "full",
+            advanced_parameters=_advanced(nncf, options),
+            ignored_scope=nncf.IgnoredScope(names=[*kept, *readers], patterns=list(options.skip)),
+        )
+    except Exception as error:  # NNCF's errors have no base of their own
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        raise StageFailed(f"nncf_int8: {type(error).__name__}: {message[:300]}") from error
+    facts = {"samples": len({item for batch in batches for item in batch}), "float": kept}
+    ir.save(quantized, request.out)
+    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _nncf() -> tuple[ModuleType, ModuleType]:
+    """The libraries, their telemetry switched off and their progress bars kept out of the log."""
+    import sys
+
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # both then take their own stubs
+    import logging
+
+    import nncf
+    import openvino
+
+    nncf.set_log_level(logging.ERROR)
+    return nncf, openvino
+
+
+def _runs_into_another(node: openvino.Node) -> bool:
+    """Whether it is a product of matrices, nothing added, whose result goes into the next: a Linear without bias.
+
+    OpenVINO 2026.4 fuses such a chain of two axes into one kernel (TokenizeMLPSeqSnippets) that, in int8, returns what
+    happens to be in memory. The factors of a Linear of low rank are such a chain.
+    """
+    if node.get_type_name() != PRODUCT or node.get_output_partial_shape(0).rank != AXES:
+        return False
+    while len(readers := node.output(0).get_target_inputs()) == 1:
+        node = next(iter(readers)).get_node()
+        if node.get_type_name() in (PRODUCT, *ENDS):
+            return bool(node.get_type_name() == PRODUCT)
+    return False
+
+
+def _to_their_ends(net: openvino.Model, patterns: Sequence[str]) -> Iterator[str]:
+    """What clips or moves the outputs of the nodes that match, and what reads these: NNCF would round them there."""
+    handed: set[str] = set()
+    for node in net.get_ordered_ops():
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        sources = [value.get_node() for value in node.input_values()]
+        reads = not handed.isdisjoint(source.get_friendly_name() for source in sources)
+        alone = sum(source.get_type_name() != "Constant" for source in sources) == 1  # a bias, a scale
+        if any(re.match(p, name) for p in patterns) or (reads and (kind in MOVES or (kind in SCALES and alone))):
+            handed.add(name)
+        if reads and kind != "Result":
+            yield name
+
+
+def _advanced(nncf: ModuleType, options: Options) -> AdvancedQuantizationParameters:
+    return nncf.AdvancedQuantizationParameters(
+        disable_bias_correction=options.bias_correction == "none",
+        activations_range_estimator_params=_estimator(options),
+    )
+
+
+def _estimator(options: Options) -> RangeEstimatorParameters:
+    """How NNCF finds the ranges of activations."""
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet as Known
+
+    names = {"minmax": "MINMAX", "mean": "MEAN_MINMAX", "percentile": "MEAN_QUANTILE", "mse": "HISTOGRAM"}
+    estimator = copy.deepcopy(getattr(Known, names[options.calibrator]))
+    if options.calibrator == "percentile":
+        estimator.min.quantile_outlier_prob = estimator.max.quantile_outlier_prob = (100 - options.percentile) / 200
+    return estimator

@@ -1,0 +1,1 @@
+"""TensorFlow as a source: SavedModels and Keras files."""

@@ -1,0 +1,215 @@
+"""TensorFlow, as a source: reads Keras files and SavedModels, and runs them for reference outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.engines.tensorflow import savedmodel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+
+    from edgecompress.core.protocols import OperatorTimes
+
+REQUIRES = ("tensorflow-cpu",)
+IMPORTS = ("tensorflow",)  # what `open` needs: loaded before a session's memory and load time count
+EXTRA = "tensorflow"
+FORMAT = "savedmodel"
+NO_ARENA = "TensorFlow takes memory as it runs: nothing is planned"
+NO_EMPTY = "TensorFlow is supported as a source only"
+NOT_OPENED = "runs its author's code when it is loaded; if you trust the author, run `edgecompress verify`"
+READS: tuple[str, ...] = ()
+SUFFIX = ".keras"
+FOLDER = savedmodel.FILE  # a folder that holds it is a SavedModel
+RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Keras file names
+
+LARGEST = 2**31 - 1  # of a dynamic dimension
+KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
+
+
+def export(request: Request) -> Artifact:
+    """Raises: SavedModels are sources only."""
+    raise InputError(
+        f"runtime tensorflow: cannot convert {request.model.kind} to a SavedModel; TensorFlow is supported as a "
+        "source only"
+    )
+
+
+# --------------------------------------------------------------------------- a user's model becomes an artifact
+
+
+def read(request: Request) -> Artifact:
+    """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
+
+    Its first axis, where dynamic, is called "batch". Inputs have the names of its signature, in Keras' own order.
+    """
+    path = Path(request.options["path"])
+    tf = savedmodel.tensorflow()
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as scratch:
+        folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported")
+        frozen, inputs, outputs = _frozen(tf, folder, path)
+    order += sorted(set(inputs) - set(order))
+    infos = ({name: _info(tensor) for name, tensor in side.items()} for side in (inputs, outputs))
+    graph = savedmodel.numbered(frozen.graph.as_graph_def())
+    _check(graph, path)
+    savedmodel.write(request.out / savedmodel.FOLDER, graph, (*infos,))  # type: ignore[arg-type]
+    specs = (
+        tuple(_spec(name, inputs[name], path) for name in order),
+        tuple(_spec(name, tensor, path) for name, tensor in outputs.items()),
+    )
+    artifact = Artifact(request.out, FORMAT, *specs)
+    return _rehearsed(artifact, path).write()
+
+
+def _exported(file: Path, folder: Path) -> tuple[Path, list[str]]:
+    """A Keras file as a SavedModel, and the order of its inputs. Keras' safe mode refuses what would run code."""
+    import keras
+
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; give the path of a .keras file or the folder of a SavedModel")
+    try:
+        net = keras.saving.load_model(file, compile=False, safe_mode=True)
+        net.export(str(folder), format="tf_saved_model", verbose=False)
+    except Exception as error:  # what a damaged file raises is anything: Keras builds layers from it
+        raise InputError(f"{file}: {_reason(error)}") from error
+    return folder, [tensor.name for tensor in net.inputs or ()]
+
+
+def _reason(error: Exception) -> str:
+    message = _first_line(error)
+    if "safe_mode" in str(error) or "Lambda" in message:
+        return (
+            "it holds a Lambda layer, Python code that loading would run; make it a layer class, or export a SavedModel"
+        )
+    if "File not found" in message or "zip" in message:  # Keras' words for what is no zip archive
+        return "not a Keras file, or truncated or damaged; save or copy it again"
+    return f"Keras cannot load it: {message}; save it again, or export a SavedModel"
+
+
+def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The graph with its weights inside, and {name: tensor} of its inputs and outputs."""
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    try:
+        loaded = tf.saved_model.load(str(folder))
+        signature = _signature(loaded.signatures, path)
+        frozen = convert_variables_to_constants_v2(signature, lower_control_flow=False)
+    except InputError:
+        raise
+    except Exception as error:  # TensorFlow's errors, protobuf's, the operating system's
+        raise InputError(f"{path}: TensorFlow cannot load it: {_first_line(error)}; export it again") from error
+    names = sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs)
+    if len(names[0]) != len(frozen.inputs):  # what could not be frozen is an input
+        raise InputError(
+            f"{path}: it contains a lookup table or other state, which cannot be deployed; move that part to the app"
+        )
+    pairs = (dict(zip(n, t, strict=True)) for n, t in zip(names, (frozen.inputs, frozen.outputs), strict=True))
+    return frozen, *pairs
+
+
+def _signature(signatures: Mapping[str, Any], path: Path) -> Any:
+    """The one to serve with: by its name, else the only one."""
+    names = list(signatures)
+    if savedmodel.SIGNATURE in names or len(names) == 1:
+        return signatures[savedmodel.SIGNATURE if savedmodel.SIGNATURE in names else names[0]]
+    have = f"it has {', '.join(names)}" if names else "it has none"
+    raise InputError(f"{path}: no signature '{savedmodel.SIGNATURE}' ({have}); export it with one")
+
+
+def _info(tensor: TensorInfo) -> Any:
+    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+
+    return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
+
+
+def _check(graph: GraphDef, path: Path) -> None:
+    """A net of numbers: everything it needs is in the graph, and no weight is broken."""
+    import numpy as np
+    from tensorflow.python.framework.tensor_util import MakeNdarray
+
+    for node in graph.node:
+        if node.op in KEPT:
+            raise InputError(
+                f"{path}: '{node.name}' keeps state ({node.op}), which cannot be deployed; move that part to the app"
+            )
+        if node.op == "Const":
+            values = MakeNdarray(node.attr["value"].tensor)
+            if values.dtype.kind == "f" and (bad := int(np.isnan(values).sum())):
+                raise InputError(f"{path}: weight '{node.name}' holds {bad} NaN; train or export it again")
+
+
+def _spec(name: str, tensor: TensorInfo, path: Path) -> TensorSpec:
+    if not tensor.dtype.is_numpy_compatible or tensor.dtype.name in ("string", "resource", "variant"):
+        raise InputError(
+            f"{path}: '{name}' is a tensor of {tensor.dtype.name}; only tensors of numbers can be deployed"
+        )
+    shape = tensor.shape.as_list() if tensor.shape.rank is not None else []
+    return TensorSpec(name, tuple(_dim(name, axis, size) for axis, size in enumerate(shape)), tensor.dtype.name)
+
+
+def _dim(name: str, axis: int, size: int | None) -> int | Dim:
+    return size if size is not None else Dim("batch" if axis == 0 else f"{name}_{axis}", 1, LARGEST)
+
+
+def _rehearsed(artifact: Artifact, path: Path) -> Artifact:
+    """One run on zeros, where every size is known: what fails only then is the source's fault too."""
+    import numpy as np
+
+    if any(isinstance(d, Dim) and d.name != "batch" for spec in artifact.inputs for d in spec.shape):
+        return artifact
+    try:
+        open(artifact, 1).run({s.name: np.zeros(s.concrete(), s.dtype) for s in artifact.inputs})
+    except Exception as error:
+        raise InputError(f"{path}: TensorFlow cannot run it: {_first_line(error)}; export it again") from error
+    return artifact
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+
+
+# --------------------------------------------------------------------------- a session
+
+
+def open(artifact: Artifact, threads: int, profile: bool = False) -> TensorflowSession:
+    """A session on `threads` threads of the CPU."""
+    return TensorflowSession(artifact, threads)
+
+
+class TensorflowSession:
+    """A SavedModel run by TensorFlow."""
+
+    def __init__(self, artifact: Artifact, threads: int) -> None:
+        tf = savedmodel.tensorflow()
+        with contextlib.suppress(RuntimeError):  # a process that has run TensorFlow keeps its threads
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(1)
+        self.loaded: Any = tf.saved_model.load(str(artifact.path / savedmodel.FOLDER))
+        self.serve = self.loaded.signatures[savedmodel.SIGNATURE]
+        self.constant = tf.constant
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One inference."""
+        answers = self.serve(**{name: self.constant(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in answers.items()}
+
+    def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
+        """No times: TensorFlow runs sources only."""
+        return {
+            "ops": [],
+            "why": "TensorFlow is supported as a source only, so its operators are not timed",
+            "fallback": [],
+        }
+
+    def close(self) -> None:
+        """Frees it."""
+        self.loaded = self.serve = None

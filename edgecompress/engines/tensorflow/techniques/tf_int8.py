@@ -1,0 +1,146 @@
+"""Static int8 of a SavedModel by TensorFlow's own converter: weights per channel, activations calibrated on samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert.quantizer import MOVES, check_patterns
+from edgecompress.techniques import _int8, _skipped_layers
+from edgecompress.techniques._calibration import inputs_of, skipping, spread
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+REQUIRES = ("tensorflow-cpu", "ai-edge-litert")
+EXTRA = "tensorflow"
+READS: tuple[str, ...] = ("savedmodel",)
+WRITES = "tflite"
+PROVIDES = "int8"
+NEEDS: tuple[str, ...] = ("samples",)
+
+FILE = "model.tflite"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the file takes and gives, and by how much data it is calibrated."""
+
+    io: Literal["float", "int8"] = "float"  # int8: what a microcontroller's program wants; never of ids
+    samples: int | None = 300  # calibration items at most, evenly spread over the split; None is all
+    # Operators kept in float, with those that read their outputs, as regular expressions of their outputs' names
+    skip: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError("samples must be at least 1")
+        check_patterns(self.skip)
+
+
+promises = _int8.promises
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with the operators of those layers of a diagnosis left in float."""
+    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
+
+
+def apply(request: Request) -> Artifact:
+    """The SavedModel as an int8 TFLite file, its batch fixed to the context's; inputs: "model", "samples".
+
+    facts: {"samples": items used}. Raises StageFailed with the converter's reason.
+    """
+    model, options = request.model, request.options
+    batches = spread(request, options.samples)
+    try:
+        data = _converted(request, batches)
+    except InputError:
+        raise
+    except Exception as error:  # the converter's own class, TensorFlow's, plain RuntimeError
+        raise StageFailed(f"tf_int8: TFLiteConverter: {type(error).__name__}: {first_line(error)}") from error
+    data = _renamed(data, model)
+    (request.out / FILE).write_bytes(data)
+    written = model_file.inputs_and_outputs(data, FILE)
+    facts = {"samples": len({item for batch in batches for item in batch})}
+    ends = _like(model.inputs, written[0]), _like(model.outputs, written[1])
+    return Artifact(request.out, WRITES, *ends, facts).write()
+
+
+def _converted(request: Request, batches: list[list[int]]) -> bytes:
+    import tensorflow as tf
+
+    model, options = request.model, request.options
+    loaded = tf.saved_model.load(str(model.path / "saved_model"))
+    serve = loaded.signatures["serving_default"]
+    fixed = {s.name: tf.TensorSpec(s.concrete(request.context.batch), s.dtype, s.name) for s in model.inputs}
+    call = tf.function(lambda **named: serve(**named)).get_concrete_function(**fixed)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([call], loaded)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    converter.representative_dataset = lambda: _items(request, batches, sorted(fixed))
+    if options.io == "int8":
+        converter.inference_input_type = converter.inference_output_type = tf.int8
+    return _partly(converter, request) if options.skip else bytes(converter.convert())
+
+
+def _partly(converter: tf.lite.TFLiteConverter, request: Request) -> bytes:
+    """The file with the operators of `skip` in float: what TensorFlow's debugger of quantization can do."""
+    import tensorflow as tf
+
+    library, whole = tf.lite.experimental, request.options.io == "int8"
+    options = library.QuantizationDebugOptions(fully_quantize=whole)
+    work = library.QuantizationDebugger(
+        converter=converter, debug_dataset=converter.representative_dataset, debug_options=options
+    )
+    names = _to_their_ends(work.calibrated_model, request)
+    work.options = library.QuantizationDebugOptions(fully_quantize=whole, denylisted_nodes=names)
+    return bytes(work.get_nondebug_quantized_model())
+
+
+def _to_their_ends(data: bytes, request: Request) -> list[str]:
+    """The tensors of the operators of `skip`, of what moves their outputs, and of what reads these.
+
+    Raises InputError: a pattern matches no operator.
+    """
+    before, after = model_file.graph(data), model_file.graph(_renamed(data, request.model))
+    scopes = ["".join(f"{after.tensors[number].name};" for number in node.writes) for node in after.nodes]
+    for pattern in request.options.skip:
+        if not any(re.search(pattern, scope) for scope in scopes):
+            raise InputError(
+                f"skip: no operator's name matches '{pattern}'; the names are {', '.join(scopes[:4])}, ..."
+            )
+    handed, floats = set[int](), list[int]()
+    for node, scope in zip(after.nodes, scopes, strict=True):  # in the order of computing
+        named = any(re.search(pattern, scope) for pattern in request.options.skip)
+        reads = not handed.isdisjoint(node.reads)
+        handed.update(node.writes if named or (reads and node.type in MOVES) else ())
+        floats += node.writes if named or reads else ()
+    return [before.tensors[number].name for number in floats]
+
+
+def _renamed(data: bytes, model: Artifact) -> bytes:
+    inputs, outputs = ({spec.name: spec.name for spec in specs} for specs in (model.inputs, model.outputs))
+    return model_file.renamed(data, inputs, outputs)
+
+
+def _items(request: Request, batches: list[list[int]], order: list[str]) -> Iterator[list[np.ndarray]]:
+    """The calibration items, as the converter takes them: arrays in the order of the function's arguments."""
+    size = request.context.batch
+    for batch in batches:
+        for begin in range(0, len(batch), size):
+            part = batch[begin : begin + size]
+            arrays = inputs_of(request, part + part[-1:] * (size - len(part)))
+            yield [arrays[name] for name in order]
+
+
+def _like(specs: tuple[TensorSpec, ...], written: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The specs with the shapes, dtypes and quantization that the file has."""
+    pairs = zip(specs, written, strict=True)
+    return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)

@@ -1,0 +1,1 @@
+"""AOTInductor: programs compiled ahead of time by PyTorch."""

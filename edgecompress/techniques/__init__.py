@@ -1,0 +1,1 @@
+"""Techniques on torch modules and programs, for any engine, and what techniques of many engines share."""

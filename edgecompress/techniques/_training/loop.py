@@ -1,0 +1,400 @@
+"""Training a net: what a loop is given (batches, the loss, checkpoints, progress), and our own loop over it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from edgecompress.core.errors import StageFailed
+from edgecompress.core.model import Request
+from edgecompress.formats import torch_module
+from edgecompress.techniques._training import checkpoint, log
+from edgecompress.techniques._training.data import Batch, Items, augmented, images, shuffled, spread
+from edgecompress.techniques._training.losses import Named, Objective
+from edgecompress.techniques._training.options import TrainingOptions
+from edgecompress.techniques._training.rates import rewound, share
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+MOMENTUM = 0.9
+SELECTED = 1000  # items of the split "select" that are looked at after an epoch
+SELECT_BATCH = 250
+REPORT_S = 1.0  # at least, between two reports of progress
+WORDS = {
+    "top1": "top-1 {:.1f} %",
+    "agreement": "agreement {:.1f} %",
+    "mse": "mse {:.4g}",
+    "distance": "distance {:.4g}",
+}
+PERCENT = {"top1": 100, "agreement": 100}  # of what is a share
+
+
+@dataclass
+class Pace:
+    """How fast it goes: steps of all, those done before this process, when it began and last reported."""
+
+    total: int
+    resumed: int = 0
+    began_s: float = field(default_factory=time.monotonic)
+    reported_s: float = 0.0
+
+    def due(self) -> bool:
+        """Whether it is time to report again; then it counts as reported."""
+        now = time.monotonic()
+        if now - self.reported_s < REPORT_S:
+            return False
+        self.reported_s = now
+        return True
+
+    def left(self, done: int) -> str:
+        """How long the rest takes at the pace so far, in words; nothing where there is no pace yet, or no rest."""
+        if not self.resumed < done < self.total:
+            return ""
+        return in_words((time.monotonic() - self.began_s) / (done - self.resumed) * (self.total - done))
+
+
+def in_words(seconds: float) -> str:
+    """`, 40 s left`; `, 4 min left`; `, 1 h 5 min left`."""
+    minutes = round(seconds / 60)
+    if seconds < 120:
+        return f", {round(seconds)} s left"
+    return f", {minutes} min left" if minutes < 60 else f", {minutes // 60} h {minutes % 60} min left"
+
+
+class Loop(Protocol):
+    """A training loop, ours or a user's: it trains `net` in place."""
+
+    def __call__(self, net: torch.nn.Module, training: Training) -> object: ...
+
+
+@dataclass
+class Training:
+    """What a training loop is given. The smallest loop of one's own:
+
+        def loop(net, training):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+            for epoch in range(training.resume(net, optimizer), training.options.epochs):
+                for inputs, labels in training.batches(epoch):
+                    loss = training.loss(net, inputs, labels)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                training.ended(net, optimizer)
+
+    What is zero by a "zeros" edit is set to zero again after each step of any optimizer.
+    """
+
+    request: Request
+    device: torch.device  # the net's
+    amp: str  # "off", or the type of autocast: "bfloat16", "float16"
+    items: Items  # that it trains on
+    select: Items
+    dense: torch.nn.Module | None  # the unpruned net, in eval mode on the device; None where nothing is distilled
+    objective: Objective
+    size: int  # of a batch
+    history: list[checkpoint.EpochRecord] = field(default_factory=list)
+    last: torch.Tensor | None = None  # the loss of the last step
+    part: int = 0  # which one it is of `parts` trainings, one after the other: generations
+    parts: int = 1
+
+    def __post_init__(self) -> None:
+        self._set_off(0)
+
+    @property
+    def options(self) -> TrainingOptions:
+        """The technique's."""
+        options: TrainingOptions = self.request.options
+        return options
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch."""
+        return self.items.count // self.size
+
+    def _set_off(self, done: int) -> None:
+        """The pace from here, so many epochs of this part being done."""
+        each = self.options.epochs * self.steps
+        self.pace = Pace(self.parts * each, self._at(done))
+
+    def _at(self, epoch: int, steps: int = 0) -> int:
+        """Steps that are done of all parts, after epochs of this one and steps of the next."""
+        return int(self.part * self.options.epochs + epoch) * self.steps + steps
+
+    # ------------------------------------------------------------------ a step
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Inputs by name and labels (or None) of each batch of an epoch, counted from 0; the same at each call.
+
+        The order, the augmentation and torch's own chances (dropout) follow from the seed and the epoch alone.
+        """
+        import numpy as np
+        import torch
+
+        seeds = np.random.SeedSequence([self.request.context.seed, epoch])
+        torch.manual_seed(int(seeds.generate_state(1)[0]))
+        generator, layouts = np.random.default_rng(seeds), images(self.items.model)
+        for step, index in enumerate(shuffled(self.items.count, self.size, generator)):
+            inputs, labels = self.items.take(index)
+            yield augmented(inputs, layouts, self.options.augment or (), generator), labels
+            self._report(epoch, step + 1)
+
+    def call(self, net: torch.nn.Module, inputs: Named) -> dict[str, torch.Tensor]:
+        """The net's outputs by name, real ones in float32, computed as `amp` says; with gradients where they are on."""
+        import torch
+
+        kind = getattr(torch, self.amp) if self.amp != "off" else None
+        with torch.autocast(self.device.type, kind, enabled=kind is not None):
+            outputs = torch_module.call(net, inputs)
+        names = [spec.name for spec in self.request.model.outputs]
+        return {n: t.float() if t.is_floating_point() else t for n, t in torch_module.flatten(outputs, names).items()}
+
+    def loss(self, net: torch.nn.Module, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None) -> torch.Tensor:
+        """Of one batch, as the options say: on the labels, and the distance to the unpruned net."""
+        loss = self.objective.loss(self.call(net, inputs), self._taught(inputs), labels)
+        self.last = loss.detach()
+        return loss
+
+    def rate(self, epoch: int, step: int) -> float:
+        """The learning rate of a step, as the options say."""
+        o = self.options
+        whole = o.whole_epochs * self.steps
+        at = rewound(epoch * self.steps + step, o.epochs * self.steps, whole)
+        return float(o.rate * share(o.schedule, o.milestones, at, whole))
+
+    def _taught(self, inputs: Named) -> Named | None:
+        import torch
+
+        if self.dense is None:
+            return None
+        with torch.no_grad():
+            return self.call(self.dense, inputs)
+
+    # ------------------------------------------------------------------ an epoch
+
+    def resume(self, net: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: checkpoint.Stateful) -> int:
+        """How many epochs are done: those of the last checkpoint, to which net and optimizer are set; else 0.
+
+        `others`, here and in `ended`, is what else has a `state_dict` of plain numbers: a scheduler, a scaler.
+        """
+        card = self._checkpoint(checkpoint.State(net, optimizer, others))
+        self.history[:] = card.get("history", [])
+        done = len(self.history)
+        if done:
+            self._say(f"resuming after epoch {done} of {self.options.epochs}, from its checkpoint")
+        self._set_off(done)
+        return done
+
+    def ended(
+        self,
+        net: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *others: checkpoint.Stateful,
+        loss: float | None = None,
+    ) -> None:
+        """An epoch is done: scores the split "select", reports, keeps a checkpoint. `loss`: its mean over the epoch.
+
+        Raises StageFailed when the loss is not finite: its weights are worth nothing.
+        """
+        epoch = len(self.history) + 1
+        self._check(loss, epoch)
+        rate = float(optimizer.param_groups[0]["lr"])
+        self.history.append({"epoch": epoch, "lr": rate, "loss": loss, "select": self.score(net)})
+        self._keep(checkpoint.State(net, optimizer, others))
+        self._progress(self._at(epoch), self._words(epoch, loss))
+
+    def progress(self, fraction: float, what: str) -> None:
+        """Tells whoever waits: the part that is done, 0..1, and words."""
+        self.request.progress(min(fraction, 1.0), what)
+
+    @property
+    def metric(self) -> str | None:
+        """What `score` counts; None where there is nothing to compare the net with."""
+        labelled = self._labelled
+        return self.objective.metric(labelled) if labelled or (self.dense and self.select.count) else None
+
+    @property
+    def _labelled(self) -> bool:
+        return self.items.labels is not None and self.select.labels is not None
+
+    def score(self, net: torch.nn.Module) -> float | None:
+        """The mean score of at most 1000 items of "select", in float32: against labels, else the unpruned net."""
+        import torch
+
+        if self.metric is None:
+            return None
+        was, amp = net.training, self.amp
+        net.eval()
+        self.amp = "off"
+        with torch.inference_mode():
+            scores = torch.cat([self._scores(net, index) for index in self._selected()])
+        net.train(was)
+        self.amp = amp
+        return float(scores.double().mean())
+
+    def _selected(self) -> Sequence[np.ndarray]:
+        chosen = spread(self.select.count, SELECTED)
+        size = self.size if isinstance(self.request.model.inputs[0].shape[0], int) else SELECT_BATCH
+        return [chosen[begin : begin + size] for begin in range(0, len(chosen), size)]
+
+    def _scores(self, net: torch.nn.Module, index: np.ndarray) -> torch.Tensor:
+        """Of each of those items; a net of a fixed batch gets it whole, filled up with the last item."""
+        import numpy as np
+
+        fixed = isinstance(self.request.model.inputs[0].shape[0], int)
+        whole = np.pad(index, (0, self.size - len(index)), mode="edge") if fixed else index
+        inputs, labels = self.select.take(whole)
+        taught = None if self._labelled else self._taught(inputs)
+        return self.objective.scores(self.call(net, inputs), taught, labels if self._labelled else None)[: len(index)]
+
+    # ------------------------------------------------------------------ what is reported and kept
+
+    def _report(self, epoch: int, steps: int) -> None:
+        """After a step, at most once in a second: reading the loss waits for a GPU."""
+        if not self.pace.due():
+            return
+        loss = None if self.last is None else float(self.last)
+        self._check(loss, epoch + 1)
+        self._progress(self._at(epoch, steps), self._words(epoch + 1, loss))
+
+    def _progress(self, done: int, words: str) -> None:
+        self.progress(done / self.pace.total, words + self.pace.left(done))
+
+    def _check(self, loss: float | None, epoch: int) -> None:
+        if loss is not None and not math.isfinite(loss):
+            raise StageFailed(
+                f"training: the loss is {loss} in epoch {epoch} of {self.options.epochs}: it diverged; "
+                f"lower lr (it was {self.options.rate:g}), or set amp = 'off'"
+            )
+
+    def _words(self, epoch: int, loss: float | None) -> str:
+        words = f"generation {self.part + 1} of {self.parts}, " if self.parts > 1 else ""
+        words += f"epoch {epoch} of {self.options.epochs}"
+        words += "" if loss is None else f", loss {loss:.3f}"
+        select = self.history[-1]["select"] if self.history else None
+        if select is None or self.metric is None:
+            return words
+        return f"{words}, select {WORDS[self.metric].format(select * PERCENT.get(self.metric, 1))}"
+
+    def _checkpoint(self, state: checkpoint.State) -> checkpoint.Card:
+        if self.request.keep is None:
+            return {}
+        try:
+            return checkpoint.load(self.request.keep / self._run, state, self._of())
+        except checkpoint.Damaged as error:
+            self._say(f"starting again from epoch 1: the checkpoint cannot be used: {error}")
+            return {}
+
+    def _keep(self, state: checkpoint.State) -> None:
+        keep, newest = self.request.keep, self.history[-1]
+        if keep is None:
+            return
+        if log.available():
+            named = {"train/loss": newest["loss"], "train/lr": newest["lr"], f"select/{self.metric}": newest["select"]}
+            values = {tag: value for tag, value in named.items() if value is not None}
+            log.write(keep / log.FOLDER / self._run, newest["epoch"], values)
+        checkpoint.save(keep / self._run, state, {"of": self._of(), "history": self.history})
+
+    @property
+    def _run(self) -> str:
+        """The folder of this part, below what is kept and below the log."""
+        return f"generation-{self.part + 1}" if self.parts > 1 else ""
+
+    def _of(self) -> str:
+        """Which training this is: its inputs, options, seed and device."""
+        request = self.request
+        shas = {role: artifact.sha256 for role, artifact in sorted(request.inputs.items())}
+        which = f"{request.options} seed {request.context.seed} part {self.part}"
+        return f"{shas} {which} {self.device.type} {self.amp}"
+
+    def _say(self, words: str) -> None:
+        """To the listener, and to the stage's log."""
+        print(f"training: {words}", file=sys.stderr, flush=True)
+        self.progress(self._at(0) / self.pace.total, words)
+
+
+# --------------------------------------------------------------------------- our own loop
+
+
+def fit(net: torch.nn.Module, training: Training) -> None:
+    """SGD with Nesterov's momentum, or AdamW, on the options' schedule; in fp16 its gradients are scaled."""
+    import torch
+
+    optimizer = _optimizer(net, training.options)
+    scaler = torch.amp.GradScaler(training.device.type, enabled=training.amp == "float16")
+    for epoch in range(training.resume(net, optimizer, scaler), training.options.epochs):
+        total = torch.zeros((), device=training.device)
+        for step, (inputs, labels) in enumerate(training.batches(epoch)):
+            for group in optimizer.param_groups:
+                group["lr"] = training.rate(epoch, step)
+            loss = training.loss(net, inputs, labels)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            total += loss.detach()
+        training.ended(net, optimizer, scaler, loss=float(total) / training.steps)
+
+
+def _optimizer(net: torch.nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+    import torch
+
+    trained = [p for p in net.parameters() if p.requires_grad]
+    if options.optimizer == "adamw":
+        return torch.optim.AdamW(trained, options.rate, weight_decay=options.weight_decay)
+    return torch.optim.SGD(trained, options.rate, momentum=MOMENTUM, weight_decay=options.weight_decay, nesterov=True)
+
+
+# --------------------------------------------------------------------------- around it
+
+
+@contextlib.contextmanager
+def zeros_kept(net: torch.nn.Module, names: Sequence[str]) -> Iterator[Callable[..., None]]:
+    """What is zero now in those parameters is set to zero again after each step of any optimizer, and at the end.
+
+    And when what it gives is called.
+    """
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    parameters = [net.get_parameter(name) for name in names]
+    masks = [(p.detach() != 0).to(p.dtype) for p in parameters]
+
+    def again(*_: object) -> None:
+        with torch.no_grad():
+            for parameter, mask in zip(parameters, masks, strict=True):
+                parameter.mul_(mask)
+
+    handle = register_optimizer_step_post_hook(again) if names else None
+    try:
+        yield again
+        again()
+    finally:
+        if handle:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def computing(threads: int, device: torch.device) -> Iterator[None]:
+    """Threads, chances and, on a GPU, deterministic kernels (where there are some) for training; then as before."""
+    import torch
+
+    was = torch.get_num_threads()
+    strict, lenient = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(strict or device.type == "cuda", warn_only=True)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(was)
+        torch.use_deterministic_algorithms(strict, warn_only=lenient)
