@@ -23,9 +23,7 @@ from edgecompress.commands import deploy, init
 from edgecompress.commands.job_run import Options
 from edgecompress.core import catalog, config, settings
 from edgecompress.core.model import Outcome, Stage
-from edgecompress.pipeline import time_left
 from edgecompress.pipeline.runner import Event
-from edgecompress.pipeline.time_left import TimeLeft
 
 pytestmark = pytest.mark.slow
 
@@ -301,19 +299,21 @@ def test_a_stage_that_ended_is_one_plain_line_off_a_terminal(outcome: Outcome, s
 
 def test_the_time_left_counts_down_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
-    monkeypatch.setattr(time_left, "time", clock)
+    monkeypatch.setattr(console, "time", clock)
     with console.Progress(console.open(args()), args()) as progress:
-        left = TimeLeft(stage_s=40.0, whole_s=40.0, rest_s=20.0)
-        progress(Event("started", Stage("race", "x:y"), why="first run", left=left))
+        progress(Event("started", Stage("race", "x:y"), why="first run", number=7, of=23, left_s=60.0))
         shown = []
-        for clock.now in (100.0, 110.0, 130.0):
+        for clock.now in (100.0, 110.0, 130.0, 170.0):
             shown.append(progress.bar.columns[2].render(progress.bar.tasks[0]).plain)  # type: ignore[attr-defined]
-    assert shown == ["about 60 s left", "about 50 s left", "about 30 s left"]
+    assert shown == [
+        f"stage 7 of 23, {says}"
+        for says in ("about 60 s left", "about 50 s left", "about 30 s left", "longer than expected")
+    ]
 
 
 def test_the_time_left_of_several_targets_counts_those_that_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(deploy, "run", lambda job, steps, options, later_s, forecast: asked.append(later_s))
+    monkeypatch.setattr(deploy, "run", lambda job, steps, options, later_s: asked.append(later_s))
     plans = [
         (SimpleNamespace(target=SimpleNamespace(name=name)), SimpleNamespace(estimate_s=lambda took_s=took_s: took_s))
         for name, took_s in (("a", 10.0), ("b", 200.0), ("c", 3000.0))

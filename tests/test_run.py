@@ -15,7 +15,6 @@ from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFaile
 from edgecompress.core.model import Choice, Context, Outcome, Stage
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.store import Store
-from edgecompress.pipeline.time_left import Forecast
 
 Made = Callable[..., PlanRun]
 KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exist_ok=True)\n"
@@ -165,7 +164,7 @@ def test_progress_reaches_the_listener_with_the_time_left(made: Made, technique:
     made(listener=heard.append).stage(technique("request.progress(0.5, 'half')\n" + DONE))
     half = [e for e in heard if e.kind == "progress"]
     assert [(e.fraction, e.what) for e in half] == [(0.5, "half")]
-    assert half[0].left.seconds() > 0
+    assert [(e.number, e.of) for e in half] == [(2, 2)] and half[0].left_s > 0
 
 
 def test_the_time_left_counts_what_a_search_may_still_ask_for(made: Made, technique: Callable[[str], Stage]) -> None:
@@ -187,9 +186,9 @@ def test_the_time_left_counts_what_a_search_may_still_ask_for(made: Made, techni
     walk = made(listener=heard.append)
     heard.clear()
     assert walk.search(Twice()).stage == "try-2"
-    left = [e.left.seconds() for e in heard if e.kind == "started"]
+    left = [e.left_s for e in heard if e.kind == "started"]
     assert left[0] > 80
-    assert heard[-1].left.seconds() < left[0]
+    assert heard[-1].left_s < left[0]
 
 
 def test_the_time_left_counts_the_stages_that_wait_and_what_comes_after_a_search(made: Made, tmp_path: Path) -> None:
@@ -219,10 +218,10 @@ def test_the_time_left_counts_the_stages_that_wait_and_what_comes_after_a_search
     heard: list[Event] = []
     walk = made(listener=heard.append)
     heard.clear()
-    walk.forecast, walk.ahead_s = Forecast(), 1000.0
+    walk.ahead_s = 1000.0
     walk.stages([stage("a", 100.0), stage("b", 200.0), Once(), stage("c", 300.0)])  # type: ignore[list-item]
     assert [e.outcome.why_run for e in heard if e.outcome] == ["hit"] * 5
-    left = {e.outcome.stage: e.left.seconds() for e in heard if e.outcome}
+    left = {e.outcome.stage: e.left_s for e in heard if e.outcome}
     foretold = {"a": 1540.0, "b": 1340.0, "try": 1325.0, "chosen": 1300.0, "c": 1000.0}
     assert left == pytest.approx(foretold)
     del walk.outcomes["try"]

@@ -20,7 +20,6 @@ from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event
-from edgecompress.pipeline.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,7 +182,7 @@ class Progress:
         if event.kind == "ended" and event.outcome:
             return self._ended(event.outcome, raised=not event.stage.variants)
         what = f"{one_line(event.stage.name)}: {_cut(one_line(event.what or event.why))}"
-        left = Countdown(event.left)
+        left = Countdown(event)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
         if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
             line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
@@ -205,13 +204,15 @@ class Progress:
 
 
 class Countdown:
-    """The time left, as of when it is printed: a stage that measures says nothing for minutes."""
+    """Where a run is, as of when it is printed: a stage that measures says nothing for minutes."""
 
-    def __init__(self, left: TimeLeft) -> None:
-        self.left = left
+    def __init__(self, event: Event) -> None:
+        self.event, self.since = event, time.monotonic()
 
     def __str__(self) -> str:
-        return f"about {duration(max(1.0, self.left.seconds()))} left"
+        left_s = self.event.left_s - (time.monotonic() - self.since)
+        says = f"about {duration(left_s)} left" if left_s >= 1 else "longer than expected"
+        return f"stage {self.event.number} of {self.event.of}, {says}"
 
 
 # --------------------------------------------------------------------------- results

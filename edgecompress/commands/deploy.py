@@ -32,7 +32,6 @@ from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.shipping import ORIGIN
-from edgecompress.pipeline.time_left import Forecast
 from edgecompress.reporting import external_results
 
 MOST = sys.float_info.max  # JSON knows no infinity
@@ -50,15 +49,13 @@ def deploy(model: str | None = None, target: str = "x86", *, options: Options | 
     return run(resolved, plan.deploy(resolved), options)
 
 
-def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0, forecast: Forecast | None = None) -> Result:
+def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result:
     """Runs a plan made by `plan.deploy`, and ships the variant that its search chose.
 
-    `later_s` is how many seconds the plans after it may take: they belong to the time left. `forecast` has learned from
-    the plans before it.
+    `later_s` is how many seconds the plans after it may take: they belong to the time left.
     """
     _check(job, steps, options)
     walk = begin(job, options, f"{job.source.given}>{job.target.path}")
-    walk.forecast = forecast or walk.forecast
     out = out_folder(job, options)
     if not options.until:
         with walk.store.locked(external_results.lock(out)):  # nobody waits for minutes to be refused
@@ -85,14 +82,14 @@ def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Re
 
     Each ships into its own folder of `options.out`.
     """
-    results, forecast = {}, Forecast()
+    results = {}
     later_s = sum(steps.estimate_s() for _, steps in plans)
     for each, steps in plans:
         later_s -= steps.estimate_s()
         name = each.target.name
         own = dataclasses.replace(options, out=options.out / name) if options.out else options
         try:
-            results[name] = run(each, steps, own, later_s, forecast)
+            results[name] = run(each, steps, own, later_s)
         except EdgeError as error:
             results[name] = Result(error.exit_code, str(error))
     return results

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from edgecompress.core import environments, plain_file, registry
 from edgecompress.core.errors import EdgeError
@@ -20,7 +20,6 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
 from edgecompress.pipeline import code_digest, confinement, worker_process
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
-from edgecompress.pipeline.time_left import LEAST, Forecast, TimeLeft
 from edgecompress.pipeline.worker_process import Patience
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
 
@@ -38,7 +37,9 @@ class Event:
     fraction: float = 0.0  # progress: of this stage, 0..1
     what: str = ""  # progress: in words
     outcome: Outcome | None = None  # ended
-    left: TimeLeft = field(default_factory=TimeLeft)  # until everything is done, as far as is known
+    number: int = 0  # of the stage, among so many that are known
+    of: int = 0
+    left_s: float = 0.0  # seconds until everything is done, as far as is known
 
 
 Listener = Callable[[Event], None]
@@ -60,7 +61,6 @@ class PlanRun:
     waiting: list[Stage | Substitute] = field(default_factory=list)  # steps known to come, for the time left
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
-    forecast: Forecast = field(default_factory=Forecast)
 
     def __post_init__(self) -> None:
         self.store.hold()
@@ -72,8 +72,9 @@ class PlanRun:
     def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
         """Runs the steps in order, up to `until`; returns whether it was reached. Raises what ends the run."""
         last = next((number for number, step in enumerate(steps, 1) if step.name == until), None)
-        self.waiting = list(steps[:last])
-        while self.waiting:
+        later = self.waiting
+        self.waiting = [*steps[:last], *later]
+        while len(self.waiting) > len(later):
             step = self.waiting.pop(0)
             self.stage(step) if isinstance(step, Stage) else self.substitute(step)
             if step.name == until:
@@ -84,8 +85,7 @@ class PlanRun:
         """Asks a search for stages until it chooses."""
         whole_s, after_s, took_s = self.expected_s(search), self.ahead_s, 0.0
         while not isinstance(step := search.step(self.outcomes), Choice):
-            left_s = max(whole_s - took_s, LEAST * whole_s)
-            self.ahead_s = after_s + max(0.0, left_s - sum(map(self.expected_s, step)))
+            self.ahead_s = after_s + max(0.0, whole_s - took_s - sum(map(self.expected_s, step)))
             self.stages(step)
             took_s += sum(self.outcomes[stage.name].wall_s for stage in step)
         self.ahead_s = after_s
@@ -94,15 +94,12 @@ class PlanRun:
 
     def substitute(self, search: Substitute) -> Outcome:
         """Asks a search until it chooses; its name then stands for the stage that it chose."""
-        later, after_s = self.waiting, self.ahead_s
-        self.ahead_s += sum(map(self.expected_s, later))
         choice = self.choices[search.name] = self.search(search)
-        self.waiting, self.ahead_s = later, after_s
         chosen = self.outcomes[choice.stage] if choice.stage else Outcome(search.name, "lost", reason=choice.reason)
         why = "hit" if chosen.why_run == "hit" else choice.reason
         outcome = dataclasses.replace(chosen, stage=search.name, why_run=why)
         self.outcomes[search.name] = outcome
-        self.listener(Event("ended", search.stage, outcome=outcome, left=self._left()))
+        self._tell("ended", search.stage, outcome=outcome)
         return outcome
 
     def stage(self, stage: Stage) -> Outcome:
@@ -114,14 +111,14 @@ class PlanRun:
         try:
             outcome = self._found_or_run(stage)
         except EdgeError as error:
-            self.listener(Event("ended", stage, outcome=_failed(stage, error, begin), left=self._left()))
+            self._tell("ended", stage, outcome=_failed(stage, error, begin))
             if not stage.variants:
                 raise
             outcome = _failed(stage, error, begin)
             self.outcomes[stage.name] = outcome
             return outcome
         self.outcomes[stage.name] = outcome
-        self.listener(Event("ended", stage, outcome=outcome, left=self._left()))
+        self._tell("ended", stage, outcome=outcome)
         return outcome
 
     # ------------------------------------------------------------------ one stage
@@ -136,10 +133,8 @@ class PlanRun:
             if not why and entry:
                 self.store.remember(self._name(stage), parts, entry.receipt)
                 return _outcome(stage, entry, "hit")
-            expected_s = self.expected_s(stage)
-            self.listener(Event("started", stage, why=why, left=self._left(expected_s)))
+            self._tell("started", stage, self.expected_s(stage), why=why)
             entry = self._work(stage, inputs, parts)
-            self.forecast.ran(expected_s, entry.receipt["wall_s"])  # without the wait for another run's measuring
         self.store.remember(self._name(stage), parts, entry.receipt)
         return _outcome(stage, entry, why)
 
@@ -180,9 +175,11 @@ class PlanRun:
     def _name(self, stage: Stage | Search) -> str:
         return f"{self.scope}:{stage.name}"
 
-    def _left(self, stage_s: float = 0.0, elapsed_s: float = 0.0, fraction: float = 0.0) -> TimeLeft:
-        rest_s = self.ahead_s + sum(map(self.expected_s, self.waiting))
-        return self.forecast.left(rest_s, stage_s, elapsed_s, fraction)
+    def _tell(self, kind: str, stage: Stage, stage_s: float = 0.0, **more: Any) -> None:
+        """An event, of whose stage `stage_s` seconds are left."""
+        number, left_s = len({*self.outcomes, stage.name}), self.ahead_s + sum(map(self.expected_s, self.waiting))
+        of = number + len(self.waiting)
+        self.listener(Event(kind, stage, number=number, of=of, left_s=stage_s + left_s, **more))
 
     def expected_s(self, step: Stage | Search) -> float:
         """Seconds that a step takes: as the last time, as for other models, or as it says of itself."""
@@ -237,8 +234,9 @@ class PlanRun:
             if "done" in message:
                 return message
             fraction = min(1.0, max(0.0, message["progress"]))
-            left = self._left(expected_s, time.monotonic() - begin, fraction)
-            self.listener(Event("progress", stage, "", fraction, message["what"], left=left))
+            took_s = time.monotonic() - begin
+            stage_s = took_s * (1 - fraction) / fraction if fraction else max(0.0, expected_s - took_s)
+            self._tell("progress", stage, stage_s, fraction=fraction, what=message["what"])
         raise AssertionError("a worker's answers end with its last")
 
     def _context(self, stage: Stage) -> ContextFields:
