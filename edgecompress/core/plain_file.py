@@ -10,6 +10,7 @@ from typing import IO
 from edgecompress.core.errors import InputError, StageFailed
 
 MIB = 1 << 20
+UNTOLD = 16 * MIB  # that a file without a size may hold
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -42,6 +43,8 @@ def opened(path: Path, most: int | None = None) -> IO[bytes]:
 def read(path: Path, most: int) -> bytes:
     """Its bytes. Raises as `check`, for a file that grows meanwhile too."""
     with opened(path, most) as stream:
+        # A buffer of the size asked for is allocated at once; the kernel's own files say that they have 0 bytes.
+        most = min(most, max(os.fstat(stream.fileno()).st_size, UNTOLD))
         data: bytes | None = stream.read(most + 1)
     if data is None:  # the kernel's own files may wait for more
         raise InputError(f"{path}: has nothing to read now; give a file")
