@@ -73,7 +73,7 @@ def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, 
     variant = {
         "name": VARIANT,
         "runtime": runtime,
-        "artifact": {"kind": artifact.kind, "sha256": artifact.sha256},
+        "artifact": {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes},
         "verify": {"metric": {**metric, "items_lost": 0, "items_gained": 0} if source["metric"] == "top1" else None},
         "numbers": {name: dataclasses.asdict(number) for name, number in numbers.items()},
     }
