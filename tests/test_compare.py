@@ -246,7 +246,8 @@ def test_a_perplexity_that_falls_is_better(tmp_path: Path, before: Report, after
     subject(after)["artifact"]["sha256"] = "0" * 64
     for report, value in ((before, 20.0), (after, 21.5)):
         ratio = {"ratio": value / 20, "low": value / 20 - 0.005, "high": value / 20 + 0.005}
-        subject(report)["verify"]["metric"] = {"name": "perplexity", "before": 20.0, "after": value, "n": 900, **ratio}
+        told = {"name": "perplexity", "unit": "", "before": 20.0, "after": value, "n": 900}
+        subject(report)["verify"]["metric"] = {**told, **ratio}
         subject(report)["numbers"]["accuracy"] |= {"metric": "perplexity", "value": value, "unit": ""}
     found = held(tmp_path, before, after, fail_if=("accuracy_drop > 1", "accuracy_drop > 1.6", "accuracy_drop > 2"))
     assert changed(found, "accuracy").called == "worse"
@@ -257,7 +258,8 @@ def test_a_perplexity_that_falls_is_better(tmp_path: Path, before: Report, after
 def judged(report: Report, right: str, source: float = 0.9) -> Report:
     """A report whose artifact has these of 400 items right, as bits."""
     count = int(right, 16).bit_count()
-    metric = {"name": "top1", "before": source, "after": count / 400, "n": 400, "net_lost": round(400 * source) - count}
+    share = {"name": "top1", "unit": "fraction", "before": source, "after": count / 400, "n": 400}
+    metric = {**share, "net_lost": round(400 * source) - count}
     subject(report)["verify"] |= {"metric": {**metric, "low": -0.05, "high": 0.01}, "right": right}
     subject(report)["numbers"]["accuracy"] |= {"value": count / 400, "n": 400}
     subject(report)["artifact"]["sha256"] = f"{count:064d}"
@@ -388,7 +390,7 @@ def test_a_number_beyond_those_of_all_its_sessions_is_damage(tmp_path: Path, bef
     variant["numbers"]["latency"]["high"] = None
     (file,) = written(tmp_path, before)
     with pytest.raises(
-        InputError, match=r"damaged: variant \w+: latency is [\d.]+, its sessions have [\d.]+ to [\d.]+; "
+        InputError, match=r"damaged: latency is [\d.]+, its sessions have [\d.]+ to [\d.]+ - at `\$\.variants\[\d\]`; "
     ):
         read.report(Path(file))
 
@@ -433,7 +435,7 @@ def test_exit_codes_of_gates(tmp_path: Path, before: Report, after: Report, caps
         (["a.json", "a.toml"], "a.toml: is a file, and no report.json; give the folder that a deploy wrote"),
         (["a.json", "a.json@int9"], "a.json@int9: no variant 'int9', did you mean 'int8'"),
         (["a.json", "a.json", "--fail-if", "x"], "write METRIC"),
-        (["a.json", "odd.json"], "odd.json: not as this version of edgecompress writes it"),
+        (["a.json", "odd.json"], "odd.json: damaged: Object missing required field `name` - at `$.variants[0]`"),
         (["a.json", "other.json"], "not a report of edgecompress"),
     ],
 )

@@ -213,7 +213,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact
     made: dict[str, Artifact] = {}
     for name, stage, roles, options in (
         ("samples", data.run, (), {"source": dataclasses.asdict(source), "samples": source.samples}),
-        ("module", trace.load, ("samples",), {"model": source.model, "dynamic": {}}),
+        ("module", trace.load, ("samples",), {"source": dataclasses.asdict(source)}),
         ("program", trace.run, ("module", "samples"), {"dynamic": {}}),
         ("golden", golden.run, ("module", "samples"), {"splits": ["test"], "metric": "top1"}),
     ):

@@ -374,7 +374,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact
     made: dict[str, Artifact] = {}
     for name, stage, inputs, options in (
         ("data", data.run, {}, request),
-        ("module", trace.load, {"samples": "data"}, {"model": source.model, "dynamic": {}}),
+        ("module", trace.load, {"samples": "data"}, {"source": dataclasses.asdict(source)}),
         ("program", trace.run, {"model": "module", "samples": "data"}, {"dynamic": {}}),
         ("golden", golden.run, {"model": "module", "samples": "data"}, {"splits": ["test"], "metric": "top1"}),
         ("file", litert.export, {"model": "program"}, None),

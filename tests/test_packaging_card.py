@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_a_precision_is_told_as_the_technique_that_reached_it(own: Path, tmp_pat
     report = json.loads((own / "report.json").read_text())
     variant = json.loads((own / "deploy.json").read_text())["variant"]
     stages = ["data", f"{variant}/equalize", f"{variant}/guard/plain/ptq_int8", f"{variant}/verify", "other/nncf_int8"]
-    report["stages"] = [{"stage": name} for name in stages]
+    report["stages"] = [{"stage": n, "status": "ok", "reason": "", "wall_s": 1.0, "log": ""} for n in stages]
     (own / "report.json").write_text(json.dumps(report))
     assert [step["technique"] for step in made(own, tmp_path / "p")["compression"]] == ["ptq_int8"]
 
@@ -291,13 +292,11 @@ def test_distance_is_the_relative_rms() -> None:
 
 
 def test_the_bill_of_materials_is_valid_and_names_model_runtime_and_tools(shipped: Path, tmp_path: Path) -> None:
-    from types import ModuleType
-
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
     told = made(shipped, tmp_path / "p")
-    module = ModuleType("mine")
+    module = _packager()
     module.purl = lambda card: f"pkg:maven/com.microsoft/onnxruntime-android@{card['runtime']['version']}"  # type: ignore[attr-defined]
     (tmp_path / "root").mkdir()
     text = bom.text(told, module, tmp_path / "root")
@@ -316,6 +315,15 @@ def test_the_bill_of_materials_is_valid_and_names_model_runtime_and_tools(shippe
     assert bom.text(told, module, tmp_path / "root") == text
 
 
+def _packager() -> ModuleType:
+    """The packager `tar` under another name, without a word on what its runtime is installed as."""
+    module = ModuleType("mine")
+    vars(module).update(
+        {name: value for name, value in vars(registry.load("packagers", "tar")).items() if name != "purl"}
+    )
+    return module
+
+
 def _wheel(file: Path, metadata: str, **entries: bytes) -> None:
     with zipfile.ZipFile(file, "w") as wheel:
         wheel.writestr("x-1.dist-info/METADATA", f"Metadata-Version: 2.4\n{metadata}\n\nLicense: of the description")
@@ -324,8 +332,6 @@ def _wheel(file: Path, metadata: str, **entries: bytes) -> None:
 
 
 def test_the_bill_of_materials_lists_all_that_ships(shipped: Path, tmp_path: Path) -> None:
-    from types import ModuleType
-
     told, root = made(shipped, tmp_path / "p"), tmp_path / "root"
     (root / "wheels").mkdir(parents=True)
     native = {"x.libs/libgomp-1.so.1.0": b"machine code", "x/core.abi3.so": b"more", "x/so.py": b"none"}
@@ -333,7 +339,7 @@ def test_the_bill_of_materials_lists_all_that_ships(shipped: Path, tmp_path: Pat
     _wheel(root / "wheels" / "old-2.whl", "Name: old\nVersion: 2\nLicense: Zlib")
     (root / "requirements.txt").write_text("x-y==1.0 --hash=sha256:00\nold==2\nfetched.there==3.1\n")
     (root / "run.pyz").write_bytes(b"the runner")
-    found = json.loads(bom.text(told, ModuleType("mine"), root))
+    found = json.loads(bom.text(told, _packager(), root))
     parts = {c["bom-ref"]: c for c in found["components"]}
     files = {c["name"]: c["hashes"][0]["content"] for c in found["metadata"]["component"]["components"]}
     assert files == {p.relative_to(root).as_posix(): sha256_of(p) for p in root.rglob("*") if p.is_file()}
@@ -351,11 +357,9 @@ def test_the_bill_of_materials_lists_all_that_ships(shipped: Path, tmp_path: Pat
     "licence", ["", "Images: mine, CC BY 4.0. Weights: Apache-2.0.", "MIT OR Apache-2.0", "\u202e\n\0<x>"]
 )
 def test_any_licence_can_be_written(shipped: Path, tmp_path: Path, licence: str) -> None:
-    from types import ModuleType
-
     told = {**made(shipped, tmp_path / "p"), "licence": licence}
     (tmp_path / "root").mkdir()
-    found = json.loads(bom.text(told, ModuleType("mine"), tmp_path / "root"))
+    found = json.loads(bom.text(told, _packager(), tmp_path / "root"))
     model = next(c for c in found["components"] if c["bom-ref"] == "model")
     assert ("licenses" in model) == bool(licence)
 

@@ -73,15 +73,10 @@ def changed_card(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (place / CARD).write_text(model_card.text(told), encoding="utf-8")
 
 
+LIMITED = {"name": "items_lost", "ok": True, "value": 2.0, "limit": 5.0}
 ACCURACY = {
-    "inside": {"name": "items_lost", "ok": True, "decision": "inside", "needed": None, "says": "at most 3"},
-    "undecided": {
-        "name": "items_lost",
-        "ok": True,
-        "decision": "undecided",
-        "needed": 900,
-        "says": "0.2 to 6: undecided",
-    },
+    "inside": {**LIMITED, "decision": "inside", "needed": None, "says": "at most 3"},
+    "undecided": {**LIMITED, "decision": "undecided", "needed": 900, "says": "0.2 to 6: undecided"},
 }
 
 
@@ -93,7 +88,10 @@ def test_an_undecided_accuracy_is_told_and_fails_where_strict(
 ) -> None:
     folder = package_inputs.shipped(tmp_path / "pets")
     report = json.loads((folder / "report.json").read_text())
-    report["variants"][0]["verify"]["checks"] = [{"name": "finite", "ok": True, "says": "finite"}, ACCURACY[word]]
+    report["variants"][0]["verify"]["checks"] = [
+        {"name": "finite", "ok": True, "value": 1.0, "limit": 1.0, "says": "finite"},
+        ACCURACY[word],
+    ]
     (folder / "report.json").write_text(json.dumps(report))
     file = pack_up(folder, "tar", tmp_path / "pets.tar.gz", {"wheels": False})
     for strict, ended in ((False, status), (True, status_where_strict)):

@@ -95,7 +95,7 @@ def test_a_target_that_breaks_costs_only_itself(asked: dict[str, str], capsys: p
     assert main.main(words(asked, "strict.toml,far.toml")) == 1
     said = capsys.readouterr().out
     assert "no variant is left to ship" in said
-    assert Path("dist/far").is_dir() and not Path("dist/strict").exists()
+    assert Path("dist/far/artifact").is_dir() and not Path("dist/strict/artifact").exists()
 
 
 def test_out_holds_a_folder_per_target(asked: dict[str, str]) -> None:

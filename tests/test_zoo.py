@@ -165,6 +165,10 @@ FORMAT = "faulty"
 READS = ("module",)
 
 
+def read(request):
+    raise StageFailed("its files are no sources")
+
+
 def export(request):
     net = json.loads(request.model.file("module.json").read_text())["factory"].partition(":")[2]
     if net == "lstm":

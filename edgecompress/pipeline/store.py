@@ -14,6 +14,7 @@ Nothing here waits for the disk: what a power cut damages does not fit its sha25
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import json
 import math
@@ -348,6 +349,7 @@ class Store:
         Raises StageFailed while a run holds the store.
         """
         before = _bytes_in(self.root)
+        gc.collect()  # a run of this process that failed may be held by its own traceback
         try:
             with self.locked(HELD, wait=False):
                 self._collect(older_than_s)
