@@ -243,7 +243,7 @@ class Road:
         specs = tuple(TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype)) for n, a in arrays.items())
         facts = {"splits": {"calibrate": ITEMS, "test": ITEMS}}
         self.samples = Artifact(folder / "samples", "samples", specs, (), facts).write()
-        asked = {"model": f"{__name__}:{name}", "dynamic": {}}
+        asked = {"source": {"model": f"{__name__}:{name}"}}
         self.module = stage(trace.load, {"samples": self.samples}, folder / "module", asked)
         both = {"model": self.module, "samples": self.samples}
         self.program = stage(trace.run, both, folder / "program", {"dynamic": {}})
