@@ -126,8 +126,8 @@ def _ended(choice: Choice, truth: Mapping[str, float], measured_rounds: Mapping[
     factor = sessions.improvement(slow, ships, sessions.LATENCY) if choice.stage != REFERENCE else None
     noisy = any(choice.table[name]["median_ms"] is None for name in (choice.stage, REFERENCE))
     hit = None
-    if factor and factor["n"] >= PROFILE.sessions:
-        hit = bool(factor["low"] <= truth[REFERENCE] / truth[choice.stage] <= factor["high"])
+    if factor and factor.low and factor.high and factor.n >= PROFILE.sessions:
+        hit = factor.low <= truth[REFERENCE] / truth[choice.stage] <= factor.high
     within = truth[choice.stage] <= NEAR * min(truth.values())
     return Raced(within, noisy, factor is not None, hit)
 

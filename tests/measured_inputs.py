@@ -12,7 +12,7 @@ from typing import Any
 import report_inputs
 
 from edgecompress.core.model import Artifact
-from edgecompress.reporting import external_results, report_json
+from edgecompress.reporting import external_results
 
 Told = dict[str, Any]
 SHA256 = "ab" * 32
@@ -57,7 +57,7 @@ def read(*given: Told) -> list[external_results.Measurement]:
 
 def shipped(folder: Path) -> Path:
     """What a deploy writes, of a model of three files; its report has the numbers of report_inputs."""
-    found = report_json.report(report_inputs.request(folder / "made", sessions=2, runs=60))
+    found = report_inputs.written(report_inputs.request(folder / "made", sessions=2, runs=60))
     files = {"model.onnx": b"m" * 999, "weights.bin": b"w" * 99, "notes.txt": b"n"}
     report_inputs.write(folder / "out" / "artifact", "onnx", {"here": ["notes.txt"]}, files)
     (folder / "out" / "report.json").write_text(json.dumps(found), encoding="utf-8")

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import nulls
 import pytest
 import report_inputs
@@ -26,8 +27,8 @@ from edgecompress.commands import compare_page
 from edgecompress.core.errors import InputError
 from edgecompress.core.quantities import QUANTITIES
 from edgecompress.data import paired_proportions
-from edgecompress.reporting import compare, compare_output, gates, read, report_json
-from edgecompress.reporting.sessions import values
+from edgecompress.reporting import compare, compare_output, gates, model, read
+from edgecompress.reporting.model import values
 
 Report = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
@@ -36,7 +37,7 @@ positive = st.floats(0.01, 100)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    report: Report = report_json.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=400))
+    report: Report = report_inputs.written(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=400))
     return report
 
 
@@ -103,9 +104,10 @@ def test_a_quotient_by_what_may_be_nothing_has_no_interval(b: Any) -> None:
 
 @given(st.floats(0.2, 5), st.integers(0, 10**6))
 def test_the_change_there_and_the_change_back_are_inverse(made: Report, factor: float, seed: int) -> None:
-    draw = random.Random(seed)
+    draw, report = random.Random(seed), model.of(made)
+    (of_subject,) = (v for v in report.variants if v.name == report.subject)
     old, new = (
-        compare.ComparedVariant(run, made, {**subject(made), "sessions": sessions(draw, scale)}, run)
+        compare.ComparedVariant(run, report, drawn(draw, of_subject, scale), run)
         for run, scale in (("old", 1.0), ("new", factor))
     )
     there, back = (compare.change(compare.BY_NAME["latency_ms"], *pair) for pair in ((old, new), (new, old)))
@@ -115,8 +117,11 @@ def test_the_change_there_and_the_change_back_are_inverse(made: Report, factor: 
     assert {there.called, back.called} in ({"better", "worse"}, {"same"})
 
 
-def sessions(draw: random.Random, scale: float) -> list[Report]:
-    return [{"round": f"round-{i}", "median_ms": scale * draw.lognormvariate(0, 0.05)} for i in range(6)]
+def drawn(draw: random.Random, variant: model.Variant, scale: float) -> model.Variant:
+    again = copy.copy(variant)
+    medians = [scale * draw.lognormvariate(0, 0.05) for _ in range(6)]
+    again.sessions = [model.Session(round=f"round-{i}", median_ms=median) for i, median in enumerate(medians)]
+    return again
 
 
 def test_two_runs_are_not_paired_and_variants_of_one_run_are(tmp_path: Path, before: Report, after: Report) -> None:
@@ -138,7 +143,7 @@ def test_the_same_measured_twice_is_no_change(tmp_path: Path, before: Report, af
 def first_session_alone(variant: Report) -> None:
     variant["sessions"] = variant["sessions"][:1]
     for quantity in (q for q in QUANTITIES.values() if q.session):
-        for value in values(variant["sessions"], quantity.session).values():
+        for value in values(msgspec.convert(variant["sessions"], list[model.Session]), quantity.session).values():
             variant["numbers"][quantity.name]["value"] = value
 
 

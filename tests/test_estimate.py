@@ -17,7 +17,7 @@ from edgecompress.core.settings import Profile, Variant
 from edgecompress.data import compiler_estimates
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.searches.race import FIRST, Race
-from edgecompress.reporting import html, markdown, model, report_json, terminal
+from edgecompress.reporting import html, markdown, model, terminal
 
 SCHEMA = model.json_schema()
 PROFILE = Profile(
@@ -114,7 +114,7 @@ def reported(folder: Path, found: dict[str, dict[str, Any]], shipped: str) -> di
     choice = {"variant": shipped, "reason": "", "unmeasured": "this machine is another", "table": table}
     target = {"name": "ethos-u55", "runtime": "ethos_u", "variant": variants}
     options = report_inputs.options(target=target, choice=choice, outcomes=[])
-    report = report_json.report(Request(inputs, folder, options, Context()))
+    report = report_inputs.written(Request(inputs, folder, options, Context()))
     jsonschema.Draft202012Validator(SCHEMA).validate(report)
     return report
 
@@ -140,7 +140,7 @@ def test_every_estimate_is_marked_estimated_and_names_who_made_it(report: dict[s
 
 
 def test_no_report_without_an_estimate_knows_of_cycles(tmp_path: Path) -> None:
-    plain = report_json.report(report_inputs.request(tmp_path, sessions=1, runs=50))
+    plain = report_inputs.written(report_inputs.request(tmp_path, sessions=1, runs=50))
     assert all("cycles" not in v["numbers"] and v["estimate"] is None for v in plain["variants"])
     assert "stimated" not in json.dumps(plain["deltas"][0])
 
@@ -170,19 +170,19 @@ def test_notes_say_what_the_numbers_are_not(report: dict[str, Any]) -> None:
 
 def shown(report: dict[str, Any]) -> str:
     out = io.StringIO()
-    Console(width=160, file=out, no_color=True).print(terminal.render(report))
+    Console(width=160, file=out, no_color=True).print(terminal.render(model.of(report)))
     return out.getvalue()
 
 
 @pytest.mark.parametrize("face", [markdown.page, html.page, shown])
 def test_every_face_shows_the_estimates_and_their_share_of_the_dense_ones(face: Any, report: dict[str, Any]) -> None:
-    page = face(report).replace("\u00a0", " ")
+    page = face(report if face is shown else model.of(report)).replace("\u00a0", " ")
     for said in ("at 500 MHz", "≈ 130 k (0.50×)", "≈ 0.25 ms (0.50×)", "≈ 12 KiB", "20 + 1", "0 + 9"):
         assert said in page
 
 
 def test_what_stays_on_the_cpu_is_listed_with_the_compilers_reason(report: dict[str, Any]) -> None:
-    for page in (markdown.page(report), html.page(report)):
+    for page in (markdown.page(model.of(report)), html.page(model.of(report))):
         assert "Left on the CPU" in page
         assert "MEAN:12" in page
         assert "Unsupported depth-reduction." in page
@@ -193,5 +193,5 @@ def test_estimates_under_other_settings_are_not_compared(tmp_path: Path) -> None
     told = reported(tmp_path, found, "other")
     assert told["baseline"] == ""
     assert "their order does" in told["notes"][0]["text"] + told["notes"][1]["text"]
-    assert "≈ 0.26 ms" in markdown.page(told)
-    assert "ms (" not in markdown.page(told)
+    assert "≈ 0.26 ms" in markdown.page(model.of(told))
+    assert "ms (" not in markdown.page(model.of(told))

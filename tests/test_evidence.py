@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from edgecompress.core import config, registry
 from edgecompress.core.model import Artifact, Request
-from edgecompress.reporting import slowdown
+from edgecompress.reporting import model, slowdown
 from edgecompress.reporting.formatting import missing, number
 from edgecompress.testing import conformance
 
 Table = Mapping[str, Any]
 
 
-def variant(name: str, ms: float | None, ops: Table | None = None, reference: bool = False) -> dict[str, Any]:
+def variant(name: str, ms: float | None, ops: Table | None = None, reference: bool = False) -> model.Variant:
     """A variant of report.json, as far as the evidence looks at it."""
     latency = number("latency", ms) if ms is not None else missing("latency", "lost")
-    return {"name": name, "reference": reference, "numbers": {"latency": latency}, "ops": ops, "verify": None}
+    timed = msgspec.convert(ops, model.Operators | None)
+    return model.Variant(name, reference=reference, numbers={"latency": latency}, ops=timed)
 
 
 def table(**ms: float) -> Table:

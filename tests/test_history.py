@@ -21,22 +21,25 @@ from edgecompress.cli import main
 from edgecompress.commands import job_run, report_request
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Choice, Outcome
-from edgecompress.reporting import history, report_json
+from edgecompress.reporting import history
 
 Report = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    report: Report = report_json.report(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=50))
+    report: Report = report_inputs.written(report_inputs.request(tmp_path_factory.mktemp("deploy"), runs=50))
     return report
 
 
 def later(report: Report, factor: float, date: str) -> Report:
     """The same deploy once more, its sessions so many times as long."""
     again = {**copy.deepcopy(report), "date": date}
-    for session in next(v for v in again["variants"] if v["name"] == again["subject"])["sessions"]:
+    variant = next(v for v in again["variants"] if v["name"] == again["subject"])
+    for session in variant["sessions"]:
         session["median_ms"] *= factor
+    number = variant["numbers"]["latency"]
+    number |= {end: number[end] * factor for end in ("value", "low", "high")}
     return again
 
 
@@ -230,7 +233,8 @@ def test_numbers_of_a_row_that_cannot_be_are_one_line_to_read(
 
 def test_an_accuracy_below_0_is_one(made: Report, tmp_path: Path) -> None:
     lost = {**copy.deepcopy(made), "date": day(1)}
-    next(v for v in lost["variants"] if v["name"] == lost["subject"])["numbers"]["accuracy"]["value"] = -0.5
+    variant = next(v for v in lost["variants"] if v["name"] == lost["subject"])
+    variant["numbers"]["accuracy"] |= {"value": -0.5, "unit": "1"}
     history.add(tmp_path, lost, tmp_path)
     assert history.rows(tmp_path)[0]["accuracy"] == -0.5
 

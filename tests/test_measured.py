@@ -17,6 +17,7 @@ from typing import Any
 
 import jsonschema
 import measured_inputs
+import msgspec
 import nulls
 import pytest
 from hypothesis import given, settings
@@ -88,7 +89,7 @@ def test_what_the_schema_allows_is_read_and_kept_as_it_was(given_: Told) -> None
     assert list(found.latencies_ns) == given_["latencies_ns"]
     assert external_results.parsed(found.canonical, "again") == found
     jsonschema.Draft202012Validator(REPORT["$defs"]["ExternalRow"] | {"$defs": REPORT["$defs"]}).validate(
-        external_rows.rows([found])[0]
+        msgspec.to_builtins(external_rows.rows([found]))[0]
     )
 
 
@@ -192,7 +193,7 @@ def test_a_file_is_read_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
 
 
 def row(*given_: Told) -> dict[str, Any]:
-    (found,) = external_rows.rows(read(*given_))
+    (found,) = msgspec.to_builtins(external_rows.rows(read(*given_)))
     return found
 
 
@@ -260,7 +261,7 @@ def test_drift_within_a_session_is_told() -> None:
 
 def test_the_fastest_is_first_and_what_failed_its_self_test_is_not_ranked() -> None:
     given_ = [told("slow", 900_000), told("wrong", 10_000, self_test="fail"), told("fast", 200_000)]
-    found = external_rows.rows(read(*given_))
+    found = msgspec.to_builtins(external_rows.rows(read(*given_)))
     assert [(r["device"]["name"], r["rank"]) for r in found] == [("fast", 1), ("slow", 2), ("wrong", None)]
     assert found[2]["says"][0] == "self-test FAILED: not ranked"
     assert "not ranked" in found[2]["numbers"]["latency"]["reason"]
@@ -365,7 +366,7 @@ def test_a_report_of_before_is_read_and_added_to(folder: Path) -> None:
     old = json.loads((folder / "report.json").read_text())
     del old["elsewhere"]
     (folder / "report.json").write_text(json.dumps(old))
-    assert faces.TITLE not in markdown.page(old) + html.page(old) + shown(old)
+    assert faces.TITLE not in markdown.page(model.of(old)) + html.page(model.of(old)) + shown(old)
     assert "elsewhere" not in reporting.report(folder)
     assert len(reporting.add(folder, of(folder, told()))["elsewhere"]) == 1
 
@@ -417,7 +418,7 @@ def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: py
 
 def shown(report: dict[str, Any], width: int = 200) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(report))
+    Console(width=width, file=sent).print(terminal.render(model.of(report)))
     return sent.getvalue()
 
 
@@ -442,22 +443,22 @@ class Tags(HTMLParser):
 def test_a_hostile_name_is_only_text(folder: Path, hostile: dict[str, Any]) -> None:
     plain = reporting.add(folder, of(folder, told("Plain")))
     plain["elsewhere"] = [r for r in plain["elsewhere"] if r["device"]["name"] == "Plain"]
-    for page in (html.page(hostile), markdown.page(hostile), shown(hostile)):
+    for page in (html.page(model.of(hostile)), markdown.page(model.of(hostile)), shown(hostile)):
         assert "\u202e" not in page and "\x1b" not in page and "\x00" not in page
-    page = html.page(hostile)
-    assert Tags(page).found == Tags(html.page(plain)).found and "&lt;script&gt;" in page
-    assert "<script" not in markdown.page(hostile)
+    page = html.page(model.of(hostile))
+    assert Tags(page).found == Tags(html.page(model.of(plain))).found and "&lt;script&gt;" in page
+    assert "<script" not in markdown.page(model.of(hostile))
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_each_face_has_the_same_words(folder: Path, count: int) -> None:
     given_ = [*sessions(count), told("Redmi", 800_000), told("Broken", self_test="fail")]
     found = reporting.add(folder, of(folder, *given_))
-    table, places = faces.table(found), faces.places(found)
+    table, places = faces.table(model.of(found)), faces.places(model.of(found))
     unescaped = " ".join(shown(found, 300).split())
     for cell in (cell for t in (table, places) for line in (t.head, *t.rows) for cell in line):
         assert cell in unescaped
-        assert markdown.text(cell) in markdown.page(found)
+        assert markdown.text(cell) in markdown.page(model.of(found))
     assert [line[0] for line in table.rows] == ["1. Pixel 8", "2. Redmi", "– Broken"]
 
 

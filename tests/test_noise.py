@@ -14,7 +14,7 @@ import pytest
 import report_inputs
 
 from edgecompress.device.agent import disturbance
-from edgecompress.reporting import before_after, formatting, report_json, sessions, tables
+from edgecompress.reporting import before_after, formatting, model, sessions, tables
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 NOISE = "other work held its processors for 60% of the time (10 of 10 windows, each repeated)"
@@ -63,7 +63,7 @@ def of(folder: Path, change: Callable[[str, int, dict[str, Any]], dict[str, Any]
             card["facts"]["variants"] = {n: {**s, **change(n, int(role[6:]), s)} for n, s in told.items()}
             (artifact.path / "artifact.json").write_text(json.dumps(card))
             object.__setattr__(artifact, "facts", card["facts"])
-    return report_json.report(request)
+    return report_inputs.written(request)
 
 
 def too_noisy(name: str, number: int, session: dict[str, Any]) -> dict[str, Any]:
@@ -103,20 +103,20 @@ def test_a_factor_is_of_windows_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_a_factor_of_one_is_called_neither_faster_nor_slower() -> None:
-    change = {"factor": 0.998, "low": None, "high": None, "n": 1, "called": "none"}
+    change = model.Change(0.998, None, None, 1, "none")
     assert before_after.say(change, ("faster", "slower")) == "no change called (0.998×)"
-    assert before_after.alike(change) and not before_after.alike({**change, "factor": 0.97})
+    assert before_after.alike(change) and not before_after.alike(model.Change(0.97, None, None, 1, "none"))
 
 
 @pytest.mark.parametrize("verdict", ["equal", "undecided", "noisy"])
-def test_no_variant_is_called_slower_that_is_not_shown_to_be(verdict: str) -> None:
-    assert formatting.ended({"verdict": verdict, "reason": "not decided"}) == "not decided"
-    assert formatting.ended({"verdict": "slower", "reason": "2x"}) == "slower: 2x"
+def test_no_variant_is_called_slower_that_is_not_shown_to_be(verdict: Any) -> None:
+    assert formatting.ended(model.Variant("v", verdict=verdict, reason="not decided")) == "not decided"
+    assert formatting.ended(model.Variant("v", verdict="slower", reason="2x")) == "slower: 2x"
 
 
 def test_the_table_of_operators_says_where_they_do_not_add_up(tmp_path: Path) -> None:
     report = of(tmp_path, lambda name, number, session: {"median_ms": 9.0} if name == "int8-dynamic" else {})
-    remarks = {row[0]: row[-1] for row in tables.operators(report).rows}
+    remarks = {row[0]: row[-1] for row in tables.operators(model.of(report)).rows}
     assert remarks == {
         "int8": "",
         "openvino-fp32": "",

@@ -22,7 +22,7 @@ from edgecompress.engines.litert import model_file
 from edgecompress.engines.litert.techniques import litert_dynamic, litert_fp16
 from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats.precision import facts, walk
-from edgecompress.reporting import precision, tables
+from edgecompress.reporting import model, precision, tables
 from edgecompress.stages import golden
 from edgecompress.testing import conformance
 
@@ -209,19 +209,23 @@ def test_a_deploy_ships_what_the_name_says(name: str, steps: str, lost: str, tmp
 
 def test_a_quantized_source_is_not_called_fp32_in_a_report(tmp_path: Path) -> None:
     found = facts.of(sources.qdq(tmp_path / "net"))
-    artifact = {"kind": "onnx", "precision": found}
-    variants = [{"name": "fp32", "artifact": artifact}, {"name": "old", "artifact": {"kind": "onnx"}}]
-    report = {"source": {"artifact": artifact}, "variants": variants}
+    plain = {"kind": "onnx", "sha256": 64 * "0", "size_bytes": 256}
+    artifact = {**plain, "precision": found}
+    variants = [{"name": "fp32", "artifact": artifact}, {"name": "old", "artifact": plain}]
+    report, unknown = (
+        model.of({"schema": model.SCHEMA, "source": {"artifact": source}, "variants": variants})
+        for source in (artifact, None)
+    )
     assert precision.called(report, "fp32") == "fp32 (int8)"
     assert precision.called(report, "old") == "old"
     (note,) = precision.notes(report)
     held = "weights: int8 100 % (256 bytes); computes: int8 in 1 of 1 operators"
     assert note == f"fp32 is int8, as the source: no weight and no operator of this model changed precision ({held})."
-    (alone,) = precision.notes({**report, "source": {"artifact": None}})
+    (alone,) = precision.notes(unknown)
     assert alone == f"fp32 is int8, unlike its name ({held})."
     told = ("int8 100 % (256 bytes)", "int8 in 1 of 1 operators")
     assert tables.precisions(report).rows == (("source", *told), ("fp32", *told))
-    assert tables.precisions({"source": {}, "variants": variants[1:]}).rows == ()
+    assert tables.precisions(model.of({"schema": model.SCHEMA, "source": {}, "variants": variants[1:]})).rows == ()
 
 
 @pytest.mark.parametrize("kind", ["onnx", "tflite", "openvino", "mlpackage", "null", "aoti"])

@@ -24,7 +24,7 @@ from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
 from edgecompress.core.model import Artifact, Context, Request
-from edgecompress.reporting import before_after, formatting, html, markdown, model, report_json, terminal
+from edgecompress.reporting import before_after, formatting, html, markdown, model, terminal
 from edgecompress.stages import report as stage
 
 Report = dict[str, Any]
@@ -70,7 +70,7 @@ def shown(found: Mapping[str, Any], width: int = 100, colour: bool = True) -> st
     """What a terminal of that width is sent."""
     sent = io.StringIO()
     Console(width=width, file=sent, force_terminal=colour, color_system="standard" if colour else None).print(
-        terminal.render(found)
+        terminal.render(model.of(found))
     )
     return sent.getvalue()
 
@@ -155,15 +155,15 @@ def test_the_change_is_the_median_of_the_paired_ratios(deploy: Request, report: 
 
 
 def test_a_reference_that_ships_is_compared_with_a_faster_one_only(report: Report) -> None:
-    assert before_after.baseline({**report, "subject": "openvino-fp32"}) == ""
-    assert before_after.baseline({**report, "subject": "fp32"}) == "openvino-fp32"
+    assert before_after.baseline(model.of({**report, "subject": "openvino-fp32"})) == ""
+    assert before_after.baseline(model.of({**report, "subject": "fp32"})) == "openvino-fp32"
 
 
 @pytest.mark.parametrize("guess", [{}, {"guessed": True, "exact": False}, {"guessed": True, "exact": True}])
 @pytest.mark.parametrize("called", ["same", "none"])
 @pytest.mark.parametrize("factor", [0.985, 0.999, 1.0, 1.001, 1.015])
-def test_no_two_that_are_as_fast_are_called_faster_or_slower(factor: float, called: str, guess: Report) -> None:
-    change = {"factor": factor, "low": None, "high": None, "n": 1, "called": called, **guess}
+def test_no_two_that_are_as_fast_are_called_faster_or_slower(factor: float, called: Any, guess: Report) -> None:
+    change = model.Change(factor, None, None, 1, called, **guess)
     says = before_after.say(change, ("faster", "slower"))
     assert says.startswith("no change") and "faster" not in says and "slower" not in says
 
@@ -177,7 +177,7 @@ def test_every_change_is_against_one_baseline(report: Report) -> None:
 
 def test_the_headline_says_what_is_bought_and_what_it_costs(deploy: Request) -> None:
     given = costly(deploy)
-    found = report_json.report(given)
+    found = report_inputs.written(given)
     told = found["summary"]
     assert [words.split(" [")[0] for words in told["bought"]] == ["1.83× faster", "3.61× smaller"]
     assert [words.split("×")[0] for words in told["costs"]] == ["peak memory 5.00", "load 17.0"]
@@ -210,13 +210,17 @@ def undecided(given: Request) -> Request:
 
 
 def test_what_ships_undecided_says_so_in_every_face(deploy: Request) -> None:
-    found = report_json.report(undecided(deploy))
+    found = report_inputs.written(undecided(deploy))
     valid(found)
     (says,) = found["summary"]["undecided"]
-    for face in (found["summary"]["sentence"], " ".join(shown(found, colour=False).split()), html.page(found)):
+    for face in (
+        found["summary"]["sentence"],
+        " ".join(shown(found, colour=False).split()),
+        html.page(model.of(found)),
+    ):
         assert says in face and "about 990 items would tell" in face
-    assert says in markdown.page(found).replace("\\", "")
-    assert report_json.report(deploy)["summary"]["undecided"] == []
+    assert says in markdown.page(model.of(found)).replace("\\", "")
+    assert report_inputs.written(deploy)["summary"]["undecided"] == []
 
 
 def test_the_accuracy_is_that_of_the_artifact_against_the_source(report: Report) -> None:
@@ -226,7 +230,7 @@ def test_the_accuracy_is_that_of_the_artifact_against_the_source(report: Report)
 
 
 def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: Path) -> None:
-    found = report_json.report(request(tmp_path, sessions=2, runs=5000))
+    found = report_inputs.written(request(tmp_path, sessions=2, runs=5000))
     int8 = variant(found, "int8")
     histogram = int8["distribution"]["histogram"]
     assert sum(histogram["counts"]) + histogram["over"] == int8["distribution"]["runs"] == 10_000
@@ -235,7 +239,7 @@ def test_every_run_is_in_the_histogram_and_long_sessions_are_thinned(tmp_path: P
 
 
 def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None:
-    found = report_json.report(request(tmp_path, sessions=1, runs=60))
+    found = report_inputs.written(request(tmp_path, sessions=1, runs=60))
     valid(found)
     latency = row(found, "latency")
     assert (latency["after"]["low"], latency["after"]["high"]) == (None, None)
@@ -259,8 +263,9 @@ def test_what_is_missing_is_null_with_its_reason(report: Report) -> None:
 def test_an_estimate_is_written_with_its_sign_its_band_and_its_name(report: Report, page: str) -> None:
     gross = variant(report, "int8")["numbers"]["energy_gross"]
     assert gross["status"] == "estimated"
-    assert formatting.text(gross, spread=True) == "≈ 1.3 mJ (0.64 – 1.9)"
-    assert formatting.provenance(gross) == "estimated, package, power model: a synthetic citation"
+    number = model.Number(**gross)
+    assert formatting.text(number, spread=True) == "≈ 1.3 mJ (0.64 – 1.9)"
+    assert formatting.provenance(number) == "estimated, package, power model: a synthetic citation"
     assert "estimated, package, power model: a synthetic citation" in page
     assert row(report, "energy_gross")["change"]["called"] == "none"
     assert row(report, "energy_gross")["says"] == "≈ 1.8× less"
@@ -273,7 +278,7 @@ def test_numbers_of_different_standing_are_never_compared(
     facts = report_inputs.energy_facts()
     for number in facts["variants"]["openvino-fp32"]:
         number[key] = value
-    found = report_json.report(with_inputs(deploy, energy=write(tmp_path / "energy", "energy", facts)))
+    found = report_inputs.written(with_inputs(deploy, energy=write(tmp_path / "energy", "energy", facts)))
     for metric in ("energy_gross", "energy_net", "inferences_per_joule"):
         assert row(found, metric)["change"] is None
         assert row(found, metric)["says"].startswith("not compared: ")
@@ -324,19 +329,19 @@ def test_a_profile_of_one_artifact_has_no_before(tmp_path: Path) -> None:
 )
 def test_nothing_shipped_says_why(deploy: Request, code: int, outcome: str, words: str) -> None:
     choice = {"variant": "", "reason": "no variant kept the budget", "table": {}}
-    found = report_json.report(with_options(deploy, choice=choice, exit_code=code))
+    found = report_inputs.written(with_options(deploy, choice=choice, exit_code=code))
     valid(found)
     assert found["summary"]["outcome"] == outcome
     assert found["summary"]["sentence"].startswith(words)
     assert found["deltas"] == []
     assert words.split(":")[0] in shown(found)
-    assert words.split(":")[0] in html.page(found)
+    assert words.split(":")[0] in html.page(model.of(found))
 
 
 def test_a_crashed_session_is_told_and_not_counted(deploy: Request, tmp_path: Path) -> None:
     facts = copy.deepcopy(dict(deploy.inputs["round-6"].facts))
     facts["variants"]["int8"] = {"crashed": "signal 11; log: a.log"}
-    found = report_json.report(with_inputs(deploy, **{"round-6": write(tmp_path / "r", "round", facts)}))
+    found = report_inputs.written(with_inputs(deploy, **{"round-6": write(tmp_path / "r", "round", facts)}))
     valid(found)
     assert variant(found, "int8")["numbers"]["latency"]["n"] == 5
     assert any(n["level"] == "warning" and "int8 crashed in 1 session: signal 11" in n["text"] for n in found["notes"])
@@ -355,9 +360,13 @@ def test_how_the_data_came_about_is_said(
     deploy: Request, tmp_path: Path, fact: dict[str, Any], level: str, words: str
 ) -> None:
     samples = write(tmp_path / "samples", "samples", {**report_inputs.SAMPLES, **fact})
-    found = report_json.report(with_inputs(deploy, samples=samples))
+    found = report_inputs.written(with_inputs(deploy, samples=samples))
     assert any(n["level"] == level and words in n["text"] for n in found["notes"])
-    assert words in shown(found, width=300) and words in markdown.page(found) and words in html.page(found)
+    assert (
+        words in shown(found, width=300)
+        and words in markdown.page(model.of(found))
+        and words in html.page(model.of(found))
+    )
 
 
 PERPLEXITY = {"name": "perplexity", "before": 4.0, "after": 4.016, "unit": "", "n": 400, "ratio": 1.004}
@@ -372,7 +381,7 @@ BROKEN = {**PERPLEXITY, "before": None, "after": None, "ratio": None, "reason": 
 )
 def test_other_metrics_are_said_in_their_own_way(deploy: Request, tmp_path: Path, metric: Report, says: str) -> None:
     facts = {**deploy.inputs["int8/verdict"].facts, "metric": metric}
-    found = report_json.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
+    found = report_inputs.written(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
     valid(found)
     assert row(found, "accuracy")["says"] == says
     assert says in shown(found, width=200)
@@ -380,7 +389,7 @@ def test_other_metrics_are_said_in_their_own_way(deploy: Request, tmp_path: Path
 
 def test_an_accuracy_that_nobody_judged_is_a_warning(deploy: Request, tmp_path: Path) -> None:
     facts = {**deploy.inputs["int8/verdict"].facts, "metric": None, "reasons": {"metric": "the data has no labels"}}
-    found = report_json.report(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
+    found = report_inputs.written(with_inputs(deploy, **{"int8/verdict": write(tmp_path / "v", "verdict", facts)}))
     valid(found)
     warnings = [n["text"] for n in found["notes"] if n["level"] == "warning"]
     assert warnings == [
@@ -439,13 +448,13 @@ def attacked(deploy: Request, tmp_path_factory: pytest.TempPathFactory) -> Repor
         number["source"] = number["scope"] = HOSTILE
     samples = report_inputs.SAMPLES | {"origin": HOSTILE, "label_names": [HOSTILE]}
     inputs = {n: write(folder / n, n, f) for n, f in (("ops", ops), ("energy", energy), ("samples", samples))}
-    found = report_json.report(with_options(with_inputs(deploy, **inputs), **hostile(deploy.options)))
+    found = report_inputs.written(with_options(with_inputs(deploy, **inputs), **hostile(deploy.options)))
     valid(found)
     return found
 
 
 def test_a_hostile_name_is_only_text_in_html(attacked: Report, page: str) -> None:
-    text = html.page(attacked)
+    text = html.page(model.of(attacked))
     found, plain = parsed(text), parsed(page)
     assert found.tags <= plain.tags | {"text"}
     assert "script" not in found.tags
@@ -455,7 +464,7 @@ def test_a_hostile_name_is_only_text_in_html(attacked: Report, page: str) -> Non
 
 
 def test_a_hostile_name_is_only_text_in_markdown(attacked: Report) -> None:
-    text = markdown.page(attacked)
+    text = markdown.page(model.of(attacked))
     assert "<script" not in text and "\u202e" not in text and "\x1b" not in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     widths = [len(re.findall(r"(?<!\\)\|", line)) for line in table]
@@ -503,7 +512,7 @@ def test_the_terminal_keeps_to_its_width_and_to_no_color(report: Report, monkeyp
 @pytest.mark.parametrize("name", ["terminal.txt", "report.md"])
 def test_the_text_is_the_golden_one(report: Report, name: str) -> None:
     """EDGECOMPRESS_GOLDEN=write renews it; read the difference."""
-    text = shown(report, colour=False) if name == "terminal.txt" else markdown.page(report)
+    text = shown(report, colour=False) if name == "terminal.txt" else markdown.page(model.of(report))
     plain = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
     if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
         (GOLDEN / name).write_text(plain, encoding="utf-8")
@@ -530,7 +539,7 @@ def test_why_a_variant_is_slow_and_what_left_the_accelerator_is_in_every_face(re
     assert "ConvInteger takes 96 % of its time (CPU uint8×int8)" in evidence
     assert [v["name"] for v in report["variants"] if v["evidence"]] == ["int8-dynamic"]
     plain = " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).replace("\N{NO-BREAK SPACE}", " ").split())
-    faces = {"html": plain, "markdown": markdown.page(report), "terminal": " ".join(shown(report).split())}
+    faces = {"html": plain, "markdown": markdown.page(model.of(report)), "terminal": " ".join(shown(report).split())}
     for name, face in faces.items():
         assert "ConvInteger takes 96 % of its time" in face, name
     for name in ("html", "markdown"):
@@ -539,7 +548,7 @@ def test_why_a_variant_is_slow_and_what_left_the_accelerator_is_in_every_face(re
 
 
 def test_every_variant_and_why_it_lost_is_in_every_face(report: Report, page: str) -> None:
-    faces = (shown(report, width=200), markdown.page(report), page)
+    faces = (shown(report, width=200), markdown.page(model.of(report)), page)
     for name in (*MEDIANS, "fp16-odd", "broken"):
         assert all(name in face for face in faces)
     for reason in ("net 71 of 500 items lost, limit 5", "the converter ended with signal 6", "1.11x the time of int8"):

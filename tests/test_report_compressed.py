@@ -26,7 +26,6 @@ from edgecompress.reporting import (
     html,
     markdown,
     model,
-    report_json,
     strength_search,
     terminal,
     training,
@@ -51,7 +50,7 @@ def report(deploy: Request) -> Report:
 
 def built(given: Request, **changes: Any) -> Report:
     """The report, with some options changed; it fits its schema."""
-    found = report_json.report(Request(given.inputs, given.out, {**given.options, **changes}, given.context))
+    found = report_inputs.written(Request(given.inputs, given.out, {**given.options, **changes}, given.context))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     return found
 
@@ -70,7 +69,7 @@ def notes(found: Report, level: str) -> list[str]:
 
 def shown(found: Report, width: int = 100) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(found))
+    Console(width=width, file=sent).print(terminal.render(model.of(found)))
     return sent.getvalue()
 
 
@@ -83,18 +82,20 @@ def test_the_report_fits_its_schema(report: Report) -> None:
 
 
 def test_the_sections_are_there_only_where_there_is_something_to_tell(report: Report, tmp_path: Path) -> None:
-    plain = report_json.report(report_inputs.request(tmp_path, sessions=1, runs=20))
-    pages = html.page(report), html.page(plain)
+    plain = report_inputs.written(report_inputs.request(tmp_path, sessions=1, runs=20))
+    pages = html.page(model.of(report)), html.page(model.of(plain))
     for title in SECTIONS:
         assert f"<h2>{title}</h2>" in pages[0] and f"<h2>{title}</h2>" not in pages[1]
-        assert f"## {title}\n" in markdown.page(report) and f"## {title}\n" not in markdown.page(plain)
+        assert f"## {title}\n" in markdown.page(model.of(report)) and f"## {title}\n" not in markdown.page(
+            model.of(plain)
+        )
     assert plain["gains"] == plain["fits"] == [] and len(pages[0].encode()) < 320_000
 
 
 @pytest.mark.parametrize("name", ["compressed.md", "compressed.txt"])
 def test_the_text_is_the_golden_one(report: Report, name: str) -> None:
     """EDGECOMPRESS_GOLDEN=write renews it; read the difference."""
-    text = shown(report) if name.endswith("txt") else markdown.page(report)
+    text = shown(report) if name.endswith("txt") else markdown.page(model.of(report))
     plain = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
     if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
         (GOLDEN / name).write_text(plain, encoding="utf-8")
@@ -114,9 +115,9 @@ def hostile(value: Any) -> Any:
 def test_a_hostile_name_is_only_text(deploy: Request) -> None:
     told = {name: [{**step, "facts": hostile(step["facts"])} for step in steps] for name, steps in MADE.items()}
     found = built(deploy, made=told, fits=hostile(FITS))
-    for text in (html.page(found), markdown.page(found), shown(found)):
+    for text in (html.page(model.of(found)), markdown.page(model.of(found)), shown(found)):
         assert "\u202e" not in text and "\x1b[31m" not in text
-    assert "<script" not in html.page(found) + markdown.page(found)
+    assert "<script" not in html.page(model.of(found)) + markdown.page(model.of(found))
 
 
 # ------------------------------------------------------------------ what was compressed
@@ -126,10 +127,10 @@ def test_macs_parameters_and_channels_are_those_of_the_techniques(report: Report
     found = variant(report, "pruned-int8")["compressed"]
     assert found["macs"] == {"before": 69_124_736, "after": 34_735_000}
     assert found["align"] == 16 and len(found["groups"]) == 15
-    row = compression.table(report).rows[0]
+    row = compression.table(model.of(report)).rows[0]
     assert row[2:5] == ("69.12 M → 34.73 M, 1.99×", "464.2 k → 238.4 k, 1.95×", "560 → 304, blocks of 16")
     assert ("pruned-int8", "layer1.2.conv1", "layer1.*.conv1", "16", "0: gone whole", "layer1.2.conv1") in (
-        compression.channels(report).rows
+        compression.channels(model.of(report)).rows
     )
 
 
@@ -149,17 +150,17 @@ def test_steps_of_a_recipe_are_told_as_one(deploy: Request) -> None:
 
 
 def test_what_was_left_alone_says_why(report: Report) -> None:
-    rows = {row[:2]: row[2] for row in compression.left(report).rows}
+    rows = {row[:2]: row[2] for row in compression.left(model.of(report)).rows}
     assert rows["pruned-int8", "fc"] == "its channels are an output of the model"
     assert rows["low-rank-int8", "conv1"] == "already smaller than any of its factors"
-    assert compression.sparsity(report).rows[0] == (
+    assert compression.sparsity(model.of(report)).rows[0] == (
         *("sparse-int8", "conv1", "–", "432", "0", "0 %"),
         "3 inputs to a sum, no multiple of 4",
     )
 
 
 def test_what_zeros_save_as_bytes_is_told_of_sparse_variants_alone(report: Report) -> None:
-    table = compression.storage(report)
+    table = compression.storage(model.of(report))
     assert table.head[1:] == ("weights", "bitmask", "CSR", "zstd", "each at its best", "file", "file through zstd")
     assert [row[0] for row in table.rows] == ["sparse-int8"]
     assert table.rows[0][1:] == ("449 KiB", "282 KiB", "459 KiB", "294 KiB", "273 KiB", "500 KiB", "322 KiB")
@@ -177,10 +178,10 @@ def test_of_very_many_parts_those_are_drawn_that_lost_most(deploy: Request) -> N
         {"name": f"conv{i}", "layers": [], "channels": 96, "kept": 96 if i % 2 else 48, "class": ""} for i in range(200)
     ]
     found = built(deploy, made={"pruned-int8": [made("prune_channels", facts)]})
-    panel = compression.figure(found).panels[0]
+    panel = compression.figure(model.of(found)).panels[0]
     bars = panel.spec["layer"][0]["data"]["values"]
     assert len(bars) == compression.MOST and {bar["left"] for bar in bars} == {48}
-    assert len(compression.channels(found).rows) == 200
+    assert len(compression.channels(model.of(found)).rows) == 200
 
 
 # ------------------------------------------------------------------ what it bought
@@ -204,7 +205,7 @@ def test_zeros_that_gain_nothing_are_a_warning_in_every_face(report: Report) -> 
         "the speed of int8 (measured): no speed-up here, litert computes zeros like any number."
     )
     assert found["says"] in notes(report, "warning")
-    for face in (html.page(report), markdown.page(report), " ".join(shown(report, 200).split())):
+    for face in (html.page(model.of(report)), markdown.page(model.of(report)), " ".join(shown(report, 200).split())):
         assert "no speed-up here, litert computes zeros like any number" in face
 
 
@@ -238,10 +239,13 @@ def test_on_a_simulated_device_instructions_are_compared_and_said_to_be(deploy: 
     assert says == "pruned-int8: 1.99× fewer MACs, 1.71× fewer instructions than int8 (simulated)."
     assert "1.00× the instructions of int8 (simulated): no speed-up here" in gain(found, "sparse-int8")["says"]
     assert gain(found, "low-rank-int8")["change"] is None
-    assert "strokeDash" in json.dumps(compression_gains.figure(found).panels[0].spec)
-    assert strength_search.table(found).rows[0][5] == "litert, simulated by emulated arm64 (QEMU)"
-    assert "share of the dense instructions" in json.dumps(strength_search.figure(found).panels[1].spec)
-    assert figures.drawn(strength_search.figure(found)) and "hollow" in strength_search.figure(found).caption
+    assert "strokeDash" in json.dumps(compression_gains.figure(model.of(found)).panels[0].spec)
+    assert strength_search.table(model.of(found)).rows[0][5] == "litert, simulated by emulated arm64 (QEMU)"
+    assert "share of the dense instructions" in json.dumps(strength_search.figure(model.of(found)).panels[1].spec)
+    assert (
+        figures.drawn(strength_search.figure(model.of(found)))
+        and "hollow" in strength_search.figure(model.of(found)).caption
+    )
 
 
 def estimated(cycles: int) -> dict[str, Any]:
@@ -279,7 +283,10 @@ def test_a_variant_that_was_lost_is_not_compared_and_says_why(deploy: Request, t
     said = gain(found, "pruned-int8")
     assert said["says"] == f"pruned-int8: prune_channels, not compared with int8: {why}."
     assert said["gained"] is None and said["asked"] == "–: not found"
-    assert strength_search.table(found).rows[0][-1] == why and strength_search.figure(found).panels == ()
+    assert (
+        strength_search.table(model.of(found)).rows[0][-1] == why
+        and strength_search.figure(model.of(found)).panels == ()
+    )
     assert any(says.startswith("low-rank-int8: ") for says in notes(found, "note"))
 
 
@@ -305,7 +312,7 @@ def test_without_a_twin_there_is_nothing_to_hold_it_against(deploy: Request) -> 
     found = built(Request(inputs, deploy.out, deploy.options, deploy.context), target=target, choice=choice)
     says = "pruned-int8: 1.99× fewer MACs, not compared: no such variant without it was built."
     assert gain(found, "pruned-int8")["says"] == says
-    assert compression_gains.figure(found).panels == () and "What it bought" in html.page(found)
+    assert compression_gains.figure(model.of(found)).panels == () and "What it bought" in html.page(model.of(found))
 
 
 # ------------------------------------------------------------------ how the strength was found
@@ -313,20 +320,20 @@ def test_without_a_twin_there_is_nothing_to_hold_it_against(deploy: Request) -> 
 
 def test_the_table_of_the_device_and_the_trials_are_told(report: Report) -> None:
     assert gain(report, "pruned-int8")["asked"] == "0.6 of the dense latency: 0.567"
-    assert ("pruned-int8", "fc@8", "−0.4 %", "measured") in strength_search.saved(report).rows
-    rows = [row[1:4] for row in strength_search.trials(report).rows]
+    assert ("pruned-int8", "fc@8", "−0.4 %", "measured") in strength_search.saved(model.of(report)).rows
+    rows = [row[1:4] for row in strength_search.trials(model.of(report)).rows]
     assert rows == [("1", "0.600", "0.655"), ("2", "0.522", "–"), ("3", "0.564", "0.567")]
     assert [t["chosen"] for t in report["fits"][0]["trials"]] == [False, False, True]
-    assert strength_search.neighbours(report).rows == ()
+    assert strength_search.neighbours(model.of(report)).rows == ()
 
 
 def test_where_no_width_lies_between_both_neighbours_are_shown(deploy: Request) -> None:
     found = built(deploy, fits={"pruned-int8/prune_channels": report_compressed.neighbours()})
-    assert strength_search.neighbours(found).rows == (
+    assert strength_search.neighbours(model.of(found)).rows == (
         ("pruned-int8", "all, measured", "0.511", "0.652"),
         ("pruned-int8", "layer1.2.conv1", "0", "16"),
     )
-    for face in (html.page(found), markdown.page(found)):
+    for face in (html.page(model.of(found)), markdown.page(model.of(found))):
         assert "Neighbours: no width lies between" in face
 
 
@@ -335,8 +342,8 @@ def test_a_goal_in_milliseconds_is_said_as_asked(deploy: Request) -> None:
         goal={"quantity": "latency_ms", "value": 0.18}, crashed={"layer3.*.conv1@8": "signal 9"}
     )
     found = built(deploy, fits={"pruned-int8/prune_channels": told})
-    assert strength_search.table(found).rows[0][2] == "at most 0.1800 ms (0.6 of the dense latency)"
-    assert strength_search.saved(found).rows[-1] == (
+    assert strength_search.table(model.of(found)).rows[0][2] == "at most 0.1800 ms (0.6 of the dense latency)"
+    assert strength_search.saved(model.of(found)).rows[-1] == (
         "pruned-int8",
         "layer3.*.conv1@8",
         "– crashed: signal 9",
@@ -348,7 +355,7 @@ def test_a_goal_in_milliseconds_is_said_as_asked(deploy: Request) -> None:
 
 
 def test_what_was_trained_on_and_how_is_one_line(report: Report) -> None:
-    first, second = training.table(report).rows
+    first, second = training.table(model.of(report)).rows
     assert first[2:4] == ("24,000 items of the split train", "12")
     assert first[-1].endswith("distilled from the unpruned net at 0.9, on cpu, in bfloat16")
     assert second[2] == "200 items of the split calibrate"
@@ -358,11 +365,11 @@ def test_what_was_trained_on_and_how_is_one_line(report: Report) -> None:
 def test_who_taught_a_student_is_told(deploy: Request) -> None:
     facts = report_compressed.trained(1) | {"teachers": ["source", "pkg.nets:large"]}
     found = built(deploy, made={"pruned-int8": [made("distill", facts)]})
-    assert "distilled from source and pkg.nets:large at 0.9" in training.table(found).rows[0][-1]
+    assert "distilled from source and pkg.nets:large at 0.9" in training.table(model.of(found)).rows[0][-1]
 
 
 def test_the_score_is_drawn_beside_what_the_dense_net_had(report: Report) -> None:
-    panels = training.figure(report).panels
+    panels = training.figure(model.of(report)).panels
     assert [p.heading.split(":")[0] for p in panels] == ["loss", "top1 on select"] * 2
     assert "dense 92.4 %" in json.dumps(panels[1].spec) and "dense" not in json.dumps(panels[0].spec)
 
@@ -373,7 +380,7 @@ def test_a_loop_that_tells_little_is_shown_as_far_as_it_tells(deploy: Request, m
     facts |= {"metric": metric, "distill": 0.0, "amp": "off"}
     facts["epochs"][0] |= {"loss": None, "select": 0.0123 if metric else None}
     found = built(deploy, made={"pruned-int8": [made("finetune", facts)]})
-    row = training.table(found).rows[0]
+    row = training.table(model.of(found)).rows[0]
     assert row[4:6] == ("–", "0.01230" if metric else "–") and "on labels alone" in row[-1]
-    assert len(training.figure(found).panels) == bool(metric)
-    assert html.page(found)
+    assert len(training.figure(model.of(found)).panels) == bool(metric)
+    assert html.page(model.of(found))

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from edgecompress.reporting import guard
+from edgecompress.reporting import guard, model
 from edgecompress.reporting.request import ReportRequest
 
 
 def top1(lost: int, gained: int = 0) -> dict[str, Any]:
-    return {"name": "top1", "n": 500, "items_lost": lost, "items_gained": gained, "net_lost": lost - gained}
+    return {
+        "name": "top1",
+        "unit": "fraction",
+        "before": 0.9,
+        "after": 0.9,
+        "n": 500,
+        "items_lost": lost,
+        "items_gained": gained,
+        "net_lost": lost - gained,
+    }
 
 
 def rung(label: str, lost: int | None, chosen: bool = False, **more: Any) -> dict[str, Any]:
@@ -21,25 +31,26 @@ def rung(label: str, lost: int | None, chosen: bool = False, **more: Any) -> dic
     return {**known, "facts": facts, "recipe": recipe, **more}
 
 
-def found(judged: dict[str, Any] | None, plain: dict[str, Any] | None) -> dict[str, Any]:
+def found(judged: dict[str, Any] | None, plain: dict[str, Any] | None) -> model.Report:
     """The report's part, from what a guard hands on."""
     rungs = [rung("plain", 20, sqnr_db=-1.5), rung("smooth", None, reason="no norm"), rung("keep-1", 1, chosen=True)]
     facts = {"variant": "int8", "runtime": "onnx", "split": "select", "reason": "keep-1: inside", "ladder": rungs}
     cells = [{"name": "a", "gain": 0.1, "cost": -0.02, "sqnr_db": 30.0, "reason": ""}]
     facts |= {"budget": {"items_lost": 1}, "costs": {"plain": 1.0, "keep-1": 1.07}, "cells": cells, "plain_test": plain}
-    variants = [{"name": "int8", "verify": {"metric": judged}}]
-    return {"ladders": guard.of_request(ReportRequest(guards={"int8/guard": facts}), variants)}
+    metric = msgspec.convert(judged, model.Metric | None)
+    variants = [model.Variant("int8", verify=model.Verification(metric=metric))]
+    return model.Report(model.SCHEMA, ladders=guard.of_request(ReportRequest(guards={"int8/guard": facts}), variants))
 
 
 def test_what_is_recovered_is_a_share_of_the_plain_loss_on_test() -> None:
-    (ladder,) = found(top1(6, 1), top1(22, 2))["ladders"]
-    assert (ladder["plain_loss"], ladder["loss"], ladder["limit"]) == (0.04, 0.01, 0.002)
-    assert ladder["recovered"] == pytest.approx(0.75)
+    (ladder,) = found(top1(6, 1), top1(22, 2)).ladders
+    assert (ladder.plain_loss, ladder.loss, ladder.limit) == (0.04, 0.01, 0.002)
+    assert ladder.recovered == pytest.approx(0.75)
 
 
 def test_where_plain_lost_nothing_nothing_is_recovered() -> None:
-    assert found(top1(0), top1(1, 3))["ladders"][0]["recovered"] is None
-    assert found(None, top1(9))["ladders"][0]["recovered"] is None
+    assert found(top1(0), top1(1, 3)).ladders[0].recovered is None
+    assert found(None, top1(9)).ladders[0].recovered is None
 
 
 def test_each_rung_is_told_with_its_gain_its_cost_or_why_it_does_not_apply() -> None:
@@ -54,5 +65,5 @@ def test_layers_that_were_kept_alone_are_told_with_what_they_cost() -> None:
 
 
 def test_a_run_without_a_guard_has_no_ladder() -> None:
-    report = {"ladders": guard.of_request(ReportRequest(), [])}
+    report = model.Report(model.SCHEMA, ladders=guard.of_request(ReportRequest(), []))
     assert not guard.table(report).rows and not guard.figure(report).panels

@@ -33,7 +33,6 @@ from edgecompress.reporting import (
     profiler_figures,
     profiler_tables,
     profilers,
-    report_json,
     roofline,
     terminal,
 )
@@ -51,12 +50,12 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Request:
 
 @pytest.fixture(scope="module")
 def report(board: Request) -> Report:
-    return report_json.report(board)
+    return report_inputs.written(board)
 
 
 @pytest.fixture(scope="module")
 def page(report: Report) -> str:
-    return html.page(report)
+    return html.page(model.of(report))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Request:
 
 @pytest.fixture(scope="module")
 def counted(simulated: Request) -> Report:
-    return report_json.report(simulated)
+    return report_inputs.written(simulated)
 
 
 def valid(found: Mapping[str, Any]) -> None:
@@ -79,12 +78,12 @@ def variant(found: Mapping[str, Any], name: str) -> Report:
 
 def shown(found: Mapping[str, Any], width: int = 200) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(found))
+    Console(width=width, file=sent).print(terminal.render(model.of(found)))
     return sent.getvalue()
 
 
 def faces(found: Mapping[str, Any]) -> tuple[str, str]:
-    return html.page(found), markdown.page(found)
+    return html.page(model.of(found)), markdown.page(model.of(found))
 
 
 def changed(given: Request, **inputs: Artifact) -> Request:
@@ -103,7 +102,7 @@ def test_both_kinds_of_report_fit_the_schema(report: Report, counted: Report) ->
 
 def test_a_page_with_everything_stays_small_and_one_without_has_nothing_of_it(page: str, tmp_path: Path) -> None:
     assert len(page.encode()) < 420_000
-    plain = html.page(report_json.report(report_inputs.request(tmp_path)))
+    plain = html.page(model.of(report_inputs.written(report_inputs.request(tmp_path))))
     assert len(plain.encode()) < 240_000
     for figure in ("power", "sustained", "periodic", "throughput", "cold", "timeline", "roofline"):
         assert f'id="figure-{figure}"' in page
@@ -112,7 +111,7 @@ def test_a_page_with_everything_stays_small_and_one_without_has_nothing_of_it(pa
 
 
 def test_every_new_figure_has_a_table_of_its_numbers_in_every_page(report: Report, page: str) -> None:
-    for face in (page, markdown.page(report)):
+    for face in (page, markdown.page(model.of(report))):
         for words in (
             "Windows of energy",
             "Sustained",
@@ -161,37 +160,37 @@ def test_watts_of_a_long_run_keep_their_status() -> None:
         "subject": "int8",
         "baseline": "",
     }
-    assert {row[-1] for row in profiler_tables.windows(report).rows} == {"5.000 W, replayed"}
-    assert "power, replayed, W" in [panel.heading for panel in profiler_figures.sustained(report).panels]
+    assert {row[-1] for row in profiler_tables.windows(model.of(report)).rows} == {"5.000 W, replayed"}
+    assert "power, replayed, W" in [panel.heading for panel in profiler_figures.sustained(model.of(report)).panels]
 
 
 def test_a_sensor_without_samples_shows_its_windows_alone(board: Request, tmp_path: Path) -> None:
-    found = report_json.report(changed(board, energy=report_looks.energy(tmp_path / "energy", samples=0)))
+    found = report_inputs.written(changed(board, energy=report_looks.energy(tmp_path / "energy", samples=0)))
     valid(found)
     trace = variant(found, "int8")["power_trace"]
     assert (trace["samples"], trace["t_s"], trace["longest_gap_s"]) == (0, [], None)
-    assert "keeps no samples" in power.traces(found).caption
-    assert "power trace" not in figures.drawn(power.traces(found))[0]
+    assert "keeps no samples" in power.traces(model.of(found)).caption
+    assert "power trace" not in figures.drawn(power.traces(model.of(found)))[0]
 
 
 @pytest.mark.parametrize("status", ["simulated", "replayed"])
 def test_a_trace_that_no_instrument_took_says_so(board: Request, tmp_path: Path, status: str) -> None:
-    found = report_json.report(changed(board, energy=report_looks.energy(tmp_path / "energy", status=status)))
+    found = report_inputs.written(changed(board, energy=report_looks.energy(tmp_path / "energy", status=status)))
     assert variant(found, "int8")["power_trace"]["status"] == status
-    assert status in power.traces(found).caption
-    assert ("Dashed and hollow" in power.traces(found).caption) == (status == "simulated")
+    assert status in power.traces(model.of(found)).caption
+    assert ("Dashed and hollow" in power.traces(model.of(found)).caption) == (status == "simulated")
 
 
 def test_windows_of_a_sensor_that_was_given_up_are_not_shown(board: Request, tmp_path: Path) -> None:
     files = {"int8.json": json.dumps(report_looks.energy_answer("int8")).encode()}
     modelled = write(tmp_path / "energy", "energy", report_inputs.energy_facts(), files)
-    assert variant(report_json.report(changed(board, energy=modelled)), "int8")["power_trace"] is None
+    assert variant(report_inputs.written(changed(board, energy=modelled)), "int8")["power_trace"] is None
 
 
 def test_windows_that_cannot_be_read_name_their_file(board: Request, tmp_path: Path) -> None:
     spoiled = write(tmp_path / "energy", "energy", report_looks.energy_facts(), {"int8.json": b'{"windows": [3]}'})
     with pytest.raises(StageFailed, match=r"int8\.json: the energy windows cannot be read"):
-        report_json.report(changed(board, energy=spoiled))
+        report_inputs.written(changed(board, energy=spoiled))
 
 
 # ------------------------------------------------------------------ passes
@@ -199,7 +198,7 @@ def test_windows_that_cannot_be_read_name_their_file(board: Request, tmp_path: P
 
 def test_each_pass_is_in_every_face_in_its_own_words(report: Report, page: str) -> None:
     assert [look["pass"] for look in report["passes"]] == [*report_looks.PASSES, "sustained", "odd"]
-    for face in (page, markdown.page(report), shown(report)):
+    for face in (page, markdown.page(model.of(report)), shown(report)):
         assert "crashed: signal 9; log: odd.log" in face
     assert "items/s" in shown(report)
 
@@ -230,11 +229,11 @@ def test_an_answer_that_is_not_as_promised_is_told_and_never_drawn(
     spoil(answers["int8"])
     facts = {"pass": name, "options": {}, "variants": answers}
     looked = Artifact(tmp_path, "pass", facts=facts)
-    found = report_json.report(changed(board, **{f"pass/{name}": looked}))
-    assert list(profilers.answers(found, name)) == ["openvino-fp32"]
+    found = report_inputs.written(changed(board, **{f"pass/{name}": looked}))
+    assert list(profilers.answers(model.of(found), name)) == ["openvino-fp32"]
     warned = [n for n in notes(found, "warning") if n.startswith(f"Profiler {name} has no result for int8")]
     assert says in warned[0]
-    drawn = {f.name: f for f in figures.every(found)}[FIGURES.get(name, name)]
+    drawn = {f.name: f for f in figures.every(model.of(found))}[FIGURES.get(name, name)]
     assert {p.variant for p in drawn.panels} <= {"", "openvino-fp32"}
 
 
@@ -253,7 +252,7 @@ def test_a_hostile_answer_is_only_text(board: Request, tmp_path: Path) -> None:
         for r, (n, a) in given.items()
     }
     inputs["int8/agree"] = write(tmp_path / "agree", "agreement", hostile_agreement())
-    found = report_json.report(changed(board, **inputs))
+    found = report_inputs.written(changed(board, **inputs))
     valid(found)
     for face in faces(found):
         assert "<script" not in face and "\u202e" not in face and "\x1b" not in face
@@ -294,7 +293,7 @@ def test_right_of_the_corner_only_float32_has_a_roof() -> None:
 
 
 def test_the_memory_bound_operators_and_those_without_a_place_are_named(report: Report) -> None:
-    row = next(r for r in roofline.table(report).rows if r[0] == "int8")
+    row = next(r for r in roofline.table(model.of(report)).rows if r[0] == "int8")
     assert "/add, /gemm" in row and row[-1] == "1: /odd"
     assert "what its operators compute is not known" in variant(report, "openvino-fp32")["roofline"]["why"]
 
@@ -370,9 +369,9 @@ def test_the_kernel_that_the_device_decides_is_named(
     rows = copy.deepcopy(COUNTS)
     rows["int8"]["classes"] = {**rows["int8"]["classes"], **classes}  # type: ignore[dict-item]
     given = changed(simulated, count=write(tmp_path / "count", "count", report_looks.counted(rows)))
-    found = report_json.report(given)
-    assert any(line.startswith(says) for line in instructions.kernels(found))
-    assert all(says.split(",")[0] in face for face in (markdown.page(found), shown(found)))
+    found = report_inputs.written(given)
+    assert any(line.startswith(says) for line in instructions.kernels(model.of(found)))
+    assert all(says.split(",")[0] in face for face in (markdown.page(model.of(found)), shown(found)))
 
 
 def test_the_classes_of_a_variant_add_up_to_its_instructions(counted: Report) -> None:
@@ -386,7 +385,7 @@ def test_the_classes_of_a_variant_add_up_to_its_instructions(counted: Report) ->
 
 
 def test_processes_that_count_apart_are_a_warning(simulated: Request, tmp_path: Path) -> None:
-    found = report_json.report(
+    found = report_inputs.written(
         changed(simulated, count=write(tmp_path / "count", "count", report_looks.counted(apart=7)))
     )
     valid(found)
@@ -397,7 +396,7 @@ def test_processes_that_count_apart_are_a_warning(simulated: Request, tmp_path: 
 def test_a_variant_that_crashed_in_the_count_has_no_number(simulated: Request, tmp_path: Path) -> None:
     facts = report_looks.counted()
     facts["variants"]["fp32"] = {"crashed": "signal 4; log: a.log"}
-    found = report_json.report(changed(simulated, count=write(tmp_path / "count", "count", facts)))
+    found = report_inputs.written(changed(simulated, count=write(tmp_path / "count", "count", facts)))
     valid(found)
     assert variant(found, "fp32")["numbers"]["instructions"]["reason"] == "crashed: signal 4; log: a.log"
     assert "204.2 k instructions per inference (simulated)" in found["summary"]["sentence"]
@@ -408,7 +407,7 @@ def test_a_variant_that_crashed_in_the_count_has_no_number(simulated: Request, t
 
 def test_the_answers_of_the_device_stand_beside_those_here(report: Report) -> None:
     assert "int8 on the device: 0.30 % from here, limit 5 %." in notes(report, "note")
-    assert ("int8", "logits", "0.30 %", "5.00 %", "kept", "") in environment.agreed(report).rows
+    assert ("int8", "logits", "0.30 %", "5.00 %", "kept", "") in environment.agreed(model.of(report)).rows
 
 
 @pytest.mark.parametrize(
@@ -416,16 +415,16 @@ def test_the_answers_of_the_device_stand_beside_those_here(report: Report) -> No
     [(0.08, 0.05, "8 % from"), (None, 0.05, "holds NaN"), (0.003, None, "0.30 % from here, not judged")],
 )
 def test_what_does_not_agree_is_told(board: Request, tmp_path: Path, moved: Any, limit: Any, says: str) -> None:
-    found = report_json.report(
+    found = report_inputs.written(
         changed(board, **{"int8/agree": report_looks.agreement(tmp_path / "agree", moved, limit)})
     )
     valid(found)
     assert says in environment.agrees(variant(found, "int8"))
-    assert environment.agreed(found).rows[0][4] == ("not judged" if limit is None else "broken")
+    assert environment.agreed(model.of(found)).rows[0][4] == ("not judged" if limit is None else "broken")
 
 
 def test_the_environment_says_how_it_was_reached_and_what_it_was_like(report: Report, counted: Report) -> None:
-    said, emulated = dict(environment.table(report).rows), dict(environment.table(counted).rows)
+    said, emulated = dict(environment.table(model.of(report)).rows), dict(environment.table(model.of(counted)).rows)
     assert (said["reached by"], said["emulated"], said["governor"]) == ("ssh", "no", "ondemand")
     assert said["clock"] == "1,500 MHz before, 2,400 MHz after"
     assert said["temperature"] == "41.20 °C before, 63.90 °C after"
@@ -436,16 +435,16 @@ def test_the_environment_says_how_it_was_reached_and_what_it_was_like(report: Re
 
 def test_energy_that_had_to_be_measured_and_was_not_is_the_first_warning(board: Request) -> None:
     options = {**board.options, "not_measured": "energy of int8 is estimated, not measured"}
-    found = report_json.report(Request(board.inputs, board.out, options, board.context))
+    found = report_inputs.written(Request(board.inputs, board.out, options, board.context))
     assert found["summary"]["sentence"] == "Nothing ships: energy of int8 is estimated, not measured."
     assert notes(found, "warning")[0] == "Energy had to be measured: energy of int8 is estimated, not measured."
-    assert "no: energy of int8 is estimated" in dict(environment.table(found).rows)["required measured"]
+    assert "no: energy of int8 is estimated" in dict(environment.table(model.of(found)).rows)["required measured"]
 
 
 @pytest.mark.parametrize("name", ["simulated.md", "simulated.txt"])
 def test_the_text_is_the_golden_one(counted: Report, name: str) -> None:
     """To renew after a wanted change: write `text` over the file, and read the difference."""
-    text = shown(counted, 100) if name.endswith("txt") else markdown.page(counted)
+    text = shown(counted, 100) if name.endswith("txt") else markdown.page(model.of(counted))
     plain = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
     if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
         (GOLDEN / name).write_text(plain, encoding="utf-8")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress.reporting import read
+from edgecompress.commands import compare
+from edgecompress.reporting import html, markdown, read
 
 REPORTS = sorted((Path(__file__).parent / "data" / "reports").glob("*.json.gz"))
 
@@ -20,4 +21,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_report_of_an_earlier_version_is_read(folder: Path) -> None:
-    assert len(read.report(folder)["variants"]) == 7
+    assert len(read.report(folder).variants) == 7
+
+
+def test_a_report_of_an_earlier_version_is_shown_and_compared_as_one_of_today(folder: Path) -> None:
+    report = read.report(folder)
+    assert "int8 ships" in html.page(report) and "int8 ships" in markdown.page(report)
+    assert not compare.compare([folder, f"{folder}@fp32"]).exit_code

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,11 +17,15 @@ from edgecompress.core import package_contents, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.packaging import model_card
-from edgecompress.reporting import engine_settings
+from edgecompress.reporting import engine_settings, model
 from edgecompress.stages import engine_defaults
 from edgecompress.testing.conformance.nets import net
 
 KNOWN = {"precision": "f32", "streams": 1, "arena": True}
+
+
+def notes(variant: dict[str, Any]) -> list[str]:
+    return list(engine_settings.notes(msgspec.convert(variant, model.Variant)))
 
 
 def card(facts: dict[str, Any]) -> Artifact:
@@ -129,9 +134,9 @@ def test_what_the_defaults_answer_is_held_against_the_source_over_the_same_items
         "name": "int8",
         "runtime": "openvino",
         "verify": {"defaults": facts},
-        "artifact": {"settings": {"precision": "f32"}},
+        "artifact": {"kind": "any", "sha256": 64 * "0", "size_bytes": 1, "settings": {"precision": "f32"}},
     }
-    (note,) = engine_settings.notes(variant)
+    (note,) = notes(variant)
     assert note == (
         "int8, opened with openvino's own defaults instead of its settings, answers otherwise (precision is bf16): "
         "y has SQNR 20.0 dB to the source, 60.0 dB as it ships."
@@ -144,9 +149,9 @@ def test_defaults_that_answer_the_same_are_not_mentioned_and_those_that_do_not_r
     told = {"items": 3, "settings": {}, "reason": ""}
     facts = engine_defaults.facts(told, place, "test", Artifact(place, "golden"), {"y": "y"})["defaults"]
     variant = {"name": "v", "runtime": "r", "verify": {"defaults": facts}, "artifact": None}
-    assert facts["outputs"][0]["same"] and not [*engine_settings.notes(variant)]
+    assert facts["outputs"][0]["same"] and not notes(variant)
     broken = engine_defaults.facts({**told, "reason": "RuntimeError: no"}, place, "test", Artifact(place, "golden"), {})
-    (note,) = engine_settings.notes({**variant, "verify": broken})
+    (note,) = notes({**variant, "verify": broken})
     assert note == "v, opened with r's own defaults instead of its settings, does not run: RuntimeError: no."
     assert engine_defaults.facts(None, place, "test", Artifact(place, "golden"), {}) == {}
-    assert not [*engine_settings.notes({**variant, "verify": {}})]
+    assert not notes({**variant, "verify": {}})

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from edgecompress.core import sequential_comparison, stats
-from edgecompress.reporting import session_noise
+from edgecompress.reporting import model, session_noise
 
 
 def test_one_session_has_no_interval():
@@ -217,11 +218,11 @@ def test_windows_that_are_alike_say_less_of_their_mean():
 
 
 def noise_of(measured):
-    return session_noise.sentence(measured["name"], measured["sessions"])
+    return session_noise.sentence(measured["name"], msgspec.convert(measured["sessions"], list[model.Session]))
 
 
 def variant(medians, flags=()):
-    sessions = [{"median_ms": m, "flags": list(flags) if i < 2 else []} for i, m in enumerate(medians)]
+    sessions = [{"round": str(i), "median_ms": m, "flags": list(flags) if i < 2 else []} for i, m in enumerate(medians)]
     return {"name": "int8", "sessions": sessions}
 
 

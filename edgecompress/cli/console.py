@@ -220,10 +220,10 @@ class Countdown:
 
 def report(screen: Console, facts: Mapping[str, Any]) -> None:
     """The tables of a report.json."""
-    from edgecompress.reporting import terminal
+    from edgecompress.reporting import model, terminal
 
     screen.print()
-    screen.print(terminal.render(facts))
+    screen.print(terminal.render(model.of(facts)))
 
 
 def compared(screen: Console, args: argparse.Namespace, comparison: ReportComparison, page: Path | None = None) -> None:

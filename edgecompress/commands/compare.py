@@ -14,9 +14,10 @@ from typing import Any
 from edgecompress.commands import profile
 from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
-from edgecompress.reporting import before_after, gates, read
-from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, Report, ReportComparison, of
+from edgecompress.reporting import before_after, gates, model, read
+from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, ReportComparison, of
 from edgecompress.reporting.formatting import cleaned
+from edgecompress.reporting.model import Report, Variant
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,24 @@ def remeasured(
     """
     promises = request.gates()
     entries = _entries(paths, request)
-    names = [f"{letter}-{e.variant['name']}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
+    names = [f"{letter}-{e.variant.name}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
     folders = dict(zip(names, map(Path, paths), strict=True))
     result = profile.profile_in_turns(folders, options=options, **more)
     if result.report is None:
         raise StageFailed(result.message)
     report, run = _report(result.report)
-    variants = {v["name"]: v for v in report["variants"]}
+    variants = {v.name: v for v in report.variants}
     again = [_again(e, report, variants[name], run) for e, name in zip(entries, names, strict=True)]
     return of(again, promises, request.strict)
 
 
-def _again(entry: ComparedVariant, report: Report, variant: Mapping[str, Any], run: str) -> ComparedVariant:
+def _again(entry: ComparedVariant, report: Report, variant: Variant, run: str) -> ComparedVariant:
     """An entry measured again: what the test data said of it stays."""
-    numbers = {**variant["numbers"], "accuracy": entry.variant["numbers"]["accuracy"]}
-    judged = {**variant, "numbers": numbers, "verify": entry.variant["verify"]}
-    return ComparedVariant(entry.label, {**report, "data": entry.report["data"]}, judged, run)
+    from msgspec.structs import replace
+
+    numbers = {**variant.numbers, "accuracy": entry.variant.numbers["accuracy"]}
+    judged = replace(variant, numbers=numbers, verify=entry.variant.verify)
+    return ComparedVariant(entry.label, replace(report, data=entry.report.data), judged, run)
 
 
 # --------------------------------------------------------------------------- what is compared
@@ -85,9 +88,9 @@ def _entries(paths: Sequence[Path | str], request: ComparisonRequest) -> list[Co
     entries = _labelled([_entry(str(path)) for path in paths])
     for other in entries[1:] if not request.across_models else ():
         with read.rendering(other.label):
-            same = _one_model(entries[0].report["source"], other.report["source"])
+            same = _one_model(entries[0].report.source, other.report.source)
         if not same:
-            ours, theirs = (_model(e.report["source"]) for e in (entries[0], other))
+            ours, theirs = (_model(e.report.source) for e in (entries[0], other))
             raise InputError(
                 f"{entries[0].label} is of {ours} and {other.label} of {theirs}: "
                 "these are two different models, so no change is computed; "
@@ -123,20 +126,20 @@ def _entry(path: str) -> ComparedVariant:
     place, _, variant = (path, "", "") if Path(path).exists() else path.rpartition("@")
     report, run = _report(Path(place or path))
     with read.rendering(path):
-        names = [v["name"] for v in report["variants"]]
+        names = [v.name for v in report.variants]
         name = variant or before_after.subject(report)
     if name not in names:
         if variant:
             raise InputError(f"{path}: no variant '{variant}'{did_you_mean(variant, names)}")
         raise InputError(f"{path}: no variant shipped; name one as {path}@VARIANT: {', '.join(names)}")
-    return ComparedVariant(path, report, report["variants"][names.index(name)], run)
+    return ComparedVariant(path, report, report.variants[names.index(name)], run)
 
 
 def _report(path: Path) -> tuple[Report, str]:
     """A report without what could drive a terminal, and its sha256."""
-    report = cleaned(read.report(path))
-    plain = json.dumps({**report, "command": ""}, sort_keys=True)
-    return report, hashlib.sha256(plain.encode()).hexdigest()
+    document = cleaned(read.document(path))
+    plain = json.dumps({**document, "command": ""}, sort_keys=True)
+    return model.of(document), hashlib.sha256(plain.encode()).hexdigest()
 
 
 def _labelled(entries: Sequence[ComparedVariant]) -> list[ComparedVariant]:

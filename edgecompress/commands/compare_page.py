@@ -18,7 +18,8 @@ from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import compare_output, pareto, read
 from edgecompress.reporting.compare import BY_NAME, ComparedVariant, ReportComparison
-from edgecompress.reporting.formatting import Number, cleaned, known
+from edgecompress.reporting.formatting import cleaned, known
+from edgecompress.reporting.model import Number, Point
 
 AXES = {"accuracy": "accuracy", "latency": "latency_ms", "energy": "energy_gross_mj"}  # of a front: the metric
 
@@ -69,20 +70,22 @@ def every(entries: Sequence[ComparedVariant]) -> list[ComparedVariant]:
 
 def _of_run(entries: Sequence[ComparedVariant]) -> Iterator[ComparedVariant]:
     """The variants of one report: those given as they are, their neighbours beside them."""
-    own = {e.variant["name"]: e for e in entries}
-    for variant in entries[0].report["variants"]:
-        entry = own.get(variant["name"]) or dataclasses.replace(entries[0], variant=variant)
-        at = entries[0] if variant["name"] not in own else entry
-        yield dataclasses.replace(entry, label=at.label.removesuffix(f"@{at.variant['name']}"))
+    own = {e.variant.name: e for e in entries}
+    for variant in entries[0].report.variants:
+        entry = own.get(variant.name) or dataclasses.replace(entries[0], variant=variant)
+        at = entries[0] if variant.name not in own else entry
+        yield dataclasses.replace(entry, label=at.label.removesuffix(f"@{at.variant.name}"))
 
 
 def _judged(entry: ComparedVariant, other: ComparedVariant | None) -> ComparedVariant:
     """A profile says nothing of accuracy: that is the artifact's, wherever it runs."""
+    from msgspec.structs import replace
+
     if other is None or _known(entry, "accuracy"):
         return entry
-    numbers = {**entry.variant["numbers"], "accuracy": other.variant["numbers"]["accuracy"]}
-    report = {**entry.report, "data": other.report["data"]}
-    return dataclasses.replace(entry, report=report, variant={**entry.variant, "numbers": numbers})
+    numbers = {**entry.variant.numbers, "accuracy": other.variant.numbers["accuracy"]}
+    report, variant = replace(entry.report, data=other.report.data), replace(entry.variant, numbers=numbers)
+    return dataclasses.replace(entry, report=report, variant=variant)
 
 
 def _number(entry: ComparedVariant, axis: str) -> Number | None:
@@ -92,7 +95,7 @@ def _number(entry: ComparedVariant, axis: str) -> Number | None:
 def _known(entry: ComparedVariant, axis: str) -> bool:
     """Whether it has a place on the axis; those of latency and energy have no nothing."""
     number = _number(entry, axis)
-    return number is not None and known(number) and (axis == "accuracy" or number["value"] > 0)
+    return number is not None and known(number) and (axis == "accuracy" or number.known > 0)
 
 
 def _lacks(entry: ComparedVariant) -> list[str]:
@@ -101,9 +104,10 @@ def _lacks(entry: ComparedVariant) -> list[str]:
 
 def _missing(entry: ComparedVariant) -> list[str]:
     """Which variant is on no front, and why."""
-    why = {axis: (_number(entry, axis) or {}).get("reason") or "it was not measured" for axis in _lacks(entry)}
+    numbers = {axis: _number(entry, axis) for axis in _lacks(entry)}
+    why = {axis: (number and number.reason) or "it was not measured" for axis, number in numbers.items()}
     words = "; ".join(f"no {' and no '.join(axes)}: {reason}" for reason, axes in _inverted(why).items())
-    return [entry.variant["name"], entry.device_name, entry.label, words]
+    return [entry.variant.name, entry.device_name, entry.label, words]
 
 
 def _inverted(why: dict[str, str]) -> dict[str, list[str]]:
@@ -118,20 +122,22 @@ Alike = tuple[int, str, str]  # batch, metric, test data
 
 def fronts(entries: Sequence[ComparedVariant]) -> list[dict[str, Any]]:
     """A front for each batch, metric and test data: only what shares them is held against each other."""
+    from msgspec import to_builtins
+
     placed = [e for e in entries if not _lacks(e)]
     rows = _rows(placed)
     alike: dict[Alike, list[int]] = {}
     for i, entry in enumerate(placed):
         alike.setdefault(_alike(entry), []).append(i)
     return [
-        {"title": _title([placed[i] for i in at]), "rows": pareto.ranked([rows[i] for i in at])}
+        {"title": _title([placed[i] for i in at]), "rows": to_builtins(pareto.ranked([rows[i] for i in at]))}
         for at in alike.values()
     ]
 
 
 def _alike(entry: ComparedVariant) -> Alike:
-    metric, data = (_number(entry, "accuracy") or {})["metric"], entry.report["data"] or {}
-    return entry.report["run"]["batch"], metric, data.get("sha256") or json.dumps(data, sort_keys=True)
+    metric, data = entry.variant.numbers["accuracy"].metric, entry.report.data or {}
+    return entry.report.run.batch, metric, data.get("sha256") or json.dumps(data, sort_keys=True)
 
 
 def _title(entries: Sequence[ComparedVariant]) -> str:
@@ -140,17 +146,19 @@ def _title(entries: Sequence[ComparedVariant]) -> str:
     return f"{metric}, batch {batch}: {', '.join(dict.fromkeys(e.label for e in entries))}"
 
 
-def _rows(entries: Sequence[ComparedVariant]) -> list[pareto.Row]:
+def _rows(entries: Sequence[ComparedVariant]) -> list[Point]:
     """With names that tell them apart: the report's where a device has a variant twice."""
     devices = _devices(entries)
-    named = [(e.variant["name"], devices[e.device]) for e in entries]
+    named = [(e.variant.name, devices[e.device]) for e in entries]
     times = Counter(named)
     return [
-        {
-            "variant": variant if times[variant, device] == 1 else f"{variant} ({e.label})",
-            "device": device,
-            **{axis: _number(e, axis) for axis in AXES},
-        }
+        Point(
+            variant if times[variant, device] == 1 else f"{variant} ({e.label})",
+            device,
+            e.variant.numbers["accuracy"],
+            e.variant.numbers["latency"],
+            e.variant.numbers["energy_gross"],
+        )
         for e, (variant, device) in zip(entries, named, strict=True)
     ]
 

@@ -47,7 +47,7 @@ def _to_pack(path: Path) -> Shipped:
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
         raise InputError(f"{path}: contains no test items (excerpt); give the folder that a deploy wrote")
-    report = read.report(artifact.path.parent)
+    report = read.document(artifact.path.parent)
     verdict = artifact.path.parent / "verdict"
     runtime = origin.get("runtime") or runtime_of(artifact)
     return Shipped(artifact, excerpt, shipping.sound(verdict) if verdict.is_dir() else None, report, origin, runtime)

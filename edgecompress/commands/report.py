@@ -21,10 +21,10 @@ FACES = ("report.html", "report.md", "report.json")  # the last says that the ot
 
 def report(folder: Path) -> Report:
     """The report.json of a folder with all that its `measured/` holds, rendered yet or not. Raises InputError."""
-    stored, home = read.report(folder), _home(folder)
+    stored, home = read.document(folder), _home(folder)
     if not (home / "artifact").is_dir() or not external_results.files(home):
         return stored
-    return {**stored, "elsewhere": external_rows.rows(external_results.kept(home, _model(home)))}
+    return {**stored, "elsewhere": _rows(external_results.kept(home, _model(home)))}
 
 
 def add(folder: Path, files: Sequence[Path], options: job_run.Options | None = None) -> Report:
@@ -33,7 +33,7 @@ def add(folder: Path, files: Sequence[Path], options: job_run.Options | None = N
     All files are checked before the first is stored. Raises InputError for a file that is no measurement, is of
     another model, or tells a session again with other numbers.
     """
-    report, home, options = read.report(folder), _home(folder), options or job_run.Options()
+    report, home, options = read.document(folder), _home(folder), options or job_run.Options()
     if not (home / "artifact").is_dir():
         raise InputError(
             f"{folder}: no artifact in this folder whose package could have been measured; give the folder that "
@@ -46,12 +46,18 @@ def add(folder: Path, files: Sequence[Path], options: job_run.Options | None = N
         known = external_results.kept(home, model)
         external_results.no_other_telling(known, new)
         every = {measurement.name: measurement for measurement in (*known, *new)}
-        report = {**report, "elsewhere": external_rows.rows(list(every.values()))}
+        report = {**report, "elsewhere": _rows(list(every.values()))}
         drawn = _drawn(walk, report)
         for measurement in new:
             external_results.keep(home, measurement)
         _place(drawn, home)
     return report
+
+
+def _rows(measurements: Sequence[external_results.Measurement]) -> object:
+    from msgspec import to_builtins
+
+    return to_builtins(external_rows.rows(measurements))
 
 
 def _home(folder: Path) -> Path:

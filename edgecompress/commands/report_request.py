@@ -10,6 +10,7 @@ from typing import Any
 from edgecompress.commands.job_run import Options, all_broke, artifact_of, not_measured, out_folder
 from edgecompress.core import environments
 from edgecompress.core.errors import CheckFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
 from edgecompress.pipeline import conversion
@@ -19,7 +20,7 @@ from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.verification import RUN_CONTEXT
-from edgecompress.reporting import external_results, external_rows
+from edgecompress.reporting import external_results
 from edgecompress.reporting.request import ChoiceFacts, ReportRequest, StageRow
 
 
@@ -124,9 +125,15 @@ def _versions(job: Job) -> dict[str, str]:
     return {"edgecompress": __version__, **{k: v for m in modules for k, v in environments.versions(m).items()}}
 
 
-def _external_rows(walk: PlanRun, race: Race | Count, choice: Choice, out: Path) -> list[external_rows.Row]:
+def _external_rows(walk: PlanRun, race: Race | Count, choice: Choice, out: Path) -> list[dict[str, Json]]:
     """What packages' benchmarks measured of these very bytes since they shipped the last time."""
     chosen = next((e.artifact for e in race.entrants if e.name == choice.stage), "")
     if not chosen or not external_results.files(out):
         return []
-    return external_rows.rows(external_results.of_model(out, external_results.digest(artifact_of(walk, chosen))))
+    from msgspec import to_builtins
+
+    from edgecompress.reporting import external_rows
+
+    measured = external_results.of_model(out, external_results.digest(artifact_of(walk, chosen)))
+    rows: list[dict[str, Json]] = to_builtins(external_rows.rows(measured))
+    return rows

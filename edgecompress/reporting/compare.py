@@ -14,12 +14,10 @@ from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
 from edgecompress.core.limit_decision import Interval
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
 from edgecompress.reporting import accuracy_change, before_after, read
-from edgecompress.reporting.formatting import Number, guessed, known, plural, significant, text, times
+from edgecompress.reporting.formatting import guessed, known, plural, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
-from edgecompress.reporting.sessions import ratios, values
-
-Report = Mapping[str, Any]
-
+from edgecompress.reporting.model import Number, Report, Table, Variant, values
+from edgecompress.reporting.sessions import ratios
 
 # The rows of the table, in their order, by what --fail-if calls them.
 BY_NAME = {
@@ -45,19 +43,19 @@ class ComparedVariant:
 
     label: str
     report: Report
-    variant: Mapping[str, Any]
+    variant: Variant
     run: str  # sha256 of the report: what has the same was measured in turns
 
     def number(self, metric: Quantity) -> Number | None:
         """The number as report.json has it; None where the report knows nothing of the metric."""
-        number: Number | None = self.variant["numbers"].get(metric.name)
+        number: Number | None = self.variant.numbers.get(metric.name)
         return number
 
     @property
     def device(self) -> tuple[Any, ...]:
         """What makes two devices the same: the name, and what the processor says of itself."""
-        around = self.report["environment"]
-        return (self.report["device"].get("name"), around.get("cpu"), around.get("board"), around.get("cores"))
+        around = self.report.environment
+        return (self.report.device.get("name"), around.get("cpu"), around.get("board"), around.get("cores"))
 
     @property
     def device_name(self) -> str:
@@ -68,7 +66,7 @@ class ComparedVariant:
     @property
     def artifact(self) -> str:
         """The sha256 of the artifact; empty where the report has none."""
-        return str((self.variant["artifact"] or {}).get("sha256") or "")
+        return str((self.variant.artifact.sha256 if self.variant.artifact else None) or "")
 
 
 @dataclass(frozen=True)
@@ -157,21 +155,21 @@ def incomparable(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -
     assert before and after
     if why := before_after.incomparable(before, after):
         return why
-    if before["unit"] != after["unit"] or (metric.name == "accuracy" and before["metric"] != after["metric"]):
-        return f"not compared: {before['metric']} beside {after['metric']}"
-    if metric.name == "accuracy" and not _same_data(old.report["data"] or {}, new.report["data"] or {}):
+    if before.unit != after.unit or (metric.name == "accuracy" and before.metric != after.metric):
+        return f"not compared: {before.metric} beside {after.metric}"
+    if metric.name == "accuracy" and not _same_data(old.report.data or {}, new.report.data or {}):
         return "not compared: judged on other test data"
-    batches = [e.report["run"]["batch"] for e in (old, new)]
+    batches = [e.report.run.batch for e in (old, new)]
     if metric.per_run and batches[0] != batches[1]:
         return f"not compared: batch {batches[0]} beside batch {batches[1]}"
     if metric.of_device and old.device != new.device and not _same_artifact(old, new):
         return f"not compared: another artifact on another device ({old.device_name} beside {new.device_name})"
-    if not before["value"] or before["value"] < 0:
+    if not before.value or before.value < 0:
         return "not compared: the first one is not above 0, so there is no ratio"
     return ""
 
 
-def _same_data(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _same_data(old: Table, new: Table) -> bool:
     """By content, wherever it lies; by what is known of it, where a report of an older version names no digest."""
     if "sha256" in old and "sha256" in new:
         return bool(old["sha256"] == new["sha256"])
@@ -186,8 +184,8 @@ def _of_sessions(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -
     """By the sessions: round by round where they took turns, else of two runs. None where there are none."""
     if not metric.session:
         return None
-    before, after = (values(e.variant["sessions"], metric.session) for e in (old, new))
-    each = ratios(new.variant["sessions"], old.variant["sessions"], metric.session) if old.run == new.run else []
+    before, after = (values(e.variant.sessions, metric.session) for e in (old, new))
+    each = ratios(new.variant.sessions, old.variant.sessions, metric.session) if old.run == new.run else []
     if not before or not after or not all(before.values()):
         return None
     ratio = stats.of_ratios(each) if each else stats.unpaired(list(after.values()), list(before.values()))
@@ -197,12 +195,12 @@ def _of_sessions(metric: Quantity, old: ComparedVariant, new: ComparedVariant) -
 
 def _of_numbers(metric: Quantity, old: Number, new: Number) -> Change:
     """By two numbers: of exact ones the ratio is exact; of others the interval is the widest that theirs allow."""
-    ratio, n = new["value"] / old["value"], min(old["n"], new["n"])
+    ratio, n = new.known / old.known, min(old.n, new.n)
     if metric.exact:
         return Change(ratio, ratio, ratio, n, _called(metric, ratio) if abs(ratio - 1) > stats.CHANGE else "same")
     if guessed(old):  # the model's error is common to both: no interval of the ratio
         return Change(ratio, n=n)
-    low, high = quotient((new["low"], new["high"]), (old["low"], old["high"]))
+    low, high = quotient((new.low, new.high), (old.low, old.high))
     if low is None or high is None:
         return Change(ratio, n=n)
     apart = (low > 1 or high < 1) and abs(ratio - 1) > stats.CHANGE
@@ -259,19 +257,19 @@ def _times(bounded: Bounded, word: str = "") -> str:
 
 def _accuracy(old: Number, new: Number, interval: Interval) -> Change:
     """In points or the metric's own unit, with its interval; a perplexity that falls is better."""
-    more, (low, high) = new["value"] - old["value"], interval
-    points = old["unit"] == "fraction"
+    more, (low, high) = new.known - old.known, interval
+    points = old.unit == "fraction"
     says = _signed(more, points) if more else "no change"
     if low is None or high is None:
         called = "none" if more else "same"
         says += f"{' points' if points else ''}, not called" if more else ""
     else:
-        better = (more < 0) == (direction(old["metric"]) == "lower")
+        better = (more < 0) == (direction(old.metric) == "lower")
         called = "same" if low <= 0 <= high else "better" if better else "worse"
         spread = f" [{_signed(low, points)}, {_signed(high, points)}]" if low < high else ""
         says = f"{says}{' points' if points and more else ''}{spread}"
-    ratio, *ends = (None if each is None else 1 + each / old["value"] for each in (more, low, high))
-    return Change(ratio, ends[0], ends[1], min(old["n"], new["n"]), called, says=says)
+    ratio, *ends = (None if each is None else 1 + each / old.known for each in (more, low, high))
+    return Change(ratio, ends[0], ends[1], min(old.n, new.n), called, says=says)
 
 
 def _signed(number: float, points: bool) -> str:
@@ -313,7 +311,7 @@ def _first(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Ite
     if why := next((f"{a.label}, {b.label}: {w}" for a, b in pairs if (w := incomparable(metric, a, b))), ""):
         yield f"No ranking by {metric.gate}: {why}"
         return
-    best, second, *_ = sorted(entries, key=lambda e: (e.number(metric) or {})["value"])
+    best, second, *_ = sorted(entries, key=lambda e: e.variant.numbers[metric.name].known)
     lead = change(metric, second, best)
     if lead.called == "better":
         yield f"First by {metric.gate}: {best.label}, {lead.says} than {second.label}"
@@ -324,7 +322,7 @@ def _first(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Ite
 def _warnings(entries: Sequence[ComparedVariant]) -> Iterator[str]:
     """What else than the artifact is different."""
     first = _around(entries[0])
-    for entry in (e for e in entries[1:] if e.report["environment"]):
+    for entry in (e for e in entries[1:] if e.report.environment):
         for name, value in _around(entry).items():
             if name in first and first[name] != value:
                 yield f"{entry.label}: {name} {_word(value)}, the baseline's is {_word(first[name])}"
@@ -334,16 +332,17 @@ def _warnings(entries: Sequence[ComparedVariant]) -> Iterator[str]:
 
 def _around(entry: ComparedVariant) -> dict[str, Any]:
     """The environment that numbers depend on, by the words that a warning uses."""
-    report, around = entry.report, entry.report["environment"]
-    profile = report["profile"]
-    runtime = (around.get("runtimes") or {}).get(entry.variant["name"]) or {}
+    report, around = entry.report, entry.report.environment
+    profile = report.profile
+    runtime = (around.get("runtimes") or {}).get(entry.variant.name) or {}
     versions = runtime.get("versions") or {}
     return {
         "device": entry.device_name,
         **{key: around.get(key) for key in ("os", "kernel", "governor", "virtual")},
-        **{key: report["run"][key] for key in ("threads", "batch")},
+        "threads": report.run.threads,
+        "batch": report.run.batch,
         "profile": profile.get("name"),
-        "edgecompress": report["versions"].get("edgecompress"),
+        "edgecompress": report.versions.get("edgecompress"),
         **{f"{name} version": version for name, version in versions.items()},
     }
 
@@ -379,16 +378,16 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
         held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
     interval = _interval(metric, number, held)
     ended = gate.judge(held.ratio or 0.0, interval)
-    status = f", {number['status']}" if number["status"] != "measured" else ""
+    status = f", {number.status}" if number.status != "measured" else ""
     why = f": {_why_undecided(gate, number, held, interval)}" if ended == "undecided" else ""
     return GateVerdict(gate.text, new.label, ended, held.says + status + why)
 
 
 def _beyond(gate: Gate, number: Number) -> str:
     """Why a limit can never be reached, or "": a share is a number from 0 to 1."""
-    if number["unit"] != "fraction" or gate.relative or abs(gate.limit) <= 1:
+    if number.unit != "fraction" or gate.relative or abs(gate.limit) <= 1:
         return ""
-    return f"not judged: {number['metric']} is from 0 to 1; for {gate.limit:g} points write {gate.limit / 100:g}"
+    return f"not judged: {number.metric} is from 0 to 1; for {gate.limit:g} points write {gate.limit / 100:g}"
 
 
 def _interval(metric: Quantity, number: Number, held: Change) -> Interval:
@@ -400,7 +399,7 @@ def _interval(metric: Quantity, number: Number, held: Change) -> Interval:
 
 def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval) -> str:
     """What would decide: more items of test data, or more sessions."""
-    if number["metric"] not in QUANTITIES:
+    if number.metric not in QUANTITIES:
         if interval[0] is None:
             return "its items have no interval"
         enough = limit_decision.needed(held.n, held.ratio or 0.0, interval, gate.limit)
@@ -419,22 +418,24 @@ def _spread(change: Change) -> str:
 def _alone(metric: Quantity, new: ComparedVariant) -> Change:
     """A number as what an absolute limit is held against."""
     number = new.number(metric)
-    if number is None or number["value"] is None:
-        return Change(None, why=f"not judged: {number['reason'] if number else 'it was not measured'}")
-    ends = number["low"], number["high"]
+    if number is None or number.value is None:
+        return Change(None, why=f"not judged: {number.reason if number else 'it was not measured'}")
+    ends = number.low, number.high
     if metric.name == "accuracy":
         ends = accuracy_change.of_number(number, new.variant)
     low, high = ends
-    return Change(number["value"], low, high, number["n"], says=text({**number, "low": low, "high": high}, spread=True))
+    return Change(
+        number.value, low, high, number.n, says=text(dataclasses.replace(number, low=low, high=high), spread=True)
+    )
 
 
 def _drop(old: ComparedVariant, new: ComparedVariant) -> Change:
     """How much worse the accuracy became, with its interval."""
-    before, after = (e.variant["numbers"]["accuracy"] for e in (old, new))
-    drop, interval = after["value"] - before["value"], accuracy_change.interval(old.variant, new.variant)
-    if direction(before["metric"]) == "higher":
+    before, after = (e.variant.numbers["accuracy"] for e in (old, new))
+    drop, interval = after.known - before.known, accuracy_change.interval(old.variant, new.variant)
+    if direction(before.metric) == "higher":
         drop, interval = -drop or 0.0, limit_decision.negated(interval)
-    change = Change(drop, *interval, min(before["n"], after["n"]))
+    change = Change(drop, *interval, min(before.n, after.n))
     return dataclasses.replace(change, says=f"{drop:.4g}{_spread(change)} ({text(before)} → {text(after)})")
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting import html, pareto
 from edgecompress.reporting.formatting import plural
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
+from edgecompress.reporting.model import SCHEMA, Point, Report, Variant
 from edgecompress.reporting.tables import TextTable
 
 FILE = "comparison.html"
-Facts = Mapping[str, Any]
+Facts = Mapping[str, Any]  # what compare_page.page_data makes
 
 
 def draw(request: Request) -> Artifact:
@@ -27,7 +30,7 @@ def page(facts: Facts) -> str:
     title = _title(facts["entries"])
     top = tag("header", tag("p", "edgecompress comparison", class_="kicker"), tag("h1", bdi(title)))
     compared = html.section("Side by side", _table(facts["table"]), _list(facts["sentences"]))
-    entries = html.section("What is compared", html.as_table({}, _entries(facts["entries"])))
+    entries = html.section("What is compared", html.as_table(html.NO_VARIANT, _entries(facts["entries"])))
     main = tag("main", top, _notes(facts), compared, _fronts(facts), entries)
     return html.document(title, main, tag("footer", tag("p", html.SIGNS_USED)))
 
@@ -80,14 +83,14 @@ def _fronts(facts: Facts) -> Raw:
     none = [] if drawn else [tag("p", "No variant has all three numbers.", class_="empty")]
     head = ("variant", "device", "report", "why")
     left = TextTable("Variants without all three numbers", head, tuple(map(tuple, facts["missing"])))
-    inks = _inks([{"variant": row[0]} for row in left.rows])
+    inks = _inks(row[0] for row in left.rows)
     more = [tag("details", tag("summary", left.title), html.as_table(inks, left))] if left.rows else []
     return html.section("Accuracy, latency, energy: every variant of every report", *drawn, *none, *more)
 
 
 def _front(front: Facts, place: int) -> Iterator[Raw]:
-    rows = front["rows"]
-    inks = _inks(rows)
+    rows = msgspec.convert(front["rows"], list[Point])
+    inks = _inks(row.variant for row in rows)
     figure = dataclasses.replace(pareto.figure(inks, rows), name=f"pareto-{place}", title=front["title"])
     table = html.as_table(inks, pareto.table(rows))
     if not figure.panels:
@@ -97,7 +100,7 @@ def _front(front: Facts, place: int) -> Iterator[Raw]:
     yield tag("details", tag("summary", "As a table"), table)
 
 
-def _inks(rows: Sequence[Facts]) -> dict[str, Any]:
+def _inks(names: Iterable[str]) -> Report:
     """What decides the colours: a variant has the same on every device."""
-    names = list(dict.fromkeys(row["variant"] for row in rows))
-    return {"subject": names[0], "baseline": "", "variants": [{"name": name} for name in names]} if names else {}
+    variants = [Variant(name) for name in dict.fromkeys(names)]
+    return Report(SCHEMA, subject=variants[0].name if variants else "", variants=variants)

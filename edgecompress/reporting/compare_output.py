@@ -28,10 +28,10 @@ def _data(comparison: ReportComparison) -> dict[str, Any]:
     entries = [
         {
             "label": e.label,
-            "variant": e.variant["name"],
-            "runtime": e.variant["runtime"],
+            "variant": e.variant.name,
+            "runtime": e.variant.runtime,
             "device": e.device_name,
-            "date": e.report["date"],
+            "date": e.report.date,
             "artifact_sha256": e.artifact,
         }
         for e in comparison.entries

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
+
+import msgspec
 
 from edgecompress.reporting import instructions
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
-    Report,
     Values,
     also,
     axis,
@@ -19,13 +20,12 @@ from edgecompress.reporting.figure_style import (
     quantity,
 )
 from edgecompress.reporting.formatting import DASH, plain, plural, significant, times
+from edgecompress.reporting.model import Compressed, Group, Layer, Report, SparseRow, Sparsity, Storage, Whole
 from edgecompress.reporting.request import (
     ChannelGroup,
     LayerFacts,
     NetTotal,
     ReportRequest,
-    SparseRow,
-    SparsityFacts,
     TechniqueFacts,
 )
 from edgecompress.reporting.tables import TextTable
@@ -40,34 +40,6 @@ _CAPTION = (
 )
 
 
-class BeforeAfter(TypedDict):
-    """A number of the whole net: of the source, and what the last technique left."""
-
-    before: int
-    after: int
-
-
-Group = TypedDict(  # "class" is a keyword of Python
-    "Group", {"name": str, "channels": int, "kept": int, "layers": list[str], "class": str}
-)
-
-
-class Compressed(TypedDict):
-    """What was taken out of a variant's net."""
-
-    techniques: list[str]
-    macs: BeforeAfter | None
-    parameters: BeforeAfter | None
-    align: int | None
-    criterion: str | None
-    scope: str | None
-    groups: list[Group]
-    layers: list[LayerFacts]
-    sparsity: SparsityFacts | None
-    storage: dict[str, int] | None
-    left: dict[str, str]
-
-
 def of_variant(job: ReportRequest, name: str) -> Compressed | None:
     """What the techniques of a variant took out, as they report it; None where none of them took anything."""
     steps = [m for m in job.steps(name) if m["status"] == "ok" and _parts(m["facts"])]
@@ -75,19 +47,19 @@ def of_variant(job: ReportRequest, name: str) -> Compressed | None:
     if not facts:
         return None
     latest = facts[::-1]
-    return {
-        "techniques": list(dict.fromkeys(base(m["technique"]) for m in steps)),
-        "macs": _whole([f["macs"] for f in facts if isinstance(f.get("macs"), Mapping)]),
-        "parameters": _whole([f["parameters"] for f in facts if isinstance(f.get("parameters"), Mapping)]),
-        "align": next((f["align"] for f in latest if f.get("align")), None),
-        "criterion": next((f["criterion"] for f in latest if f.get("criterion")), None),
-        "scope": next((f["scope"] for f in latest if f.get("scope")), None),
-        "groups": _groups(facts),
-        "layers": [_layer(each) for f in facts for each in _low_rank(f)],
-        "sparsity": next((f["sparsity"] for f in latest if f.get("sparsity")), None),
-        "storage": _stored(job, name),
-        "left": {str(part): str(why) for f in facts for part, why in _untouched(f)},
-    }
+    return Compressed(
+        techniques=list(dict.fromkeys(base(m["technique"]) for m in steps)),
+        macs=_whole([f["macs"] for f in facts if isinstance(f.get("macs"), Mapping)]),
+        parameters=_whole([f["parameters"] for f in facts if isinstance(f.get("parameters"), Mapping)]),
+        align=next((f["align"] for f in latest if f.get("align")), None),
+        criterion=next((f["criterion"] for f in latest if f.get("criterion")), None),
+        scope=next((f["scope"] for f in latest if f.get("scope")), None),
+        groups=_groups(facts),
+        layers=msgspec.convert([each for f in facts for each in _low_rank(f)], list[Layer]),
+        sparsity=msgspec.convert(next((f["sparsity"] for f in latest if f.get("sparsity")), None), Sparsity | None),
+        storage=_stored(job, name),
+        left={str(part): str(why) for f in facts for part, why in _untouched(f)},
+    )
 
 
 def _untouched(facts: TechniqueFacts) -> Iterator[tuple[str, str]]:
@@ -102,13 +74,14 @@ def base(technique: str) -> str:
     return name if number.isdigit() else technique
 
 
-def _stored(job: ReportRequest, name: str) -> dict[str, int] | None:
+def _stored(job: ReportRequest, name: str) -> Storage | None:
     """What the weights of the artifact take in each form, and its file as it is and through zstd, in bytes."""
     facts = next((m["facts"] for m in job.steps(name) if m["technique"] == STORAGE and m["facts"]), None)
     if facts is None:
         return None
     total, files = facts["total"], facts["files"]
-    return {**total["bytes"], "best": total["best_bytes"], "file": files["bytes"], "sent": files["zstd"]}
+    sizes = {**total["bytes"], "best": total["best_bytes"], "file": files["bytes"], "sent": files["zstd"]}
+    return msgspec.convert(sizes, Storage)
 
 
 def _parts(facts: TechniqueFacts) -> bool:
@@ -131,12 +104,12 @@ def _low_rank(facts: TechniqueFacts) -> list[LayerFacts]:
     return [r for r in rows if _is_table(r) and "ranks" in r] if isinstance(rows, list) else []
 
 
-def _whole(totals: Sequence[NetTotal]) -> BeforeAfter | None:
+def _whole(totals: Sequence[NetTotal]) -> Whole | None:
     """MACs or parameters of the whole net: of the source, and what the last technique left."""
     if not totals:
         return None
     dense = totals[0].get("source")
-    return {"before": dense if isinstance(dense, int) else totals[0]["before"], "after": totals[-1]["after"]}
+    return Whole(dense if isinstance(dense, int) else totals[0]["before"], totals[-1]["after"])
 
 
 def _groups(facts: Sequence[TechniqueFacts]) -> list[Group]:
@@ -144,37 +117,24 @@ def _groups(facts: Sequence[TechniqueFacts]) -> list[Group]:
     groups: dict[str, Group] = {}
     for group in (g for f in facts for g in _channel_groups(f)):
         name = str(group["name"])
-        before = groups[name]["channels"] if name in groups else group["channels"]
+        before = groups[name].channels if name in groups else group["channels"]
         layers = [str(n) for n in group.get("layers") or ()]
-        kind = str(group.get("class") or "")
-        groups[name] = {"name": name, "channels": before, "kept": group["kept"], "layers": layers, "class": kind}
+        groups[name] = Group(name, before, group["kept"], layers, str(group.get("class") or ""))
     return list(groups.values())
-
-
-def _layer(facts: LayerFacts) -> LayerFacts:
-    return {
-        "name": facts["name"],
-        "method": facts.get("method"),
-        "shape": facts.get("shape"),
-        "ranks": facts.get("ranks"),
-        "macs": facts.get("macs"),
-        "parameters": facts.get("parameters"),
-        "error": facts.get("error"),
-    }
 
 
 # ------------------------------------------------------------------ how much, in numbers
 
 
-def fewer(whole: BeforeAfter | None) -> float | None:
+def fewer(whole: Whole | None) -> float | None:
     """How many times fewer MACs (or parameters) are left; None where no technique tells."""
-    return whole["before"] / whole["after"] if whole and whole["after"] else None
+    return whole.before / whole.after if whole and whole.after else None
 
 
 def zeros(compressed: Compressed | None) -> float | None:
     """The share of the weights that is zero; None where nothing was set to zero."""
-    total = compressed["sparsity"]["total"] if compressed and compressed["sparsity"] else None
-    return total["zeros"] / total["elements"] if total and total["elements"] else None
+    total = compressed.sparsity.total if compressed and compressed.sparsity else None
+    return total.zeros / total.elements if total and total.elements else None
 
 
 def reduction(ratio: float, what: str) -> str:
@@ -190,94 +150,90 @@ def percent(share: float) -> str:
 # ------------------------------------------------------------------ tables
 
 
-def shown(report: Report) -> list[Mapping[str, Any]]:
+def _shown(report: Report) -> list[tuple[str, Compressed]]:
     """The variants of which something was taken out."""
-    return [v for v in report["variants"] if v["compressed"]]
+    return [(v.name, v.compressed) for v in report.variants if v.compressed]
 
 
 def table(report: Report) -> TextTable:
     """The whole net before and after."""
     head = ("variant", "by", "MACs", "parameters", "channels", "zero weights", "left as they were")
-    return TextTable("What was compressed", head, tuple(_row(v["name"], v["compressed"]) for v in shown(report)))
+    return TextTable("What was compressed", head, tuple(_row(name, compressed) for name, compressed in _shown(report)))
 
 
 def _row(name: str, compressed: Compressed) -> tuple[str, ...]:
-    whole = (_change(compressed["macs"]), _change(compressed["parameters"]))
+    whole = (_change(compressed.macs), _change(compressed.parameters))
     share = zeros(compressed)
-    left = plural(len(compressed["left"]), "part") if compressed["left"] else "none"
-    zero = (
-        DASH
-        if share is None
-        else f"{percent(share)}, {compressed['sparsity']['kind'] if compressed['sparsity'] else ''}"
-    )
-    return name, ", ".join(compressed["techniques"]), *whole, _channels(compressed), zero, left
+    left = plural(len(compressed.left), "part") if compressed.left else "none"
+    zero = DASH if share is None else f"{percent(share)}, {compressed.sparsity.kind if compressed.sparsity else ''}"
+    return name, ", ".join(compressed.techniques), *whole, _channels(compressed), zero, left
 
 
-def _change(whole: BeforeAfter | None) -> str:
+def _change(whole: Whole | None) -> str:
     ratio = fewer(whole)
     if not whole or ratio is None:
         return DASH
-    return f"{instructions.plain(whole['before'])} → {instructions.plain(whole['after'])}, {times(ratio)}"
+    return f"{instructions.plain(whole.before)} → {instructions.plain(whole.after)}, {times(ratio)}"
 
 
 def _channels(compressed: Compressed) -> str:
-    before, after = sum(g["channels"] for g in compressed["groups"]), sum(g["kept"] for g in compressed["groups"])
-    blocks = f", blocks of {compressed['align']}" if compressed["align"] and compressed["align"] > 1 else ""
+    before, after = sum(g.channels for g in compressed.groups), sum(g.kept for g in compressed.groups)
+    blocks = f", blocks of {compressed.align}" if compressed.align and compressed.align > 1 else ""
     return f"{before:,} → {after:,}{blocks}" if before else DASH
 
 
 def channels(report: Report) -> TextTable:
     """Each group of channels that go together."""
     head = ("variant", "group", "class", "channels", "left", "layers that make them")
-    groups = [(v["name"], g) for v in shown(report) for g in v["compressed"]["groups"]]
+    groups = [(name, g) for name, compressed in _shown(report) for g in compressed.groups]
     return TextTable("Channels", head, tuple(_group(name, g) for name, g in groups))
 
 
 def _group(name: str, group: Group) -> tuple[str, ...]:
-    left = f"{group['kept']:,}" if group["kept"] else "0: gone whole"
-    return name, group["name"], group["class"] or DASH, f"{group['channels']:,}", left, ", ".join(group["layers"])
+    left = f"{group.kept:,}" if group.kept else "0: gone whole"
+    return name, group.name, group.kind or DASH, f"{group.channels:,}", left, ", ".join(group.layers)
 
 
 def low_rank(report: Report) -> TextTable:
     """Each layer that became several of low rank."""
     head = ("variant", "layer", "method", "shape", "ranks", "MACs", "parameters", "error of the weight")
-    layers = [(v["name"], each) for v in shown(report) for each in v["compressed"]["layers"]]
+    layers = [(name, each) for name, compressed in _shown(report) for each in compressed.layers]
     return TextTable("Layers of low rank", head, tuple(_factors(name, each) for name, each in layers))
 
 
-def _factors(name: str, each: LayerFacts) -> tuple[str, ...]:
-    sizes = (" × ".join(map(str, numbers or ())) for numbers in (each["shape"], each["ranks"]))
-    pairs = (" → ".join(map(instructions.plain, n)) if n else DASH for n in (each["macs"], each["parameters"]))
-    error = DASH if each["error"] is None else percent(each["error"])
-    return name, str(each["name"]), str(each["method"] or DASH), *sizes, *pairs, error
+def _factors(name: str, each: Layer) -> tuple[str, ...]:
+    sizes = (" × ".join(map(str, numbers or ())) for numbers in (each.shape, each.ranks))
+    pairs = (" → ".join(map(instructions.plain, n)) if n else DASH for n in (each.macs, each.parameters))
+    error = DASH if each.error is None else percent(each.error)
+    return name, str(each.name), str(each.method or DASH), *sizes, *pairs, error
 
 
 def sparsity(report: Report) -> TextTable:
     """Each weight in which zeros were made, or why none were."""
     head = ("variant", "layer", "pattern", "weights", "of them zero", "share", "why not")
-    sparsities = [(v["name"], v["compressed"]["sparsity"]) for v in shown(report) if v["compressed"]["sparsity"]]
-    rows = tuple((name, *_zeros(row, sparse["kind"])) for name, sparse in sparsities for row in sparse["rows"])
+    sparsities = [(name, compressed.sparsity) for name, compressed in _shown(report) if compressed.sparsity]
+    rows = tuple((name, *_zeros(row, sparse.kind)) for name, sparse in sparsities for row in sparse.rows)
     return TextTable("Zero weights", head, rows)
 
 
 def _zeros(row: SparseRow, kind: str) -> tuple[str, ...]:
-    share = percent(row["zeros"] / row["elements"]) if row["elements"] else DASH
-    sizes = (f"{row['elements']:,}", f"{row['zeros']:,}")
-    return row["name"], kind if row["pruned"] else DASH, *sizes, share, row["why"]
+    share = percent(row.zeros / row.elements) if row.elements else DASH
+    sizes = (f"{row.elements:,}", f"{row.zeros:,}")
+    return row.name, kind if row.pruned else DASH, *sizes, share, row.why
 
 
 def storage(report: Report) -> TextTable:
     """What zeros save on disk and on the wire."""
     head = ("variant", "weights", "bitmask", "CSR", "zstd", "each at its best", "file", "file through zstd")
-    stored = [(v["name"], v["compressed"]["storage"]) for v in shown(report) if v["compressed"]["storage"]]
+    stored = [(name, compressed.storage) for name, compressed in _shown(report) if compressed.storage]
     keys = ("dense", "bitmask", "csr", "zstd", "best", "file", "sent")
-    rows = tuple((n, *(plain(s[k], "bytes") for k in keys)) for n, s in stored)
+    rows = tuple((n, *(plain(getattr(s, k), "bytes") for k in keys)) for n, s in stored)
     return TextTable("What zeros save as bytes", head, rows)
 
 
 def left(report: Report) -> TextTable:
     """What a technique would not touch, and why."""
-    rows = ((v["name"], part, why) for v in shown(report) for part, why in v["compressed"]["left"].items())
+    rows = ((name, part, why) for name, compressed in _shown(report) for part, why in compressed.left.items())
     return TextTable("Left as they were", ("variant", "part", "why"), tuple(rows))
 
 
@@ -286,24 +242,23 @@ def left(report: Report) -> TextTable:
 
 def figure(report: Report) -> Figure:
     """What is left of each part of each variant's net, beside the dense one."""
-    panels = tuple(p for v in shown(report) for p in _panels(v, colour(report, v["name"])))
+    panels = tuple(p for name, cut in _shown(report) for p in _panels(name, cut, colour(report, name)))
     return Figure("compressed", "What is left of each part", _CAPTION if panels else "", panels)
 
 
-def _panels(variant: Mapping[str, Any], fill: str) -> Iterator[Panel]:
-    compressed, name = variant["compressed"], variant["name"]
-    sparse = compressed["sparsity"]
-    if parts := [_bar(g["name"], (g["channels"], g["kept"]), "channels") for g in compressed["groups"]]:
-        yield Panel(f"channels: {_channels(compressed)}", _spec(parts, "channels", fill, compressed["align"]), name)
-    if parts := [_bar(str(each["name"]), each["macs"], "MACs") for each in compressed["layers"] if each["macs"]]:
+def _panels(name: str, compressed: Compressed, fill: str) -> Iterator[Panel]:
+    sparse = compressed.sparsity
+    if parts := [_bar(g.name, (g.channels, g.kept), "channels") for g in compressed.groups]:
+        yield Panel(f"channels: {_channels(compressed)}", _spec(parts, "channels", fill, compressed.align), name)
+    if parts := [_bar(str(each.name), each.macs, "MACs") for each in compressed.layers if each.macs]:
         ratio = sum(p["whole"] for p in parts) / max(1, sum(p["left"] for p in parts))
         yield Panel(f"low rank: {reduction(ratio, 'MACs')} in these layers", _spec(parts, "MACs", fill), name)
-    if parts := [_weights(row) for row in sparse["rows"] if row["elements"]] if sparse else []:
-        heading = f"{sparse['kind']}: {percent(1 - (zeros(compressed) or 0))} of the weights are not zero"
+    if sparse and (parts := [_weights(row) for row in sparse.rows if row.elements]):
+        heading = f"{sparse.kind}: {percent(1 - (zeros(compressed) or 0))} of the weights are not zero"
         yield Panel(heading, _spec(parts, "% not zero", fill), name)
 
 
-def _bar(label: str, ends: Sequence[int], what: str) -> dict[str, Any]:
+def _bar(label: str, ends: Sequence[float], what: str) -> dict[str, Any]:
     whole, rest = ends
     amounts = (instructions.plain(n) if n >= 1e4 else f"{n:,}" for n in (rest, whole))
     says = f"{label}: {' of '.join(amounts)} {what} left" if rest else f"{label}: gone whole, it had {whole:,} {what}"
@@ -311,9 +266,9 @@ def _bar(label: str, ends: Sequence[int], what: str) -> dict[str, Any]:
 
 
 def _weights(row: SparseRow) -> dict[str, Any]:
-    share = 100 * (1 - row["zeros"] / row["elements"])
-    says = f"{row['name']}: {significant(share, 2)} % of {row['elements']:,} weights are not zero"
-    return {"label": row["name"], "whole": 100, "left": share, "says": says}
+    share = 100 * (1 - row.zeros / row.elements)
+    says = f"{row.name}: {significant(share, 2)} % of {row.elements:,} weights are not zero"
+    return {"label": row.name, "whole": 100, "left": share, "says": says}
 
 
 def _spec(parts: Values, title: str, fill: str, align: int | None = None) -> Spec:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from edgecompress.core import registry
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting import before_after
 from edgecompress.reporting.compression import fewer, percent, reduction, zeros
-from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, also, axis, labels, paint, quantity
+from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, guessed, plural, significant, times
+from edgecompress.reporting.model import Change, Gain, Report, Table, Variant
 from edgecompress.reporting.strength_search import goal_and_share
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Gain = dict[str, Any]
 NOUN = {"latency": "", COUNTED: " instructions", CYCLES: " cycles"}
 _CAPTION = (
     "How many times less: the bar by MACs and by weights that are not zero, the dot by what the device takes, beside "
@@ -27,48 +29,49 @@ _CAPTION = (
 def of_report(report: Report) -> list[Gain]:
     """Each compressed variant beside its twin: the one of its runtime and precision that was not compressed."""
     by = before_after.ranked_by(report)
-    return [_gain(report, v, by) for v in report["variants"] if _structural(report, v) or v["compressed"]]
+    return [_gain(report, v, by) for v in report.variants if _structural(report, v) or v.compressed]
 
 
-def _gain(report: Report, variant: dict[str, Any], by: str) -> Gain:
-    compressed, twin = variant["compressed"], before_after.find(report, _twin(report, variant))
+def _gain(report: Report, variant: Variant, by: str) -> Gain:
+    compressed, twin = variant.compressed, before_after.find(report, _twin(report, variant))
     change, why = before_after.between(by, twin, variant) if twin else (None, "no such variant without it was built")
-    number = variant["numbers"].get(by) or variant["numbers"]["latency"]
-    gain = {
-        "variant": variant["name"],
-        "twin": twin["name"] if twin else "",
-        "techniques": compressed["techniques"] if compressed else _structural(report, variant),
-        "fewer_macs": fewer(compressed["macs"]) if compressed else None,
-        "zeros": zeros(compressed),
-        "metric": by,
-        "status": number["status"],
-        "source": number["source"],
-        "change": change,
-        "reason": "" if change else variant["reason"] if number["value"] is None and variant["reason"] else why,
-        "gained": _gained(change) if change else None,
-        "asked": goal_and_share(report, variant["name"]),
-    }
-    return {**gain, "says": f"{gain['variant']}: {_taken(gain)}, {_bought(gain, variant['runtime'])}."}
+    number = variant.numbers.get(by) or variant.numbers["latency"]
+    gain = Gain(
+        variant=variant.name,
+        twin=twin.name if twin else "",
+        techniques=compressed.techniques if compressed else _structural(report, variant),
+        fewer_macs=fewer(compressed.macs) if compressed else None,
+        zeros=zeros(compressed),
+        metric=by,
+        status=number.status,
+        source=number.source,
+        change=change,
+        reason="" if change else variant.reason if number.value is None and variant.reason else why,
+        gained=_gained(change) if change else None,
+        asked=goal_and_share(report, variant.name),
+    )
+    gain.says = f"{gain.variant}: {_taken(gain)}, {_bought(gain, variant.runtime)}."
+    return gain
 
 
-def _gained(change: Mapping[str, Any]) -> bool | None:
+def _gained(change: Change) -> bool | None:
     """Whether less is taken; None where it looks so, but too few sessions ran to call it a change."""
-    less = float(change["factor"]) > 1 + CHANGE
-    if change["called"] == "better" or change.get("guessed"):
+    less = float(change.factor) > 1 + CHANGE
+    if change.called == "better" or change.guessed:
         return less
-    apart = change["low"] is None or change["low"] > 1
+    apart = change.low is None or change.low > 1
     return None if less and apart else False
 
 
 # ------------------------------------------------------------------ the twin
 
 
-def _declared(report: Report, name: str) -> Mapping[str, Any]:
-    return next((v for v in report["target"].get("variant", ()) if v["name"] == name), {})
+def _declared(report: Report, name: str) -> Table:
+    return next((v for v in report.target.get("variant", ()) if v["name"] == name), {})
 
 
-def _uses(report: Report, variant: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    steps: Sequence[Mapping[str, Any]] = _declared(report, variant["name"]).get("compress", ())
+def _uses(report: Report, variant: Variant) -> Sequence[Table]:
+    steps: Sequence[Table] = _declared(report, variant.name).get("compress", ())
     return steps
 
 
@@ -78,31 +81,31 @@ def _trainable(use: str) -> bool:
     return known and registry.technique(use).writes == "module"
 
 
-def _structural(report: Report, variant: Mapping[str, Any]) -> list[str]:
+def _structural(report: Report, variant: Variant) -> list[str]:
     """The techniques of a variant that take something out of the net."""
     named = [str(step.get("use", "")) for step in _uses(report, variant)]
     return [n for n in named if _trainable(n) and not registry.technique(n).trains]
 
 
-def _twin(report: Report, variant: Mapping[str, Any]) -> str:
+def _twin(report: Report, variant: Variant) -> str:
     """The one of the same runtime and precision that was not compressed; of several the one most alike."""
 
-    def kept(v: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def kept(v: Variant) -> list[Table]:
         return [s for s in _uses(report, v) if not _trainable(str(s.get("use", "")))]
 
-    def unlike(v: Mapping[str, Any]) -> tuple[bool, ...]:
-        export = (_declared(report, each["name"]).get("export") for each in (v, variant))
+    def unlike(v: Variant) -> tuple[bool, ...]:
+        export = (_declared(report, each.name).get("export") for each in (v, variant))
         return kept(v) != kept(variant), len(set(map(str, export))) > 1
 
     named = [s.get("use") for s in kept(variant)]
-    others = (v for v in report["variants"] if v["runtime"] == variant["runtime"] and _plain(report, v))
+    others = (v for v in report.variants if v.runtime == variant.runtime and _plain(report, v))
     alike = [v for v in others if [s.get("use") for s in kept(v)] == named]
-    return str(min(alike, key=unlike)["name"]) if alike else ""
+    return str(min(alike, key=unlike).name) if alike else ""
 
 
-def _plain(report: Report, variant: Mapping[str, Any]) -> bool:
+def _plain(report: Report, variant: Variant) -> bool:
     """Whether it is known of a variant that nothing was taken out of it."""
-    return bool(_declared(report, variant["name"])) and not _structural(report, variant) and not variant["compressed"]
+    return bool(_declared(report, variant.name)) and not _structural(report, variant) and not variant.compressed
 
 
 # ------------------------------------------------------------------ in words
@@ -110,66 +113,67 @@ def _plain(report: Report, variant: Mapping[str, Any]) -> bool:
 
 def _taken(gain: Gain) -> str:
     """`1.99× fewer MACs`, `50 % of its weights are zero`."""
-    macs = [reduction(gain["fewer_macs"], "MACs")] if gain["fewer_macs"] else []
-    zero = [f"{percent(gain['zeros'])} of its weights are zero"] if gain["zeros"] else []
-    return ", ".join(macs + zero) or ", ".join(gain["techniques"])
+    macs = [reduction(gain.fewer_macs, "MACs")] if gain.fewer_macs else []
+    zero = [f"{percent(gain.zeros)} of its weights are zero"] if gain.zeros else []
+    return ", ".join(macs + zero) or ", ".join(gain.techniques)
 
 
 def _bought(gain: Gain, runtime: str) -> str:
-    if not gain["change"]:
-        beside = f"not compared with {gain['twin']}" if gain["twin"] else "not compared"
-        return f"{beside}: {gain['reason']}"
+    if not gain.change:
+        beside = f"not compared with {gain.twin}" if gain.twin else "not compared"
+        return f"{beside}: {gain.reason}"
     factor = f"{_factor(gain)} ({_standing(gain)})"
-    return f"{factor}: no speed-up here, {_why(gain, runtime)}" if gain["gained"] is False else factor
+    return f"{factor}: no speed-up here, {_why(gain, runtime)}" if gain.gained is False else factor
 
 
 def _factor(gain: Gain) -> str:
     """`1.76× faster [1.70, 1.82] than int8`, `1.00× [0.99, 1.01] the speed of int8`."""
-    change = gain["change"]
-    if gain["gained"] is False and (change["called"] == "same" or abs(change["factor"] - 1) <= CHANGE):
-        ends = f" [{significant(change['low'], 3)}, {significant(change['high'], 3)}]" if change["low"] else ""
-        near = "≈ " if change.get("guessed") and not change["exact"] else ""
-        return f"{near}{times(change['factor'])}{ends} the{NOUN[gain['metric']] or ' speed'} of {gain['twin']}"
+    change = _told(gain)
+    if gain.gained is False and (change.called == "same" or abs(change.factor - 1) <= CHANGE):
+        ends = f" [{significant(change.low, 3)}, {significant(change.high, 3)}]" if change.low and change.high else ""
+        near = "≈ " if change.guessed and not change.exact else ""
+        return f"{near}{times(change.factor)}{ends} the{NOUN[gain.metric] or ' speed'} of {gain.twin}"
     beside = "as" if before_after.alike(_told(gain)) else "than"
-    return f"{_change(gain)} {beside} {gain['twin']}"
+    return f"{_change(gain)} {beside} {gain.twin}"
 
 
 def _change(gain: Gain) -> str:
     """`1.76× faster [1.70, 1.82]`, also where it is only told that too few sessions ran to call it."""
-    says = before_after.say(_told(gain), QUANTITIES[gain["metric"]].words)
-    return says if says.startswith("no change") else f"{says}{NOUN[gain['metric']]}"
+    says = before_after.say(_told(gain), QUANTITIES[gain.metric].words)
+    return says if says.startswith("no change") else f"{says}{NOUN[gain.metric]}"
 
 
-def _told(gain: Gain) -> before_after.Change:
+def _told(gain: Gain) -> Change:
     """The change, called none where too few sessions ran."""
-    return {**gain["change"], "called": "none"} if gain["gained"] is None else gain["change"]
+    assert gain.change, gain.reason
+    return msgspec.structs.replace(gain.change, called="none") if gain.gained is None else gain.change
 
 
 def _standing(gain: Gain) -> str:
     """`measured`, `simulated`, `estimated by Vela 5.2.0`."""
-    if gain["gained"] is None:
-        return f"{gain['status']} in {plural(gain['change']['n'], 'session')}: too few to call a change"
-    by = f" by {gain['source'].split(':')[0]}" if gain["status"] == "estimated" else ""
-    return f"{gain['status']}{by}"
+    if gain.gained is None:
+        return f"{gain.status} in {plural(_told(gain).n, 'session')}: too few to call a change"
+    by = f" by {gain.source.split(':')[0]}" if gain.status == "estimated" else ""
+    return f"{gain.status}{by}"
 
 
 def _why(gain: Gain, runtime: str) -> str:
     """What explains that nothing was gained, as far as it is known."""
-    if gain["zeros"] and not (gain["fewer_macs"] or 0) > 1:
+    if gain.zeros and not (gain.fewer_macs or 0) > 1:
         return f"{runtime or 'this runtime'} computes zeros like any number"
-    if gain["techniques"] == ["low_rank"]:
+    if gain.techniques == ["low_rank"]:
         return "the layers of low rank take as long as those they replace"
     return "MACs are not what takes its time"
 
 
 def note(report: Report, name: str) -> Iterator[str]:
     """What compression gained the variant that ships over its twin; a baseline of its own, so none of the headline."""
-    yield from (g["says"] for g in report["gains"] if g["variant"] == name and g["gained"])
+    yield from (g.says for g in report.gains if g.variant == name and g.gained)
 
 
 def warnings(report: Report) -> Iterator[str]:
     """What was compressed and gained nothing is no small thing."""
-    yield from (g["says"] for g in report["gains"] if g["gained"] is False)
+    yield from (g.says for g in report.gains if g.gained is False)
 
 
 # ------------------------------------------------------------------ table and figure
@@ -178,25 +182,25 @@ def warnings(report: Report) -> Iterator[str]:
 def table(report: Report) -> TextTable:
     """What was taken out of each, and what the device gained by it."""
     head = ("variant", "by", "MACs", "zero weights", "beside", "bought", "asked for: found")
-    return TextTable("What it bought", head, tuple(_row(g) for g in report["gains"]))
+    return TextTable("What it bought", head, tuple(_row(g) for g in report.gains))
 
 
 def _row(gain: Gain) -> tuple[str, ...]:
-    macs = reduction(gain["fewer_macs"], "").strip() if gain["fewer_macs"] else DASH
-    zero = percent(gain["zeros"]) if gain["zeros"] else DASH
-    by = ", ".join(gain["techniques"])
-    return gain["variant"], by, macs, zero, gain["twin"] or DASH, _cell(gain), gain["asked"] or DASH
+    macs = reduction(gain.fewer_macs, "").strip() if gain.fewer_macs else DASH
+    zero = percent(gain.zeros) if gain.zeros else DASH
+    by = ", ".join(gain.techniques)
+    return gain.variant, by, macs, zero, gain.twin or DASH, _cell(gain), gain.asked or DASH
 
 
 def _cell(gain: Gain) -> str:
-    if not gain["change"]:
-        return f"{DASH} {gain['reason']}"
-    return f"{'nothing: ' if gain['gained'] is False else ''}{_change(gain)}, {_standing(gain)}"
+    if not gain.change:
+        return f"{DASH} {gain.reason}"
+    return f"{'nothing: ' if gain.gained is False else ''}{_change(gain)}, {_standing(gain)}"
 
 
 def figure(report: Report) -> Figure:
     """The promise of MACs or weights as a bar, what the device made of it as a dot."""
-    rows = [g for g in report["gains"] if g["change"]]
+    rows = [g for g in report.gains if g.change]
     title = "What was taken out, and what it bought"
     if not rows:
         return Figure("gains", title, "")
@@ -205,13 +209,13 @@ def figure(report: Report) -> Figure:
 
 
 def _point(gain: Gain) -> dict[str, Any]:
-    change, hollow = gain["change"], guessed(gain)
-    called = "better" if gain["gained"] else "worse" if change["called"] == "worse" else ""
-    promised = (gain["fewer_macs"] or 1.0) / (1 - min(gain["zeros"] or 0.0, 0.99))
-    says = f"{gain['variant']}: {_taken(gain)}"
+    change, hollow = _told(gain), guessed(gain)
+    called = "better" if gain.gained else "worse" if change.called == "worse" else ""
+    promised = (gain.fewer_macs or 1.0) / (1 - min(gain.zeros or 0.0, 0.99))
+    says = f"{gain.variant}: {_taken(gain)}"
     drawn = {"fill": f"var(--{called})" if called else "var(--c0)", "opacity": 0.0 if hollow else 1.0}
-    ends = {"factor": change["factor"], "low": change["low"], "high": change["high"], "one": 1, "promised": promised}
-    return {"label": gain["variant"], **ends, **drawn, "hollow": hollow, "taken": says, "says": gain["says"]}
+    ends = {"factor": change.factor, "low": change.low, "high": change.high, "one": 1, "promised": promised}
+    return {"label": gain.variant, **ends, **drawn, "hollow": hollow, "taken": says, "says": gain.says}
 
 
 def _spec(values: Values) -> Spec:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+
+import msgspec
 
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting.formatting import DASH, known, plain, plural, provenance, significant
+from edgecompress.reporting.model import Agreement, Report, Table, Variant
 from edgecompress.reporting.request import DeclaredDevice
 from edgecompress.reporting.sessions import rounds
-from edgecompress.reporting.tables import Report, TextTable
+from edgecompress.reporting.tables import TextTable
 
-Facts = Mapping[str, Any]
 UNKNOWN = f"{DASH} not reported"
 
 
-def environment(request: Request) -> dict[str, Any]:
+def environment(request: Request) -> Table:
     """What the device said of itself: as it was before the first round, and after the last."""
     states = [artifact.facts.get("environment") or {} for _, artifact in rounds(request.inputs)]
     if not states and "count" in request.inputs:
@@ -36,9 +37,9 @@ def simulated(device: DeclaredDevice) -> str:
     return registry.transport(name).simulated if name in registry.names("transports") else ""
 
 
-def agreement(artifact: Artifact | None) -> dict[str, Any] | None:
+def agreement(artifact: Artifact | None) -> Agreement | None:
     """How far a variant's answers on the device lie from those here."""
-    return dict(artifact.facts) if artifact else None
+    return msgspec.convert(artifact.facts, Agreement) if artifact else None
 
 
 # ------------------------------------------------------------------ the environment
@@ -46,23 +47,23 @@ def agreement(artifact: Artifact | None) -> dict[str, Any] | None:
 
 def table(report: Report) -> TextTable:
     """The device in one table: each line is a fact, or that it is not told."""
-    rows = (*_device(report), *_machine(report["environment"]), *_state(report), *_energy(report))
+    rows = (*_device(report), *_machine(report.environment), *_state(report), *_energy(report))
     return TextTable("Environment", ("", ""), tuple(rows))
 
 
 def _device(report: Report) -> Iterator[tuple[str, str]]:
-    device = report["device"]
+    device = report.device
     if device.get("name"):
         yield "device", " – ".join(filter(None, (device["name"], str(device.get("description") or ""))))
         yield (
             "reached by",
             {"host": "it is this machine"}.get(device.get("transport", ""), device.get("transport") or "host"),
         )
-        yield "emulated", f"yes, by {report['simulated']}" if report["simulated"] else "no"
-    yield "asked for", f"batch {report['run']['batch']}, {plural(report['run']['threads'], 'thread')}"
+        yield "emulated", f"yes, by {report.simulated}" if report.simulated else "no"
+    yield "asked for", f"batch {report.run.batch}, {plural(report.run.threads, 'thread')}"
 
 
-def _machine(facts: Facts) -> Iterator[tuple[str, str]]:
+def _machine(facts: Table) -> Iterator[tuple[str, str]]:
     """What stays the same from run to run."""
     if not facts:
         return
@@ -78,8 +79,8 @@ def _machine(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _state(report: Report) -> Iterator[tuple[str, str]]:
     """Clock, temperature and load, before the first round and after the last; an emulator has none of its own."""
-    facts = report["environment"]
-    if not facts or report["simulated"]:
+    facts = report.environment
+    if not facts or report.simulated:
         return
     yield "governor", str(facts.get("governor") or UNKNOWN)
     now = facts.get("now") or {}
@@ -92,22 +93,22 @@ def _state(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _energy(report: Report) -> Iterator[tuple[str, str]]:
-    numbers = [v["numbers"]["energy_gross"] for v in report["variants"]]
+    numbers = [v.numbers["energy_gross"] for v in report.variants]
     behind = sorted({provenance(n) for n in numbers if known(n)})
-    reasons = sorted({n["reason"] for n in numbers if not known(n)})
+    reasons = sorted({n.reason for n in numbers if not known(n)})
     yield "energy", "; ".join(behind) or f"{DASH} {'; '.join(reasons) or 'not asked for'}"
-    if report["not_measured"]:
-        yield "required measured", f"no: {report['not_measured']}"
+    if report.not_measured:
+        yield "required measured", f"no: {report.not_measured}"
 
 
 def runtimes(report: Report) -> TextTable:
     """Each variant's runtime on the device, with its versions."""
-    by_variant = report["environment"].get("runtimes") or {}
+    by_variant = report.environment.get("runtimes") or {}
     rows = tuple((name, *_runtime(facts)) for name, facts in by_variant.items())
     return TextTable("Runtimes on the device", ("variant", "runtime", "versions", "Python", "threads"), rows)
 
 
-def _runtime(facts: Facts) -> tuple[str, ...]:
+def _runtime(facts: Table) -> tuple[str, ...]:
     versions = ", ".join(f"{name} {version}" for name, version in (facts.get("versions") or {}).items())
     return str(facts.get("runtime", "")), versions or DASH, str(facts.get("python", "")), str(facts.get("threads", ""))
 
@@ -118,17 +119,17 @@ def _runtime(facts: Facts) -> tuple[str, ...]:
 def agreed(report: Report) -> TextTable:
     """Each output of each variant on the device, beside what the same artifact answered here."""
     head = ("variant", "output", "from here", "limit", "kept", "note")
-    agreements = [(v["name"], v["agree"]) for v in report["variants"] if v["agree"]]
+    agreements = [(v.name, v.agree) for v in report.variants if v.agree]
     rows = tuple(row for name, facts in agreements for row in _agreed(name, facts))
     return TextTable("On the device", head, rows)
 
 
-def _agreed(name: str, facts: Facts) -> Iterator[tuple[str, ...]]:
+def _agreed(name: str, facts: Agreement) -> Iterator[tuple[str, ...]]:
     words = {True: "kept", False: "broken", None: "not judged"}
-    for output, check in zip(facts["outputs"], facts["checks"], strict=True):
-        limit = DASH if facts["limit"] is None else plain(facts["limit"], "fraction")
-        where = f"first at operator {output['operator']}" if output.get("operator") else output.get("reason") or ""
-        yield name, output["name"], distance(output["moved"]), limit, words[check["ok"]], where
+    for output, check in zip(facts.outputs, facts.checks, strict=True):
+        limit = DASH if facts.limit is None else plain(facts.limit, "fraction")
+        where = f"first at operator {output.operator}" if output.operator else output.reason or ""
+        yield name, output.name, distance(output.moved), limit, words[check.ok], where
 
 
 def distance(moved: float | None) -> str:
@@ -136,11 +137,11 @@ def distance(moved: float | None) -> str:
     return DASH if moved is None else f"{significant(100 * moved, 2)} %"
 
 
-def agrees(variant: Mapping[str, Any]) -> str:
+def agrees(variant: Variant) -> str:
     """`on the device: 0.3 % from here, limit 5 %`; empty where it did not run there."""
-    facts = variant["agree"]
-    moved = [o["moved"] for o in facts["outputs"] if o["moved"] is not None] if facts else []
-    if not facts or not moved or facts.get("lost"):
-        return str(facts.get("lost") or "") if facts else ""
-    limit = "not judged" if facts["limit"] is None else f"limit {100 * facts['limit']:g} %"
+    facts = variant.agree
+    moved = [o.moved for o in facts.outputs if o.moved is not None] if facts else []
+    if not facts or not moved or facts.lost:
+        return str(facts.lost or "") if facts else ""
+    limit = "not judged" if facts.limit is None else f"limit {100 * facts.limit:g} %"
     return f"on the device: {distance(max(moved))} from here, {limit}"

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from edgecompress.core.model import Artifact
 from edgecompress.core.quantities import CYCLES
 from edgecompress.data import compiler_estimates
 from edgecompress.reporting import instructions
-from edgecompress.reporting.formatting import DASH, Number, known, missing, number, plural, significant, text
-from edgecompress.reporting.tables import Report, TextTable
+from edgecompress.reporting.formatting import DASH, known, missing, number, plural, significant, text
+from edgecompress.reporting.model import Estimate, Number, Report, Variant
+from edgecompress.reporting.tables import TextTable
 
 KEYS = {"npu_time": "inference_ms", "sram": "sram_bytes", "flash": "flash_bytes"}  # of an estimate, by quantity
 
 
-def of_variant(artifact: Artifact | None) -> dict[str, Any] | None:
+def of_variant(artifact: Artifact | None) -> Estimate | None:
     """What was estimated of an artifact; None where its runtime estimates nothing."""
-    return dict(artifact.facts["estimate"]) if artifact and "estimate" in artifact.facts else None
+    return msgspec.convert(artifact.facts["estimate"], Estimate) if artifact and "estimate" in artifact.facts else None
 
 
 def numbers(artifact: Artifact | None) -> dict[str, Number]:
@@ -25,8 +27,8 @@ def numbers(artifact: Artifact | None) -> dict[str, Number]:
     estimate = of_variant(artifact)
     if estimate is None or artifact is None:
         return {}
-    cycles = (estimate["cycles"] or {}).get("total")
-    values = {CYCLES: cycles, **{name: estimate[key] for name, key in KEYS.items()}}
+    cycles = estimate.cycles.total if estimate.cycles else None
+    values = {CYCLES: cycles, **{name: getattr(estimate, key) for name, key in KEYS.items()}}
     return {name: _number(name, value, artifact.facts["estimate"]) for name, value in values.items()}
 
 
@@ -38,42 +40,43 @@ def _number(metric: str, value: float | None, estimate: compiler_estimates.Estim
 
 def table(report: Report) -> TextTable:
     """Each variant's estimates, and what part they are of the first reference's."""
-    shown = [v for v in report["variants"] if v["estimate"]]
-    head = ("variant", "cycles", f"at {_clocks(shown)}", "SRAM", "flash", "MACs", "NPU + CPU operators")
-    beside = next((v for v in shown if v["reference"] and known(v["numbers"][CYCLES])), None)
-    return TextTable("Estimates", head, tuple(_row(v, beside) for v in shown))
+    shown = [(v, v.estimate) for v in report.variants if v.estimate]
+    clocks = _clocks([estimate for _, estimate in shown])
+    head = ("variant", "cycles", f"at {clocks}", "SRAM", "flash", "MACs", "NPU + CPU operators")
+    beside = next((v for v, _ in shown if v.reference and known(v.numbers[CYCLES])), None)
+    return TextTable("Estimates", head, tuple(_row(v, estimate, beside) for v, estimate in shown))
 
 
-def _clocks(shown: list[Mapping[str, Any]]) -> str:
-    return ", ".join(dict.fromkeys(f"{v['estimate']['clock_mhz']:g} MHz" for v in shown)) or DASH
+def _clocks(shown: Sequence[Estimate]) -> str:
+    return ", ".join(dict.fromkeys(f"{estimate.clock_mhz:g} MHz" for estimate in shown)) or DASH
 
 
-def _row(variant: Mapping[str, Any], beside: Mapping[str, Any] | None) -> tuple[str, ...]:
-    estimate, other = variant["estimate"], beside if beside and beside["name"] != variant["name"] else None
-    cells = [_cell(variant["numbers"][m], other["numbers"][m] if other else None) for m in (CYCLES, *KEYS)]
-    macs = DASH if estimate["macs"] is None else instructions.plain(estimate["macs"])
-    return variant["name"], *cells, macs, f"{estimate['npu_operators']} + {estimate['cpu_operators']}"
+def _row(variant: Variant, estimate: Estimate, beside: Variant | None) -> tuple[str, ...]:
+    other = beside if beside and beside.name != variant.name else None
+    cells = [_cell(variant.numbers[m], other.numbers[m] if other else None) for m in (CYCLES, *KEYS)]
+    macs = DASH if estimate.macs is None else instructions.plain(estimate.macs)
+    return variant.name, *cells, macs, f"{estimate.npu_operators} + {estimate.cpu_operators}"
 
 
 def _cell(own: Number, other: Number | None) -> str:
     """`≈ 320 k (0.51×)`: with its share of the reference's, where both have the same source."""
     shown = text(own)
-    if not known(own) or other is None or not other["value"] or own["source"] != other["source"]:
+    if not known(own) or other is None or not other.value or own.source != other.source:
         return shown
-    return f"{shown} ({significant(own['value'] / other['value'], 2)}×)"
+    return f"{shown} ({significant(own.known / other.value, 2)}×)"
 
 
 def left(report: Report) -> TextTable:
     """The operators that stay on the CPU, each with the compiler's reason."""
-    operators = [(v["name"], op) for v in report["variants"] if v["estimate"] for op in v["estimate"]["fallback"]]
-    rows = tuple((name, op["name"], op["why"]) for name, op in operators)
+    operators = [(v.name, op) for v in report.variants if v.estimate for op in v.estimate.fallback]
+    rows = tuple((name, op.name, op.why) for name, op in operators)
     return TextTable("Left on the CPU", ("variant", "operator", "why"), rows)
 
 
 def notes(report: Report) -> Iterator[str]:
     """What these numbers are, and what they are not."""
-    shown = [v["estimate"] for v in report["variants"] if v["estimate"]]
-    for by in dict.fromkeys(map(compiler_estimates.made_by, shown)):
+    shown = [v.estimate for v in report.variants if v.estimate]
+    for by in dict.fromkeys(compiler_estimates.made_by(msgspec.to_builtins(each)) for each in shown):
         yield f"Cycles, SRAM and flash are estimated ({by}): good to compare such estimates by, and no measurement."
-    if left_out := max((e["cpu_operators"] for e in shown), default=0):
+    if left_out := max((e.cpu_operators for e in shown), default=0):
         yield f"No estimate counts what stays on the CPU, here up to {plural(left_out, 'operator')}."

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from edgecompress.core import stats
 from edgecompress.core.session_stats import drifting, in_numbers
 from edgecompress.reporting import variants
 from edgecompress.reporting.external_results import Measurement
 from edgecompress.reporting.external_section import step, when
-from edgecompress.reporting.formatting import Number, cleaned, known, missing, plural
+from edgecompress.reporting.formatting import cleaned, known, missing, plural
+from edgecompress.reporting.model import ExternalRow, ExternalSession, Number
 
-Row = dict[str, Any]
 PACKAGES = {"ios": "ios", "macos": "ios", "linux": "tar"}  # whose benchmark runs there, where it has another name
 COARSE = 0.01  # of the latency: a clock that steps further is told of
 FAILED = "its self-test failed: it does not compute what shipped, so it is not ranked"
 NO_ENERGY = "a package's benchmark reads no sensor"
 
 
-def rows(measurements: Sequence[Measurement]) -> list[Row]:
+def rows(measurements: Sequence[Measurement]) -> list[ExternalRow]:
     """A row per device, runtime and way of asking, the fastest first; what failed its self-test is last, unranked."""
     ordered = sorted(measurements, key=lambda m: (repr(_place(m)), m.run.started, m.name))
     alike = (list(group) for _, group in itertools.groupby(ordered, key=_place))
     placed = sorted((_row(sessions) for sessions in alike), key=_order)
     ranks = itertools.count(1)
-    made = [{"rank": next(ranks) if _ranked(row) else None, **row} for row in placed]
-    clean: list[Row] = cleaned(made)
-    return clean
+    for row in placed:
+        row.rank = next(ranks) if _ranked(row) else None
+    return msgspec.convert(cleaned(msgspec.to_builtins(placed)), list[ExternalRow])
 
 
 def _place(m: Measurement) -> tuple[Any, ...]:
@@ -37,29 +39,34 @@ def _place(m: Measurement) -> tuple[Any, ...]:
     return m.device, m.runtime, m.run.threads, m.self_test, m.clock
 
 
-def _ranked(row: Row) -> bool:
-    return row["self_test"] == "pass" and known(row["numbers"]["latency"])
+def _ranked(row: ExternalRow) -> bool:
+    return row.self_test == "pass" and known(row.numbers["latency"])
 
 
-def _order(row: Row) -> tuple[Any, ...]:
-    value = row["numbers"]["latency"]["value"]
-    return not _ranked(row), row["self_test"] != "pass", value or 0.0, row["device"]["name"]
+def _order(row: ExternalRow) -> tuple[Any, ...]:
+    value = row.numbers["latency"].value
+    return not _ranked(row), row.self_test != "pass", value or 0.0, row.device.name
 
 
-def _row(measurements: Sequence[Measurement]) -> Row:
+def _row(measurements: Sequence[Measurement]) -> ExternalRow:
     first, sessions = measurements[0], [_session(m) for m in measurements]
-    row = {
-        "device": asdict(first.device),
-        "runtime": asdict(first.runtime),
-        "model": asdict(first.model),
-        "package": _package(first),
-        "threads": first.run.threads,
-        "self_test": first.self_test,
-        "clock": first.clock,
-        "clock_step_ns": max(s["step_ns"] for s in sessions),
-    }
-    numbers = _numbers(row, sessions)
-    return {**row, "numbers": numbers, "sessions": sessions, "says": _says(row, numbers, sessions)}
+    row = ExternalRow(
+        rank=None,
+        device=first.device,
+        runtime=first.runtime,
+        model=first.model,
+        package=_package(first),
+        threads=first.run.threads,
+        self_test=first.self_test,
+        clock=first.clock,
+        clock_step_ns=max(s.step_ns for s in sessions),
+        numbers={},
+        sessions=sessions,
+        says=[],
+    )
+    row.numbers = _numbers(row, sessions)
+    row.says = _says(row, row.numbers, sessions)
+    return row
 
 
 def _package(m: Measurement) -> str:
@@ -67,65 +74,63 @@ def _package(m: Measurement) -> str:
     return PACKAGES.get(system, system)
 
 
-def _session(m: Measurement) -> Row:
+def _session(m: Measurement) -> ExternalSession:
     """One file: the statistics of its latencies as of any session here."""
     statistics = in_numbers([ns / 1e6 for ns in m.latencies_ns])
     run = {"started": m.run.started, "warmup": m.run.warmup, "n": len(m.latencies_ns), "step_ns": m.step_ns}
-    return {"round": m.name, **run, **statistics}
+    return msgspec.convert({"round": m.name, **run, **statistics}, ExternalSession)
 
 
 # --------------------------------------------------------------------------- its numbers
 
 
-def _numbers(row: Row, sessions: Sequence[Row]) -> dict[str, Number]:
+def _numbers(row: ExternalRow, sessions: Sequence[ExternalSession]) -> dict[str, Number]:
     """As those of a variant; each latency is off by a step of the clock at most, and so is what follows from it."""
     timed = {"latency": variants.latency(sessions, ""), **variants.percentiles(sessions, "")}
-    where = f"{row['clock']} on {row['device']['name']}, {when(sessions)}"
-    behind = {
-        "source": f"{where}, by the benchmark of its {row['package']} package",
-        "reason": "" if row["self_test"] == "pass" else FAILED,
-    }
-    stepped = {name: _stepped(n, row["clock_step_ns"] / 1e6, behind) for name, n in timed.items()}
+    where = f"{row.clock} on {row.device.name}, {when(sessions)}"
+    source = f"{where}, by the benchmark of its {row.package} package"
+    reason = "" if row.self_test == "pass" else FAILED
+    stepped = {name: _stepped(n, row.clock_step_ns / 1e6, (source, reason)) for name, n in timed.items()}
     rate = variants.throughput(stepped["latency"], 1)
-    rate = rate if rate["value"] is None else {**rate, **behind}
+    rate = rate if rate.value is None else dataclasses.replace(rate, source=source, reason=reason)
     return {**stepped, "throughput": rate, "energy_gross": missing("energy_gross", NO_ENERGY)}
 
 
-def _stepped(n: Number, step_ms: float, behind: Mapping[str, str]) -> Number:
+def _stepped(n: Number, step_ms: float, behind: tuple[str, str]) -> Number:
     """With the interval as much wider; no number where the step is as long as what it times."""
-    if n["value"] is None:
+    if n.value is None:
         return n
-    if step_ms >= n["value"]:
-        return missing(n["metric"], f"its clock steps by {step(round(1e6 * step_ms))}, no less than it takes")
-    ends = {} if n["low"] is None else {"low": max(0.0, n["low"] - step_ms), "high": n["high"] + step_ms}
-    return {**n, **ends, **behind}
+    if step_ms >= n.value:
+        return missing(n.metric, f"its clock steps by {step(round(1e6 * step_ms))}, no less than it takes")
+    low, high = n.low and max(0.0, n.low - step_ms), n.high and n.high + step_ms
+    return dataclasses.replace(n, low=low, high=high, source=behind[0], reason=behind[1])
 
 
 # --------------------------------------------------------------------------- what to know of them
 
 
-def _says(row: Row, numbers: Mapping[str, Number], sessions: Sequence[Row]) -> list[str]:
+def _says(row: ExternalRow, numbers: Mapping[str, Number], sessions: Sequence[ExternalSession]) -> list[str]:
     """What a reader of the row should know, the gravest first."""
-    flags = [] if row["self_test"] == "pass" else ["self-test FAILED: not ranked"]
+    flags = [] if row.self_test == "pass" else ["self-test FAILED: not ranked"]
     took = numbers["latency"]
     if not known(took):
-        flags.append(took["reason"])
-    elif row["clock_step_ns"] / 1e6 >= COARSE * took["value"]:
-        flags.append(f"its clock steps by {step(row['clock_step_ns'])}")
+        flags.append(took.reason)
+    elif row.clock_step_ns / 1e6 >= COARSE * took.known:
+        flags.append(f"its clock steps by {step(row.clock_step_ns)}")
     return [*flags, *_sure(sessions), *_flags(sessions)]
 
 
-def _sure(sessions: Sequence[Row]) -> Iterator[str]:
+def _sure(sessions: Sequence[ExternalSession]) -> Iterator[str]:
     """What the interval over the sessions lacks."""
-    interval = stats.interval([s["median_ms"] for s in sessions])
+    interval = stats.interval([s.median_ms for s in sessions])
     if interval is None:
         yield "one session: no interval"
     elif interval[2] < stats.COVERAGE:
         yield f"{plural(len(sessions), 'session')}: the interval covers {100 * interval[2]:.3g} %"
 
 
-def _flags(sessions: Sequence[Row]) -> Iterator[str]:
+def _flags(sessions: Sequence[ExternalSession]) -> Iterator[str]:
     """What is not steady, session by session."""
     for i, session in enumerate(sessions, 1):
-        if session["drift"]:
-            yield f"{f'session {i} ' if len(sessions) > 1 else ''}{drifting(session['drift'], 'run')}"
+        if session.drift:
+            yield f"{f'session {i} ' if len(sessions) > 1 else ''}{drifting(session.drift, 'run')}"

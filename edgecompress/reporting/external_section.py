@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, known, plural, scaled, significant, text
-from edgecompress.reporting.tables import Report, TextTable
+from edgecompress.reporting.model import ExternalRow, ExternalSession, Number, Report
+from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Row = Mapping[str, Any]
 TITLE = "On other devices"
 LONG = 60  # characters of a device's name that are shown
 _CAPTION = (
@@ -20,9 +20,9 @@ _CAPTION = (
 )
 
 
-def rows(report: Report) -> Sequence[Row]:
+def rows(report: Report) -> Sequence[ExternalRow]:
     """What was measured elsewhere; a report of before knows of nothing."""
-    external: Sequence[Row] = report.get("elsewhere") or ()
+    external: Sequence[ExternalRow] = report.elsewhere or ()
     return external
 
 
@@ -33,16 +33,16 @@ def table(report: Report) -> TextTable:
     return TextTable(TITLE, head, tuple((name, *_row(row)) for name, row in named))
 
 
-def _row(row: Row) -> tuple[str, ...]:
-    n, step_ms = row["numbers"], row["clock_step_ns"] / 1e6
+def _row(row: ExternalRow) -> tuple[str, ...]:
+    n, step_ms = row.numbers, row.clock_step_ns / 1e6
     times = (timed(n["latency"], step_ms, spread=True), *(timed(n[key], step_ms) for key in ("p90", "p99")))
-    runs = sum(s["n"] for s in row["sessions"])
-    return *times, _rate(n), str(len(row["sessions"])), f"{runs:,}", "; ".join(row["says"])
+    runs = sum(s.n for s in row.sessions)
+    return *times, _rate(n), str(len(row.sessions)), f"{runs:,}", "; ".join(row.says)
 
 
-def names(rows: Sequence[Row]) -> list[str]:
+def names(rows: Sequence[ExternalRow]) -> list[str]:
     """Each row's device behind its rank, and told apart where two are called the same and neither has one."""
-    called = [f"{row['rank'] or DASH}{'.' if row['rank'] else ''} {_short(row['device']['name'])}" for row in rows]
+    called = [f"{row.rank or DASH}{'.' if row.rank else ''} {_short(row.device.name)}" for row in rows]
     times = [called[:i].count(name) + 1 for i, name in enumerate(called)]
     return [name if n == 1 else f"{name} ({n})" for name, n in zip(called, times, strict=True)]
 
@@ -51,18 +51,18 @@ def _short(name: str) -> str:
     return name if len(name) <= LONG else f"{name[:LONG]}…"
 
 
-def timed(n: Row, step_ms: float, spread: bool = False) -> str:
+def timed(n: Number, step_ms: float, spread: bool = False) -> str:
     """Like `numbers.text`, with no digit that the steps of the clock do not hold."""
     if not known(n):
         return DASH
-    factor, unit_ = scaled(n["value"], n["unit"])
+    factor, unit_ = scaled(n.known, n.unit)
     value, *ends = (significant(ms / factor, _digits(ms, step_ms)) for ms in _with_ends(n) if ms)
     shown = f" [{', '.join(ends)}]" if spread and len(ends) == 2 and {*ends} != {value} else ""
     return f"{value} {unit_}{shown}"
 
 
-def _with_ends(n: Row) -> tuple[float | None, ...]:
-    return n["value"], n["low"], n["high"]
+def _with_ends(n: Number) -> tuple[float | None, ...]:
+    return n.value, n.low, n.high
 
 
 def _digits(ms: float, step_ms: float) -> int:
@@ -70,10 +70,10 @@ def _digits(ms: float, step_ms: float) -> int:
     return min(4, max(1, math.floor(math.log10(ms / step_ms)) + 1))
 
 
-def _rate(n: Row) -> str:
+def _rate(n: dict[str, Number]) -> str:
     if not known(n["throughput"]):
         return DASH
-    return significant(n["throughput"]["value"], 3)
+    return significant(n["throughput"].known, 3)
 
 
 def places(report: Report) -> TextTable:
@@ -83,19 +83,19 @@ def places(report: Report) -> TextTable:
     return TextTable("What those devices are", head, tuple((name, *_place(row)) for name, row in named))
 
 
-def _place(row: Row) -> tuple[str, ...]:
-    device, runtime, energy = row["device"], row["runtime"], row["numbers"]["energy_gross"]
-    cores = plural(device["cores"], "core") if device["cores"] else ""
-    system, cpu = (device["platform"], device["os"], device["browser"]), (device["cpu"], cores)
-    by = (f"{runtime['name']} {runtime['version']}".rstrip(), plural(row["threads"], "thread"))
+def _place(row: ExternalRow) -> tuple[str, ...]:
+    device, runtime, energy = row.device, row.runtime, row.numbers["energy_gross"]
+    cores = plural(device.cores, "core") if device.cores else ""
+    system, cpu = (device.platform, device.os, device.browser), (device.cpu, cores)
+    by = (f"{runtime.name} {runtime.version}".rstrip(), plural(row.threads, "thread"))
     joined = (", ".join(filter(None, parts)) or DASH for parts in (system, cpu, by))
-    spent = text(energy) if known(energy) else f"{DASH} {energy['reason']}"
-    return *joined, f"{when(row['sessions'])}, by its {row['package']} package", spent
+    spent = text(energy) if known(energy) else f"{DASH} {energy.reason}"
+    return *joined, f"{when(row.sessions)}, by its {row.package} package", spent
 
 
-def when(sessions: Sequence[Row]) -> str:
+def when(sessions: Sequence[ExternalSession]) -> str:
     """The day of its sessions, or the first and the last."""
-    days = sorted({s["started"][:10] for s in sessions})
+    days = sorted({s.started[:10] for s in sessions})
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
@@ -103,18 +103,18 @@ def sessions(report: Report) -> TextTable:
     """Each run of a benchmark: a file of the folder's `measured`."""
     head = ("device", "file", "began", "warm-up", "runs", "outliers", "median", "p90", "clock", "its step", "self-test")
     named = zip(names(rows(report)), rows(report), strict=True)
-    every = tuple((name, *_session(row, s)) for name, row in named for s in row["sessions"])
+    every = tuple((name, *_session(row, s)) for name, row in named for s in row.sessions)
     return TextTable("Every session on other devices", head, every)
 
 
-def _session(row: Row, s: Row) -> tuple[str, ...]:
-    times = (_alone(s[key], s["step_ns"]) for key in ("median_ms", "p90_ms"))
-    run = (s["started"], plural(s["warmup"], "run"), f"{s['n']:,}", str(s["outliers"]))
-    return f"measured/{s['round']}.json", *run, *times, row["clock"], step(s["step_ns"]), row["self_test"]
+def _session(row: ExternalRow, s: ExternalSession) -> tuple[str, ...]:
+    times = (_alone(ms, s.step_ns) for ms in (s.median_ms, s.p90_ms))
+    run = (s.started, plural(s.warmup, "run"), f"{s.n:,}", str(s.outliers))
+    return f"measured/{s.round}.json", *run, *times, row.clock, step(s.step_ns), row.self_test
 
 
 def _alone(ms: float | None, step_ns: int) -> str:
-    return timed({"value": ms, "low": None, "high": None, "unit": "ms"}, step_ns / 1e6)
+    return DASH if ms is None else timed(Number("", ms, "ms"), step_ns / 1e6)
 
 
 def step(ns: int) -> str:
@@ -128,23 +128,24 @@ def step(ns: int) -> str:
 
 def figure(report: Report) -> Figure:
     """Each device that has a latency, in the order of the table."""
-    shown = [row for row in rows(report) if known(row["numbers"]["latency"])]
+    shown = [row for row in rows(report) if known(row.numbers["latency"])]
     if not shown:
         return Figure("elsewhere", "Latency on other devices", "")
     points = [_point(name, row) for name, row in zip(names(rows(report)), rows(report), strict=True) if row in shown]
     return Figure("elsewhere", "Latency on other devices", _CAPTION, (Panel("", _spec(points)),))
 
 
-def _point(name: str, row: Row) -> dict[str, Any]:
-    n, passed = row["numbers"]["latency"], row["self_test"] == "pass"
+def _point(name: str, row: ExternalRow) -> dict[str, Any]:
+    n, passed = row.numbers["latency"], row.self_test == "pass"
     marks = {"fill": "var(--c1)", "opacity": 0.9} if passed else {"fill": "var(--c0)", "opacity": 0.0}
-    took = timed(n, row["clock_step_ns"] / 1e6, spread=True)
-    says = f"{_short(row['device']['name'])}: {took}, {plural(len(row['sessions']), 'session')}"
+    took = timed(n, row.clock_step_ns / 1e6, spread=True)
+    says = f"{_short(row.device.name)}: {took}, {plural(len(row.sessions), 'session')}"
     return {
         "label": name,
-        "ms": n["value"],
-        **{end: n[end] for end in ("low", "high")},
-        "each": [s["median_ms"] for s in row["sessions"]],
+        "ms": n.value,
+        "low": n.low,
+        "high": n.high,
+        "each": [s.median_ms for s in row.sessions],
         **marks,
         "says": says if passed else f"{says}, self-test failed: not ranked",
     }

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgecompress.reporting.model import Report
 from edgecompress.reporting.vega import Spec
 
-Report = Mapping[str, Any]
 Values = list[dict[str, Any]]
 COLOURS = 6  # --c1 .. --c6 in the page's style
 DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
@@ -37,20 +37,20 @@ class Figure:
 
 def colour(report: Report, name: str) -> str:
     """The subject is blue, the one to beat grey, the others the rest of the palette in the target's order."""
-    if name == report["subject"]:
+    if name == report.subject:
         return "var(--c1)"
-    if name == report["baseline"]:
+    if name == report.baseline:
         return "var(--c0)"
     return f"var(--c{2 + _place(report, name) % (COLOURS - 1)})"
 
 
 def dash(report: Report, name: str) -> list[int]:
     """A line is told apart without its colour too."""
-    return DASHES[0] if name == report["subject"] else DASHES[1 + _place(report, name) % (len(DASHES) - 1)]
+    return DASHES[0] if name == report.subject else DASHES[1 + _place(report, name) % (len(DASHES) - 1)]
 
 
 def _place(report: Report, name: str) -> int:
-    rest = [v["name"] for v in report["variants"] if v["name"] not in (report["subject"], report["baseline"])]
+    rest = [v.name for v in report.variants if v.name not in (report.subject, report.baseline)]
     return rest.index(name) if name in rest else 0
 
 

@@ -26,7 +26,6 @@ from edgecompress.reporting import (
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
-    Report,
     Values,
     also,
     axis,
@@ -38,6 +37,7 @@ from edgecompress.reporting.figure_style import (
 )
 from edgecompress.reporting.formatting import ended, guessed, known, plain, plural, significant, text
 from edgecompress.reporting.latency_figures import ecdf, histogram, strip
+from edgecompress.reporting.model import Change, Delta, Operator, Report, Variant
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
 TOP = 10  # operators in a panel
@@ -57,7 +57,7 @@ def every(report: Report) -> list[Figure]:
     smaller = (compression.figure, compression_gains.figure, strength_search.figure, training.figure, guard.figure)
     return [
         *(make(report) for make in (*own, *smaller, *others)),
-        pareto.figure(report, report["pareto"]),
+        pareto.figure(report, report.pareto),
         *profiler_figures.every(report),
     ]
 
@@ -67,28 +67,29 @@ def every(report: Report) -> list[Figure]:
 
 def changes(report: Report) -> Figure:
     """How many times better or worse each quantity became, on a log axis about 1."""
-    rows = [r for r in report["deltas"] if r["change"]]
+    rows = [(r, r.change) for r in report.deltas if r.change]
     if not rows:
         return Figure("changes", "Change", "Nothing to compare with: no change to draw.")
-    values = [_change(r) for r in rows]
-    caption = f"{report['subject']} against {report['baseline']}: right of 1 is better. "
+    values = [_change(*row) for row in rows]
+    caption = f"{report.subject} against {report.baseline}: right of 1 is better. "
     caption += "Thin lines are intervals; hollow is estimated or simulated; grey is a change that cannot be called."
     return Figure("changes", "Change", caption, (Panel("", _changes_spec(values)),))
 
 
-def _change(row: Mapping[str, Any]) -> dict[str, Any]:
-    change = row["change"]
-    called = change["called"] in ("better", "worse")
-    fill = f"var(--{change['called']})" if called else "var(--c0)"
-    hollow = bool(change.get("guessed"))
+def _change(row: Delta, change: Change) -> dict[str, Any]:
+    called = change.called in ("better", "worse")
+    fill = f"var(--{change.called})" if called else "var(--c0)"
+    hollow = change.guessed
     head = {"head": "var(--card)" if hollow else fill}
     return {
-        "label": row["label"],
+        "label": row.label,
         "one": 1,
-        **{key: change[key] for key in ("factor", "low", "high")},
+        "factor": change.factor,
+        "low": change.low,
+        "high": change.high,
         "fill": fill,
         "opacity": 0.12 if hollow else 0.9,
-        "says": f"{row['label']}: {row['says']}",
+        "says": f"{row.label}: {row.says}",
         **head,
     }
 
@@ -117,7 +118,7 @@ def _changes_spec(values: Values) -> Spec:
 
 def tradeoff(report: Report) -> Figure:
     """Latency (or instructions) across, accuracy up, size as area; what has none stands in a lane of its own."""
-    shown = [v for v in report["variants"] if known(v["numbers"]["accuracy"])]
+    shown = [v for v in report.variants if known(v.numbers["accuracy"])]
     if not shown:
         return Figure("tradeoff", "Accuracy, latency, size", "No variant has an accuracy: nothing to draw.")
     by = before_after.ranked_by(report)
@@ -129,13 +130,13 @@ def tradeoff(report: Report) -> Figure:
     return Figure("tradeoff", title, caption, (Panel("", _tradeoff_spec(points, edge, (by, scale))),), key)
 
 
-def _higher(shown: Sequence[Mapping[str, Any]]) -> bool:
-    return direction(shown[0]["numbers"]["accuracy"]["metric"]) == "higher"
+def _higher(shown: Sequence[Variant]) -> bool:
+    return direction(shown[0].numbers["accuracy"].metric) == "higher"
 
 
-def _points(report: Report, shown: Sequence[Mapping[str, Any]], by: str) -> tuple[Values, float | None, str]:
+def _points(report: Report, shown: Sequence[Variant], by: str) -> tuple[Values, float | None, str]:
     """The points, where the lane of those without a latency begins (None: nowhere), and the x scale."""
-    times = [v["numbers"][by]["value"] for v in shown if known(v["numbers"].get(by))] or [1.0]
+    times = [v.numbers[by].known for v in shown if known(v.numbers.get(by))] or [1.0]
     scale = "log" if max(times) > 4 * min(times) else "linear"
     ratio = max(max(times) / min(times), 1.5)
     edge, lane = max(times) * ratio**0.12, max(times) * ratio**0.25
@@ -145,7 +146,7 @@ def _points(report: Report, shown: Sequence[Mapping[str, Any]], by: str) -> tupl
     for number, point in enumerate(points, 1):
         point["number"] = str(number)
     _dodge(points, scale)
-    return points, edge if any(not known(v["numbers"].get(by)) for v in shown) else None, scale
+    return points, edge if any(not known(v.numbers.get(by)) for v in shown) else None, scale
 
 
 def _dodge(points: Values, scale: str) -> None:
@@ -163,21 +164,21 @@ def _dodge(points: Values, scale: str) -> None:
         p["dx"] = 14 * (near.index(p) - (len(near) - 1) / 2)
 
 
-def _point(report: Report, variant: Mapping[str, Any], lane: float, by: str) -> dict[str, Any]:
-    n = variant["numbers"]
+def _point(report: Report, variant: Variant, lane: float, by: str) -> dict[str, Any]:
+    n = variant.numbers
     raced = known(n.get(by))
     rank = f"{text(n[by])}{'' if by == 'latency' else f' {by}'}" if raced else NOT_RANKED[by]
     opacity = {"shipped": 0.95, "measured": 0.95, "lost": 0.0, "failed": 0.0, "unreached": 0.0}.get(
-        variant["verdict"], 0.3
+        variant.verdict, 0.3
     )
-    words = f"{variant['name']}: {rank}, {text(n['accuracy'])}, {text(n['size'])}"
+    words = f"{variant.name}: {rank}, {text(n['accuracy'])}, {text(n['size'])}"
     why = ended(variant)
     return {
-        "name": variant["name"],
-        "x": n[by]["value"] if raced else lane,
-        "y": n["accuracy"]["value"],
-        "bytes": n["size"]["value"] or 0,
-        "fill": colour(report, variant["name"]),
+        "name": variant.name,
+        "x": n[by].value if raced else lane,
+        "y": n["accuracy"].value,
+        "bytes": n["size"].value or 0,
+        "fill": colour(report, variant.name),
         "opacity": min(opacity, 0.15) if raced and guessed(n[by]) else opacity,
         "says": f"{words} ({why})",
     }
@@ -238,36 +239,36 @@ def _lane(edge: float | None, x: Mapping[str, Any], text: str) -> list[Spec]:
 
 def operators(report: Report) -> Figure:
     """The slowest operators of each profiled variant."""
-    shown = [v for v in report["variants"] if v["ops"] and v["ops"].get("ops")]
+    shown = [(v.name, v.ops.ops) for v in report.variants if v.ops and v.ops.ops]
     if not shown:
-        why = [f"{v['name']}: {v['ops']['why']}" for v in report["variants"] if v["ops"] and v["ops"].get("why")]
+        why = [f"{v.name}: {v.ops.why}" for v in report.variants if v.ops and v.ops.why]
         return Figure(
             "operators", "Time per operator", f"No per-operator times: {'; '.join(why) or 'no pass was run'}."
         )
-    panels = tuple(_operators(v, colour(report, v["name"])) for v in shown)
+    panels = tuple(_operators(name, ops, colour(report, name)) for name, ops in shown)
     caption = f"The {TOP} slowest operators of a run of its own (profiling slows it, so the sum is not the latency)."
     return Figure("operators", "Time per operator", caption, panels)
 
 
-def slowest(variant: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def slowest(ops: Sequence[Operator]) -> list[Operator]:
     """The operators that the panel shows."""
-    return sorted(variant["ops"]["ops"], key=lambda op: -op["ms"])[:TOP]
+    return sorted(ops, key=lambda op: -op.ms)[:TOP]
 
 
-def _operators(variant: Mapping[str, Any], fill: str) -> Panel:
+def _operators(name: str, ops: Sequence[Operator], fill: str) -> Panel:
     values = [
-        {"label": f"{i}. {op['name'] or op['type']}", "ms": op["ms"], "fill": fill, "opacity": 0.85}
-        | {"says": f"{op['name']} ({op['type']}, {op['where']}): {plain(op['ms'], 'ms')}"}
-        for i, op in enumerate(slowest(variant), 1)
+        {"label": f"{i}. {op.name or op.type}", "ms": op.ms, "fill": fill, "opacity": 0.85}
+        | {"says": f"{op.name} ({op.type}, {op.where}): {plain(op.ms, 'ms')}"}
+        for i, op in enumerate(slowest(ops), 1)
     ]
     y = labels()
     x = quantity("ms", axis("ms", grid=True), zero=True)
     bars = described(values, {"type": "bar", "height": 12}, "operator", x=x, y=y, **paint())
-    total = sum(op["ms"] for op in variant["ops"]["ops"])
+    total = sum(op.ms for op in ops)
     return Panel(
-        f"{plural(len(variant['ops']['ops']), 'operator')}, {significant(total, 3)} ms in all",
+        f"{plural(len(ops), 'operator')}, {significant(total, 3)} ms in all",
         unit(42 + 20 * len(values), [bars]),
-        variant["name"],
+        name,
     )
 
 

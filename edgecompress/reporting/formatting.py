@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from edgecompress.core.model import Measured
+import msgspec
+
 from edgecompress.core.plain_text import escaped
 from edgecompress.core.plain_text import plural as plural
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.quantities import unit as unit_of
+from edgecompress.reporting.model import UNTOLD, Gain, Number, PowerTrace, Report, Variant, of
 
-Number = dict[str, Any]  # a Measured as plain data: see report.schema.json, $defs/number
 GUESSED = ("estimated", "simulated")
 DASH = "–"
 TOLD = ("equal", "undecided", "noisy")  # verdicts that their reasons begin with
 
 
 def number(quantity: str, value: float | None, *, unit: str = "", **rest: Any) -> Number:
-    """A Measured as plain data; `value` None needs a `reason` and becomes "unavailable"."""
+    """A number; `value` None needs a `reason` and becomes "unavailable"."""
     if value is None:
         return missing(quantity, str(rest.get("reason") or "not measured"), unit)
-    return dataclasses.asdict(Measured(quantity, float(value), unit or unit_of(quantity), **rest))
+    return Number(quantity, float(value), unit or unit_of(quantity), **rest)
 
 
 def missing(quantity: str, reason: str, unit: str = "") -> Number:
     """What could not be measured, and why: never 0."""
-    return dataclasses.asdict(Measured(quantity, None, unit or unit_of(quantity), "unavailable", reason=reason))
+    return Number(quantity, None, unit or unit_of(quantity), "unavailable", reason=reason or UNTOLD)
 
 
-def known(n: Mapping[str, Any] | None) -> bool:
+def known(n: Number | None) -> bool:
     """Whether there is a value at all."""
-    return n is not None and n["value"] is not None
+    return n is not None and n.value is not None
 
 
-def vague(n: Mapping[str, Any]) -> bool:
+def vague(n: Number) -> bool:
     """Whether it deserves a ≈ and two digits: guessed, and no count."""
-    return guessed(n) and n["unit"] != COUNTED
+    return guessed(n) and n.unit != COUNTED
 
 
-def guessed(n: Mapping[str, Any]) -> bool:
+def guessed(n: Number | Gain | PowerTrace) -> bool:
     """Whether the number is a model's or an emulator's rather than an instrument's."""
-    return n["status"] in GUESSED
+    return n.status in GUESSED
 
 
 def significant(value: float, digits: int) -> str:
@@ -74,73 +74,78 @@ def scaled(value: float, unit: str) -> tuple[float, str]:
     return next(((by, shown) for start, by, shown in _STEPS.get(unit, ()) if abs(value) >= start), (1.0, unit))
 
 
-def sign(n: Mapping[str, Any]) -> str:
+def sign(n: Number) -> str:
     """What stands before it: nothing, ≈, or ≥ and ≤ of a bound, whose value is one end of its band, the other open."""
     if not vague(n):
         return ""
-    return ("≥ " if n["high"] is None else "≤ ") if is_bound(n) else "≈ "
+    return ("≥ " if n.high is None else "≤ ") if is_bound(n) else "≈ "
 
 
-def is_bound(n: Mapping[str, Any]) -> bool:
+def is_bound(n: Number) -> bool:
     """Whether its value is one end of its band, and the other end is open."""
-    return (n.get("low"), n.get("high")) in ((n["value"], None), (None, n["value"]))
+    return (n.low, n.high) in ((n.value, None), (None, n.value))
 
 
-def text(n: Mapping[str, Any] | None, spread: bool = False) -> str:
+def text(n: Number | None, spread: bool = False) -> str:
     """`0.3012 ms`, `≈ 1.9 mJ`, `≥ 2 µJ`, or a dash; with `spread` also its interval or band."""
-    if n is None or n["value"] is None:
+    if n is None or n.value is None:
         return DASH
-    factor, unit = scaled(n["value"], n["unit"])
-    head = f"{sign(n)}{_digits(n, n['value'] / factor)}{_space(unit)}{unit}"
+    factor, unit = scaled(n.value, n.unit)
+    head = f"{sign(n)}{_digits(n, n.value / factor)}{_space(unit)}{unit}"
     return f"{head} {interval(n)}".rstrip() if spread else head
 
 
 def plain(value: float | None, unit: str) -> str:
     """A measured value that carries nothing else, in words."""
-    return text({"value": value, "unit": unit, "status": "measured"})
+    return DASH if value is None else text(Number("", value, unit))
 
 
-def _digits(n: Mapping[str, Any], value: float) -> str:
-    whole = n["unit"] in ("bytes", "items", "operators", COUNTED) and float(value).is_integer()
+def _digits(n: Number, value: float) -> str:
+    whole = n.unit in ("bytes", "items", "operators", COUNTED) and float(value).is_integer()
     if whole and not vague(n) and abs(value) < 1e4:
         return f"{int(value)}".replace("-", "−")
-    if n["unit"] == "fraction" and 0 < abs(value) < 1:
+    if n.unit == "fraction" and 0 < abs(value) < 1:
         return f"{value:.2f}".replace("-", "−")
-    return significant(value, 2 if vague(n) else _DIGITS.get(n["unit"], 4))
+    return significant(value, 2 if vague(n) else _DIGITS.get(n.unit, 4))
 
 
 def _space(unit: str) -> str:
     return " " if unit else ""
 
 
-def interval(n: Mapping[str, Any]) -> str:
+def interval(n: Number) -> str:
     """`[0.298, 0.305]` of what was measured, `(0.95 – 2.9)` of what was estimated, or nothing."""
-    if n["low"] is None or n["high"] is None or n["value"] is None:
+    if n.low is None or n.high is None or n.value is None:
         return ""
-    factor, _ = scaled(n["value"], n["unit"])
-    middle, low, high = (_digits(n, n[end] / factor) for end in ("value", "low", "high"))
+    factor, _ = scaled(n.value, n.unit)
+    middle, low, high = (_digits(n, end / factor) for end in (n.value, n.low, n.high))
     if low == middle == high:
         return ""
     return f"({low} – {high})" if vague(n) else f"[{low}, {high}]"
 
 
-def provenance(n: Mapping[str, Any], brief: bool = False) -> str:
+def provenance(n: Number, brief: bool = False) -> str:
     """`estimated, package, power model: its citation`: what stands behind a number, or why there is none."""
-    if n["value"] is None:
-        return str(n["reason"])
-    source = n["source"].split(":")[0] if brief else n["source"]
-    return ", ".join(p for p in (n["status"], n["scope"], source, "" if brief else n["reason"]) if p)
+    if n.value is None:
+        return str(n.reason)
+    source = n.source.split(":")[0] if brief else n.source
+    return ", ".join(p for p in (n.status, n.scope, source, "" if brief else n.reason) if p)
 
 
-def ended(variant: Mapping[str, Any]) -> str:
+def ended(variant: Variant) -> str:
     """How a variant ended, and why: `slower: 1.92x (1.88–1.95) the time of int8`."""
-    verdict = "" if variant["verdict"] in TOLD else variant["verdict"]
-    return ": ".join(filter(None, (verdict, variant["reason"])))
+    verdict = "" if variant.verdict in TOLD else variant.verdict
+    return ": ".join(filter(None, (verdict, variant.reason)))
 
 
 def times(value: float) -> str:
     """A factor as people write it: 1.92×."""
     return f"{significant(value, 3)}×"
+
+
+def clean(report: Report) -> Report:
+    """A report with all its words `cleaned`."""
+    return of(cleaned(msgspec.to_builtins(report)))
 
 
 def cleaned(value: Any) -> Any:

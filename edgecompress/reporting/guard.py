@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
+
+import msgspec
 
 from edgecompress.data import metric_limits, metrics
 from edgecompress.data.metrics import MetricComparison
-from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, labels, paint, quantity
+from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, significant
-from edgecompress.reporting.request import GuardFacts, ReportRequest, RungFacts, TriedLayer
+from edgecompress.reporting.model import Ladder, Report, Rung, TriedLayer, Variant
+from edgecompress.reporting.request import GuardFacts, ReportRequest, RungFacts
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
-
-if TYPE_CHECKING:
-    from edgecompress.core.json import Json
 
 _CAPTION = (
     "What each rung loses on the split that chooses, in the order in which they were climbed. The line is the budget; "
@@ -22,78 +22,33 @@ _CAPTION = (
 )
 
 
-class Rung(TypedDict):
-    """A repair step, with what it loses on the split that chooses."""
-
-    rung: str
-    label: str
-    inside: bool
-    chosen: bool
-    sqnr_db: float | None
-    reason: str
-    loss: float | None
-    metric: MetricComparison | None
-    size_bytes: int | None
-    ratio: float | None
-    before: list[str]
-    options: Mapping[str, Json]
-
-
-class Ladder(TypedDict):
-    """The repair steps of a variant."""
-
-    variant: str
-    runtime: str
-    split: str
-    reason: str
-    budget: Mapping[str, float]
-    limit: float | None
-    plain_loss: float | None
-    loss: float | None
-    recovered: float | None
-    rungs: list[Rung]
-    layers: list[TriedLayer]
-
-
-def of_request(job: ReportRequest, variants: Sequence[Mapping[str, Any]]) -> list[Ladder]:
+def of_request(job: ReportRequest, variants: Sequence[Variant]) -> list[Ladder]:
     """Each ladder of a run, with what its end and the plain artifact lose on the split that verifies."""
-    verdicts = {v["name"]: (v["verify"] or {}).get("metric") for v in variants}
+    verdicts = {v.name: msgspec.to_builtins(v.verify.metric) for v in variants if v.verify and v.verify.metric}
     return [_ladder(facts, verdicts.get(facts["variant"])) for facts in job.guards.values()]
 
 
 def _ladder(facts: GuardFacts, metric: MetricComparison | None) -> Ladder:
     first, last = metrics.lost(facts["plain_test"]), metrics.lost(metric)
-    return {
-        "variant": str(facts["variant"]),
-        "runtime": str(facts["runtime"]),
-        "split": str(facts["split"]),
-        "reason": str(facts["reason"]),
-        "budget": dict(facts["budget"]),
-        "limit": _limit(facts["budget"], metric),
-        "plain_loss": first,
-        "loss": last,
-        "recovered": 1 - last / first if first and first > 0 and last is not None else None,
-        "rungs": [_rung(row, facts["costs"].get(row["label"])) for row in facts["ladder"]],
-        "layers": list(facts["cells"]),
-    }
+    return Ladder(
+        variant=facts["variant"],
+        runtime=facts["runtime"],
+        split=facts["split"],
+        reason=facts["reason"],
+        budget=dict(facts["budget"]),
+        limit=_limit(facts["budget"], metric),
+        plain_loss=first,
+        loss=last,
+        recovered=1 - last / first if first and first > 0 and last is not None else None,
+        rungs=[_rung(row, facts["costs"].get(row["label"])) for row in facts["ladder"]],
+        layers=msgspec.convert(facts["cells"], list[TriedLayer]),
+    )
 
 
 def _rung(row: RungFacts, ratio: float | None) -> Rung:
     metric = row["facts"].get("metric")
-    return {
-        "rung": row["rung"],
-        "label": row["label"],
-        "inside": row["inside"],
-        "chosen": row["chosen"],
-        "sqnr_db": row["sqnr_db"],
-        "reason": row["reason"],
-        "loss": metrics.lost(metric, gross=True),
-        "metric": metric,
-        "size_bytes": row["facts"].get("size_bytes"),
-        "ratio": ratio,
-        "before": list(row["recipe"]["before"]),
-        "options": dict(row["recipe"]["options"]),
-    }
+    known = {"loss": metrics.lost(metric, gross=True), "metric": metric, "size_bytes": row["facts"].get("size_bytes")}
+    return msgspec.convert({**row, **known, **row["recipe"], "ratio": ratio}, Rung)
 
 
 def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> float | None:
@@ -111,44 +66,44 @@ def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> floa
 def table(report: Report) -> TextTable:
     """Where each ladder ended, and how much of the plain artifact's loss that mends."""
     head = ("variant", "ends at", "plain loses on test", "it loses", "budget", "recovered", "how it ended")
-    return TextTable("What the guard mended", head, tuple(map(_row, report["ladders"])))
+    return TextTable("What the guard mended", head, tuple(map(_row, report.ladders)))
 
 
 def _row(ladder: Ladder) -> tuple[str, ...]:
-    chosen = next((r["label"] for r in ladder["rungs"] if r["chosen"]), DASH)
-    recovered = DASH if ladder["recovered"] is None else f"{100 * ladder['recovered']:.0f} %"
-    losses = (percent(ladder["plain_loss"]), percent(ladder["loss"]), percent(ladder["limit"]))
-    return ladder["variant"], chosen, *losses, recovered, ladder["reason"]
+    chosen = next((r.label for r in ladder.rungs if r.chosen), DASH)
+    recovered = DASH if ladder.recovered is None else f"{100 * ladder.recovered:.0f} %"
+    losses = (percent(ladder.plain_loss), percent(ladder.loss), percent(ladder.limit))
+    return ladder.variant, chosen, *losses, recovered, ladder.reason
 
 
 def rungs(report: Report) -> TextTable:
     """Each rung: what it loses on the split that chooses, how near it is, what it costs."""
     head = ("variant", "rung", "loses on select", "SQNR", "latency, plain = 1", "size", "note")
-    rows = ((f, r) for f in report["ladders"] for r in f["rungs"])
+    rows = ((f, r) for f in report.ladders for r in f.rungs)
     return TextTable("The rungs of the ladder", head, tuple(_rung_row(f, r) for f, r in rows))
 
 
 def _rung_row(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
-    near = decibels(rung["sqnr_db"])
-    ratio = DASH if rung["ratio"] is None else significant(rung["ratio"], 3)
-    size = plain(rung["size_bytes"], "bytes")
-    words = ("chosen" if rung["chosen"] else "", "inside" if rung["inside"] else "", rung["reason"])
+    near = decibels(rung.sqnr_db)
+    ratio = DASH if rung.ratio is None else significant(rung.ratio, 3)
+    size = plain(rung.size_bytes, "bytes")
+    words = ("chosen" if rung.chosen else "", "inside" if rung.inside else "", rung.reason)
     note = ", ".join(filter(None, words))
-    return ladder["variant"], rung["label"], percent(rung["loss"]), near, ratio, size, note
+    return ladder.variant, rung.label, percent(rung.loss), near, ratio, size, note
 
 
 def layers(report: Report) -> TextTable:
     """The layers tried alone in higher precision: what each mends, and costs."""
     head = ("variant", "layer in higher precision", "SQNR then", "costs", "note")
-    rows = ((f["variant"], cell) for f in report["ladders"] for cell in f["layers"])
+    rows = ((f.variant, cell) for f in report.ladders for cell in f.layers)
     return TextTable("Layers kept in higher precision, one alone", head, tuple(_layer_row(v, c) for v, c in rows))
 
 
 def _layer_row(variant: str, cell: TriedLayer) -> tuple[str, ...]:
-    near = decibels(cell["sqnr_db"])
-    cost = DASH if cell["cost"] is None else f"{100 * cell['cost']:+.1f} % of the latency".replace("-", "−")
-    note = cell["reason"] or ("" if cell["gain"] > 0 else "mends nothing")
-    return variant, cell["name"], near, cost, note
+    near = decibels(cell.sqnr_db)
+    cost = DASH if cell.cost is None else f"{100 * cell.cost:+.1f} % of the latency".replace("-", "−")
+    note = cell.reason or ("" if (cell.gain or 0) > 0 else "mends nothing")
+    return variant, cell.name, near, cost, note
 
 
 def decibels(value: float | None) -> str:
@@ -171,25 +126,25 @@ def figure(report: Report) -> Figure:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    for ladder in report["ladders"]:
-        if any(r["loss"] is not None for r in ladder["rungs"]):
-            yield Panel(_heading(ladder), _spec(ladder, colour(report, ladder["variant"])), ladder["variant"])
+    for ladder in report.ladders:
+        if any(r.loss is not None for r in ladder.rungs):
+            yield Panel(_heading(ladder), _spec(ladder, colour(report, ladder.variant)), ladder.variant)
 
 
 def _heading(ladder: Ladder) -> str:
-    return f"plain loses {percent(ladder['plain_loss'])} on test, its end {percent(ladder['loss'])}"
+    return f"plain loses {percent(ladder.plain_loss)} on test, its end {percent(ladder.loss)}"
 
 
 def _spec(ladder: Ladder, fill: str) -> Spec:
-    values = [_bar(r, fill) for r in ladder["rungs"] if r["loss"] is not None]
-    x, y = quantity("loss", axis(f"% lost on {ladder['split']}", grid=True), zero=True), labels()
+    values = [_bar(r, fill) for r in ladder.rungs if r.loss is not None]
+    x, y = quantity("loss", axis(f"% lost on {ladder.split}", grid=True), zero=True), labels()
     bars = described(values, {"type": "bar", "height": 12}, "rung", x=x, y=y, **paint())
-    limit = [] if ladder["limit"] is None else [{"loss": 100 * ladder["limit"]}]
+    limit = [] if ladder.limit is None else [{"loss": 100 * ladder.limit}]
     rule = layer(limit, {"type": "rule", "color": "var(--ink)", "strokeDash": [3, 2]}, x=x)
     return unit(44 + 20 * len(values), [bars, rule])
 
 
 def _bar(rung: Rung, fill: str) -> dict[str, Any]:
-    says = f"{rung['label']}: loses {percent(rung['loss'])}{', chosen' if rung['chosen'] else ''}"
-    paints = {"fill": fill, "opacity": 0.9 if rung["chosen"] else 0.3}
-    return {"label": rung["label"], "loss": 100 * (rung["loss"] or 0.0), **paints, "says": says}
+    says = f"{rung.label}: loses {percent(rung.loss)}{', chosen' if rung.chosen else ''}"
+    paints = {"fill": fill, "opacity": 0.9 if rung.chosen else 0.3}
+    return {"label": rung.label, "loss": 100 * (rung.loss or 0.0), **paints, "says": says}

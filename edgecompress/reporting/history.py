@@ -15,8 +15,10 @@ from typing import Any, Literal
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import is_number, parsed
+from edgecompress.core.model import Status
 from edgecompress.core.quantities import unit
 from edgecompress.reporting.formatting import text
+from edgecompress.reporting.model import Number, Report, Variant, of
 
 FILE = "history.sqlite"
 BUSY_S = 5.0  # another process writes: a row takes milliseconds
@@ -37,15 +39,15 @@ CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON results BEGIN SELECT RAI
 Row = dict[str, Any]
 
 
-def add(root: Path, report: Mapping[str, Any], folder: Path, date: str = "") -> str:
-    """Adds what a report is about; `folder` is where it is. Returns why it could not, or "": nothing is raised.
+def add(root: Path, document: Mapping[str, object], folder: Path, date: str = "") -> str:
+    """Adds what a report.json is about; `folder` is where it is. Returns why it could not, or "": nothing is raised.
 
     `date` is that of the deploy; else it is that of the report: of its newest result, which an earlier deploy may have
     made. The same result twice is one row, with the date of the first. A file that is no database is
     moved aside, and a new one is started.
     """
     try:
-        rows = [{**row, "date": date or row["date"]} for row in _rows(report, folder)]
+        rows = [{**row, "date": date or row["date"]} for row in _rows(of(document), folder)]
         try:
             _insert(root, rows)
         except sqlite3.DatabaseError as error:
@@ -95,50 +97,52 @@ def shown(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _words(value: float | None, unit: str, status: str = "measured") -> str:
-    return "" if value is None else text({"value": value, "unit": unit, "status": status})
+def _words(value: float | None, unit: str, status: Status = "measured") -> str:
+    return "" if value is None else text(Number("", value, unit, status))
 
 
 # --------------------------------------------------------------------------- a row
 
 
-def _rows(report: Mapping[str, Any], folder: Path) -> list[Row]:
+def _rows(report: Report, folder: Path) -> list[Row]:
     """A row of what the report is about; where several were measured in turns, one of each.
 
     Where nothing shipped its numbers are None.
     """
-    every: list[Mapping[str, Any]] = report["variants"]
-    about = [v for v in every if v["name"] == report["subject"]]
-    if not about and not report["exit_code"]:
+    every: list[Variant] = report.variants
+    about = [v for v in every if v.name == report.subject]
+    if not about and not report.exit_code:
         about = list(every)
-    return [_row(report, variant, folder) for variant in about or [{}]]
+    return [_row(report, variant, folder) for variant in about or [Variant("")]]
 
 
-def _row(report: Mapping[str, Any], variant: Mapping[str, Any], folder: Path) -> Row:
-    numbers: Mapping[str, Any] = variant.get("numbers") or {}
-    latency, energy, accuracy = (numbers.get(name) or {} for name in ("latency", "energy_gross", "accuracy"))
-    source = report["source"]
+def _row(report: Report, variant: Variant, folder: Path) -> Row:
+    numbers = variant.numbers
+    latency, energy, accuracy = (numbers.get(name) for name in ("latency", "energy_gross", "accuracy"))
+    size, counted = numbers.get("size"), numbers.get("instructions")
+    source = report.source
     row = {
-        "date": report["date"],
-        "command": "deploy" if report["choice"]["variant"] or report["exit_code"] else "profile",
+        "date": report.date,
+        "command": "deploy" if report.choice.variant or report.exit_code else "profile",
         "source": source.get("name") or source.get("model") or "",
-        **{key: report[key].get("name") or "" for key in ("target", "device", "profile")},
-        **{key: report["run"][key] for key in ("threads", "batch")},
-        "variant": variant.get("name") or "",
-        "runtime": variant.get("runtime") or "",
-        "artifact": (variant.get("artifact") or {}).get("sha256") or "",
-        "latency_ms": latency.get("value"),
-        "latency_low": latency.get("low"),
-        "latency_high": latency.get("high"),
-        "energy_mj": energy.get("value"),
-        "energy_status": energy.get("status"),
-        "energy_scope": energy.get("scope"),
-        "accuracy": accuracy.get("value"),
-        "accuracy_metric": accuracy.get("metric"),
-        "size_bytes": (numbers.get("size") or {}).get("value"),
-        "instructions": (numbers.get("instructions") or {}).get("value"),
-        "environment": json.dumps(report["environment"]),
-        "medians_ms": json.dumps([s["median_ms"] for s in variant.get("sessions", ()) if s["median_ms"] is not None]),
+        **{key: getattr(report, key).get("name") or "" for key in ("target", "device", "profile")},
+        "threads": report.run.threads,
+        "batch": report.run.batch,
+        "variant": variant.name or "",
+        "runtime": variant.runtime or "",
+        "artifact": (variant.artifact.sha256 if variant.artifact else None) or "",
+        "latency_ms": latency and latency.value,
+        "latency_low": latency and latency.low,
+        "latency_high": latency and latency.high,
+        "energy_mj": energy and energy.value,
+        "energy_status": energy and energy.status,
+        "energy_scope": energy and energy.scope,
+        "accuracy": accuracy and accuracy.value,
+        "accuracy_metric": accuracy and accuracy.metric,
+        "size_bytes": size and size.value,
+        "instructions": counted and counted.value,
+        "environment": json.dumps(report.environment),
+        "medians_ms": json.dumps([s.median_ms for s in variant.sessions if s.median_ms is not None]),
     }
     digest = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
     return {**row, "result": digest, "report": str(folder)}

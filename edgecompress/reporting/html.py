@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from edgecompress.reporting import (
 from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
 from edgecompress.reporting.formatting import interval, known, provenance, text
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
+from edgecompress.reporting.model import SCHEMA, Delta, Gain, Report
 from edgecompress.reporting.tables import TextTable
 
-Report = Mapping[str, Any]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 TILES = (
     "latency",
@@ -47,6 +47,7 @@ TILES = (
     "throughput",
 )
 SHOWN_TILES = 6
+NO_VARIANT = Report(SCHEMA)  # of a page whose tables and figures name none
 SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
 SIGNS_USED = (
     "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
@@ -56,7 +57,7 @@ WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships",
 
 def page(report: Report) -> str:
     """The whole of report.html."""
-    title = report["title"] or "edgecompress report"
+    title = report.title or "edgecompress report"
     main = tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report))
     return document(title, main, _footer(report))
 
@@ -78,15 +79,15 @@ def document(title: str, *body: Raw) -> str:
 
 
 def _header(report: Report, title: str) -> Raw:
-    facts = [("target", report["target"].get("name")), ("device", report["device"].get("name"))]
-    facts += [("profile", report["profile"].get("name")), ("model", report["source"].get("model"))]
+    facts = [("target", report.target.get("name")), ("device", report.device.get("name"))]
+    facts += [("profile", report.profile.get("name")), ("model", report.source.get("model"))]
     facts += [
-        ("batch", str(report["run"]["batch"])),
-        ("threads", str(report["run"]["threads"])),
-        ("date", report["date"][:16].replace("T", " ")),
+        ("batch", str(report.run.batch)),
+        ("threads", str(report.run.threads)),
+        ("date", report.date[:16].replace("T", " ")),
     ]
     chips = [tag("li", tag("span", label), " ", bdi(str(value))) for label, value in facts if value]
-    command = tag("p", tag("code", report["command"]), class_="command") if report["command"] else Raw("")
+    command = tag("p", tag("code", report.command), class_="command") if report.command else Raw("")
     return tag(
         "header",
         tag("p", "edgecompress report", class_="kicker"),
@@ -97,39 +98,37 @@ def _header(report: Report, title: str) -> Raw:
 
 
 def _verdict(report: Report) -> Raw:
-    outcome = report["summary"]["outcome"]
+    outcome = report.summary.outcome
     good = "ok" if outcome in ("shipped", "measured") else "bad"
     sign = tag("span", SIGNS[outcome], class_="sign", aria_hidden="true")
-    words = tag(
-        "div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report["summary"]["sentence"], class_="sentence")
-    )
-    rows = {row["metric"]: row for row in report["deltas"]}
-    shown = [rows[m] for m in TILES if m in rows and known(rows[m]["after"])][:SHOWN_TILES]
+    words = tag("div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report.summary.sentence, class_="sentence"))
+    rows = {row.metric: row for row in report.deltas}
+    shown = [rows[m] for m in TILES if m in rows and known(rows[m].after)][:SHOWN_TILES]
     tiles = tag("div", [_tile(row) for row in shown], class_="tiles") if shown else Raw("")
     return tag("section", tag("div", sign, words, class_="says"), tiles, class_=f"verdict {good}", aria_label="Verdict")
 
 
-def _tile(row: Mapping[str, Any]) -> Raw:
-    n = row["after"]
-    before = f"{text(row['before'])} in {row['before_of']}" if known(row["before"]) else ""
-    behind = "" if n["status"] == "measured" else provenance(n, brief=True)
+def _tile(row: Delta) -> Raw:
+    n = row.after
+    before = f"{text(row.before)} in {row.before_of}" if known(row.before) else ""
+    behind = "" if n.status == "measured" else provenance(n, brief=True)
     small = [tag("span", bdi(words)) for words in (interval(n), before and f"was {before}", behind) if words]
-    called = (row["change"] or {}).get("called", "none")
-    pill = tag("p", row["short"], class_=f"pill {called}") if row["short"] else Raw("")
+    called = row.change.called if row.change else "none"
+    pill = tag("p", row.short, class_=f"pill {called}") if row.short else Raw("")
     value = tag("p", text(n), class_="value")
     return tag(
         "div",
-        tag("p", row["label"], class_="label"),
+        tag("p", row.label, class_="label"),
         value,
         pill,
         tag("p", small, class_="small"),
         class_="tile",
-        data_metric=row["metric"],
+        data_metric=row.metric,
     )
 
 
 def _notes(report: Report) -> Raw:
-    lines = [tag("li", bdi(note["text"]), class_=note["level"]) for note in report["notes"]]
+    lines = [tag("li", bdi(note.text), class_=note.level) for note in report.notes]
     return tag("ul", lines, class_="notes") if lines else Raw("")
 
 
@@ -176,8 +175,8 @@ def _energy(report: Report, fig: Any) -> Iterator[Raw]:
 def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
     """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
     parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
-    if report["gains"]:
-        sentences = tag("ul", [tag("li", bdi(g["says"]), class_=_called(g)) for g in report["gains"]], class_="said")
+    if report.gains:
+        sentences = tag("ul", [tag("li", bdi(g.says), class_=_called(g)) for g in report.gains], class_="said")
         words = tag("div", sentences, _more("In numbers", as_table(report, compression_gains.table(report))))
         yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
     for title, table, drawn, more in (
@@ -197,8 +196,8 @@ def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
             yield section(title, as_table(report, table(report)), *near, fig(*drawn), *folded)
 
 
-def _called(gain: Mapping[str, Any]) -> str:
-    return {True: "better", False: "warning"}.get(gain["gained"], "")
+def _called(gain: Gain) -> str:
+    return {True: "better", False: "warning", None: ""}[gain.gained]
 
 
 def _speed(report: Report, rows: Any, fig: Any) -> Raw:
@@ -224,7 +223,7 @@ IN_OTHERS = ("memory", "roofline")  # profilers whose figures stand in the secti
 def _profilers(report: Report, fig: Any) -> Iterator[Raw]:
     """A section for each profiler that ran; of one that nobody here knows, its own words."""
     known_ = {name: (title, figure, makers) for name, title, figure, makers in PROFILERS}
-    for name in (look["pass"] for look in report["passes"] if look["pass"] not in IN_OTHERS):
+    for name in (look.profiler for look in report.passes if look.profiler not in IN_OTHERS):
         title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: profiler_tables.findings(r, name),)))
         first, *rest = (make(report) for make in makers)
         more = [_more(table.title, as_table(report, table)) for table in rest if table.rows]
@@ -241,7 +240,7 @@ def _elsewhere(report: Report, fig: Any) -> Iterator[Raw]:
 
 def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
     """Where there are at least two points to hold against each other."""
-    rows = report["pareto"]
+    rows = report.pareto
     return (
         [fig("pareto"), _more("Accuracy, latency, energy", as_table(report, pareto.table(rows)))]
         if len(rows) > 1
@@ -282,11 +281,11 @@ def _making(report: Report, rows: Any) -> list[Raw]:
 
 def _data(report: Report) -> Raw:
     source = _more("Source", as_table(report, _source(report)))
-    return section("Data", as_table(report, tables.pairs("Data", report["data"] or {})), source)
+    return section("Data", as_table(report, tables.pairs("Data", report.data or {})), source)
 
 
 def _environment(report: Report) -> Raw:
-    installed = tables.pairs("Installed here", report["versions"])
+    installed = tables.pairs("Installed here", report.versions)
     more = _more("Installed here", as_table(report, installed))
     return section(
         "Environment", as_table(report, environment.table(report)), *_titled(report, environment.runtimes), more
@@ -294,7 +293,7 @@ def _environment(report: Report) -> Raw:
 
 
 def _source(report: Report) -> TextTable:
-    return tables.pairs("Source", {k: v for k, v in report["source"].items() if k != "preprocess"})
+    return tables.pairs("Source", {k: v for k, v in report.source.items() if k != "preprocess"})
 
 
 def section(title: str, *parts: Raw) -> Raw:
@@ -368,5 +367,5 @@ def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
 
 
 def _footer(report: Report) -> Raw:
-    made = f"Made by edgecompress {report['versions'].get('edgecompress', '')} from report.json ({report['schema']})."
+    made = f"Made by edgecompress {report.versions.get('edgecompress', '')} from report.json ({report.schema})."
     return tag("footer", tag("p", SIGNS_USED), tag("p", made))

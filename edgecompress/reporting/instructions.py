@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from edgecompress.core.model import Artifact
 from edgecompress.core.quantities import COUNTED
-from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, axis, labels, paint, quantity
-from edgecompress.reporting.formatting import DASH, Number, known, missing, number, significant, text
+from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, labels, paint, quantity
+from edgecompress.reporting.formatting import DASH, known, missing, number, significant, text
+from edgecompress.reporting.model import Counted, Number, Report
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import described, layer, unit
 
-Counted = dict[str, Any]
 NAMED = 0.09  # of the longest bar: a segment that is shorter has no name written on it
 # What a sensor calls a class of instructions: the word for it. The first that matches; the others keep their own name.
 WORDS = (
@@ -38,8 +40,7 @@ def of_variant(count: Artifact | None, name: str) -> Counted | None:
     for raw, n in counted["classes"].items():
         classes[word(raw)] = classes.get(word(raw), 0) + n
     ranked = dict(sorted(classes.items(), key=lambda pair: -pair[1]))
-    kept = {key: counted[key] for key in ("instructions", "overhead", "processes", "identical", "runs")}
-    return {**kept, "classes": ranked, "sensor": count.facts["sensor"] if count else ""}
+    return msgspec.convert({**counted, "classes": ranked, "sensor": count.facts["sensor"] if count else ""}, Counted)
 
 
 def word(class_name: str) -> str:
@@ -51,14 +52,14 @@ def total(counted: Counted | None, simulated: str, crashed: str = "") -> Number:
     """Instructions per inference as a number: simulated, whatever machine it is of."""
     if counted is None:
         return missing(COUNTED, crashed or "only a simulated device counts instructions")
-    ends = {} if counted["identical"] else {"low": min(counted["processes"]), "high": max(counted["processes"])}
-    n = len(counted["processes"])
-    return number(COUNTED, counted[COUNTED], status="simulated", n=n, source=simulated or counted["sensor"], **ends)
+    low, high = (None, None) if counted.identical else (min(counted.processes), max(counted.processes))
+    n, source = len(counted.processes), simulated or counted.sensor
+    return number(COUNTED, counted.instructions, status="simulated", n=n, source=source, low=low, high=high)
 
 
-def plain(n: int) -> str:
+def plain(n: float) -> str:
     """`62.5 k`."""
-    return text({"value": n, "unit": COUNTED, "status": "simulated"})
+    return text(Number("", n, COUNTED, "simulated"))
 
 
 # ------------------------------------------------------------------ the kernels
@@ -67,17 +68,17 @@ def plain(n: int) -> str:
 def kernels(report: Report, names: Sequence[str] = ()) -> list[str]:
     """Of each variant (or only of `names`), the instructions that it multiplies with on this device."""
     shown = _shown(report)
-    eight_bits = any(v["count"]["classes"].get(c) for v in shown for c in EIGHT_BITS)
-    device = str(report["device"].get("name") or "this device")
-    named = [v for v in shown if v["count"]["classes"] and (not names or v["name"] in names)]
-    return [_kernel(v["name"], v["count"], device, eight_bits) for v in named]
+    eight_bits = any(counted.classes.get(c) for _, counted in shown for c in EIGHT_BITS)
+    device = str(report.device.get("name") or "this device")
+    named = [(name, counted) for name, counted in shown if counted.classes and (not names or name in names)]
+    return [_kernel(name, counted, device, eight_bits) for name, counted in named]
 
 
 def _kernel(name: str, counted: Counted, device: str, eight_bits: bool) -> str:
-    used = next(((c, n) for c, n in counted["classes"].items() if n and c in dict(WORDS).values()), None)
+    used = next(((c, n) for c, n in counted.classes.items() if n and c in dict(WORDS).values()), None)
     if used is None:
         return f"{name}: no vector multiplication was counted."
-    share = f"{plain(used[1])} of {plain(counted[COUNTED])} instructions"
+    share = f"{plain(used[1])} of {plain(counted.instructions)} instructions"
     if used[0] == "MLAL" and not eight_bits:
         return f"No SDOT on {device}: {name} multiplies in 16-bit MLAL, {share}."
     return f"{name} uses {used[0]}{' and no SDOT' if used[0] == 'MLAL' else ''}: {share}."
@@ -86,14 +87,14 @@ def _kernel(name: str, counted: Counted, device: str, eight_bits: bool) -> str:
 # ------------------------------------------------------------------ table and figure
 
 
-def _shown(report: Report) -> list[Mapping[str, Any]]:
-    return [v for v in report["variants"] if v["count"]]
+def _shown(report: Report) -> list[tuple[str, Counted]]:
+    return [(v.name, v.count) for v in report.variants if v.count]
 
 
-def _classes(shown: Sequence[Mapping[str, Any]]) -> list[str]:
+def _classes(shown: Sequence[tuple[str, Counted]]) -> list[str]:
     """Every class that some variant uses, the one that is used most first."""
-    names = dict.fromkeys(c for v in shown for c in v["count"]["classes"])
-    most = {c: max(v["count"]["classes"].get(c, 0) for v in shown) for c in names}
+    names = dict.fromkeys(c for _, counted in shown for c in counted.classes)
+    most = {c: max(counted.classes.get(c, 0) for _, counted in shown) for c in names}
     return sorted((c for c in names if most[c]), key=lambda c: -most[c])
 
 
@@ -102,18 +103,17 @@ def table(report: Report) -> TextTable:
     shown = _shown(report)
     classes = _classes(shown)
     head = ("variant", "per inference", "to the best", *classes, "other", "processes")
-    fewest = min((v["count"][COUNTED] for v in shown), default=1)
-    rows = tuple(_row(v, classes, fewest) for v in shown)
+    fewest = min((counted.instructions for _, counted in shown), default=1)
+    rows = tuple(_row(name, counted, classes, fewest) for name, counted in shown)
     return TextTable("Instructions per inference (simulated)", head, rows)
 
 
-def _row(variant: Mapping[str, Any], classes: Sequence[str], fewest: int) -> tuple[str, ...]:
-    counted = variant["count"]
-    parts = [_part(counted["classes"].get(c, 0), counted[COUNTED]) for c in classes]
-    other = _part(counted[COUNTED] - sum(counted["classes"].values()), counted[COUNTED])
-    agreed = f"{len(counted['processes'])} alike" if counted["identical"] else _apart(counted["processes"])
-    ratio = f"{significant(counted[COUNTED] / fewest, 3)}×"
-    return variant["name"], f"{counted[COUNTED]:,}", ratio, *parts, other, agreed
+def _row(name: str, counted: Counted, classes: Sequence[str], fewest: int) -> tuple[str, ...]:
+    parts = [_part(counted.classes.get(c, 0), counted.instructions) for c in classes]
+    other = _part(counted.instructions - sum(counted.classes.values()), counted.instructions)
+    agreed = f"{len(counted.processes)} alike" if counted.identical else _apart(counted.processes)
+    ratio = f"{significant(counted.instructions / fewest, 3)}×"
+    return name, f"{counted.instructions:,}", ratio, *parts, other, agreed
 
 
 def _apart(processes: Sequence[int]) -> str:
@@ -131,26 +131,23 @@ def figure(report: Report) -> Figure:
     if not shown:
         return Figure("instructions", title, "")
     classes = _classes(shown)
-    values = [segment for v in shown for segment in _segments(v, classes)]
-    sources = sorted({v["numbers"][COUNTED]["source"] for v in shown})
+    values = [segment for name, counted in shown for segment in _segments(name, counted, classes)]
+    sources = sorted({v.numbers[COUNTED].source for v in report.variants if v.count})
     caption = f"Counted, not timed: simulated by {'; '.join(sources)}. Shorter is better, and need not be faster. "
     caption += "Dashed and hollow is simulated; grey is all that is in no class."
     return Figure("instructions", title, caption, (Panel("", _spec(values, len(shown))),))
 
 
-def _segments(variant: Mapping[str, Any], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    counted = variant["count"]
-    other = counted[COUNTED] - sum(counted["classes"].values())
+def _segments(label: str, counted: Counted, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    other = counted.instructions - sum(counted.classes.values())
     begin = 0
-    for place, (name, n) in enumerate(
-        [*((c, counted["classes"].get(c, 0)) for c in classes), ("other", max(0, other))]
-    ):
+    for place, (name, n) in enumerate([*((c, counted.classes.get(c, 0)) for c in classes), ("other", max(0, other))]):
         if not n:
             continue
         colour = "var(--c0)" if name == "other" else f"var(--c{1 + place % 6})"
-        says = f"{variant['name']}, {name}: {n:,} of {counted[COUNTED]:,} instructions"
+        says = f"{label}, {name}: {n:,} of {counted.instructions:,} instructions"
         ends = {"a": begin, "b": begin + n, "middle": begin + n / 2}
-        yield {"label": variant["name"], "class": name, **ends, "fill": colour, "opacity": 0.14, "says": says}
+        yield {"label": label, "class": name, **ends, "fill": colour, "opacity": 0.14, "says": says}
         begin += n
 
 
@@ -168,5 +165,6 @@ def _spec(values: Values, bars: int) -> dict[str, Any]:
 
 def apart(report: Report) -> list[str]:
     """Variants whose processes counted differently: no figure of theirs is exact."""
-    shown = (v for v in _shown(report) if known(v["numbers"][COUNTED]) and not v["count"]["identical"])
-    return [f"{v['name']}: its processes did not count alike ({_apart(v['count']['processes'])})." for v in shown]
+    shown = [(v.name, v.count) for v in report.variants if v.count and known(v.numbers[COUNTED])]
+    apart = [(name, counted.processes) for name, counted in shown if not counted.identical]
+    return [f"{name}: its processes did not count alike ({_apart(processes)})." for name, processes in apart]

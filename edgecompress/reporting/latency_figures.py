@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
-    Report,
     Values,
     also,
     axis,
@@ -20,7 +19,7 @@ from edgecompress.reporting.figure_style import (
     ticks,
 )
 from edgecompress.reporting.formatting import plain, plural, text
-from edgecompress.reporting.schema_types import ReportedSession
+from edgecompress.reporting.model import Distribution, Histogram, Report, Session, Variant
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
 BUCKETS = 180  # of a strip, over all sessions of a variant
@@ -36,8 +35,8 @@ _STRIP = (
 )
 
 
-def _shaped(report: Report) -> list[Mapping[str, Any]]:
-    return [v for v in report["variants"] if v["distribution"]]
+def _shaped(report: Report) -> list[tuple[Variant, Distribution]]:
+    return [(v, v.distribution) for v in report.variants if v.distribution]
 
 
 def histogram(report: Report) -> Figure:
@@ -46,22 +45,25 @@ def histogram(report: Report) -> Figure:
     if not shown:
         return Figure("histogram", "Latency, histogram", "No raw latencies were kept: nothing to draw.")
     panels = tuple(
-        Panel(_histogram_heading(v), _histogram_spec(v, colour(report, v["name"])), v["name"]) for v in shown
+        Panel(
+            _histogram_heading(v, shape),
+            _histogram_spec(shape.histogram, v.numbers["latency"].value, colour(report, v.name)),
+            v.name,
+        )
+        for v, shape in shown
     )
     return Figure("histogram", "Latency, histogram", _HISTOGRAM, panels)
 
 
-def _histogram_heading(variant: Mapping[str, Any]) -> str:
-    shape = variant["distribution"]
-    return f"{text(variant['numbers']['latency'])} · {plural(shape['runs'], 'run')}"
+def _histogram_heading(variant: Variant, shape: Distribution) -> str:
+    return f"{text(variant.numbers['latency'])} · {plural(shape.runs, 'run')}"
 
 
-def _bins(variant: Mapping[str, Any], fill: str) -> Values:
+def _bins(h: Histogram, fill: str) -> Values:
     """The bins that hold runs, and the one for all that lies beyond."""
-    h = variant["distribution"]["histogram"]
-    edges, width = h["edges_ms"], h["edges_ms"][1] - h["edges_ms"][0]
-    spans = [(a, b, n, 0.85) for a, b, n in zip(edges, edges[1:], h["counts"], strict=False)]
-    spans.append((edges[-1] + width, edges[-1] + 2 * width, h["over"], 0.0))
+    edges, width = h.edges_ms, h.edges_ms[1] - h.edges_ms[0]
+    spans = [(a, b, n, 0.85) for a, b, n in zip(edges, edges[1:], h.counts, strict=False)]
+    spans.append((edges[-1] + width, edges[-1] + 2 * width, h.over, 0.0))
     return [{"a": a, "b": b, "n": n, "fill": fill, "opacity": o, "says": _bin(a, b, n, o)} for a, b, n, o in spans if n]
 
 
@@ -70,8 +72,8 @@ def _bin(low: float, high: float, count: int, opacity: float) -> str:
     return f"{span}: {plural(count, 'run')}"
 
 
-def _histogram_spec(variant: Mapping[str, Any], fill: str) -> Spec:
-    values = _bins(variant, fill)
+def _histogram_spec(shape: Histogram, middle: float | None, fill: str) -> Spec:
+    values = _bins(shape, fill)
     x = quantity("a", axis("ms"))
     y = quantity("n", axis("runs", tickCount=3), zero=True)
     bars = described(
@@ -83,7 +85,7 @@ def _histogram_spec(variant: Mapping[str, Any], fill: str) -> Spec:
         y=y,
         **paint(),
     )
-    rule = layer([{"a": variant["numbers"]["latency"]["value"]}], {"type": "rule", "color": "var(--ink)"}, x=x)
+    rule = layer([{"a": middle}], {"type": "rule", "color": "var(--ink)"}, x=x)
     return unit(104, [bars, rule])
 
 
@@ -92,7 +94,7 @@ def ecdf(report: Report) -> Figure:
     shown = _shaped(report)
     if not shown:
         return Figure("ecdf", "Latency, cumulative", "No raw latencies were kept: nothing to draw.")
-    ends = [v["distribution"]["quantiles_ms"] for v in shown]
+    ends = [shape.quantiles_ms for _, shape in shown]
     low, high = min(q[0] for q in ends), max(q[99] for q in ends)
     scale = "log" if high > 4 * low else "linear"
     x = quantity(
@@ -102,8 +104,11 @@ def ecdf(report: Report) -> Figure:
         domain=[low, high],
     )
     y = quantity("y", axis("share of runs", grid=True, format="%"), domain=[0, 1])
-    layers = [described(_steps(v, high), _line(report, v["name"]), "cumulative curve", x=x, y=y) for v in shown]
-    key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['latency'])}") for v in shown)
+    layers = [
+        described(_steps(v.name, shape.quantiles_ms, high), _line(report, v.name), "cumulative curve", x=x, y=y)
+        for v, shape in shown
+    ]
+    key = tuple((v.name, f"{v.name}: {text(v.numbers['latency'])}") for v, _ in shown)
     return Figure(
         "ecdf",
         "Latency, cumulative",
@@ -123,26 +128,24 @@ def _line(report: Report, name: str) -> dict[str, Any]:
     }
 
 
-def _steps(variant: Mapping[str, Any], high: float) -> Values:
+def _steps(name: str, quantiles: Sequence[float], high: float) -> Values:
     """The quantiles as points, none beyond the frame."""
-    quantiles = variant["distribution"]["quantiles_ms"]
-    says = f"{variant['name']}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
+    says = f"{name}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
     return [{"x": min(q, high), "y": i / 100, "says": says} for i, q in enumerate(quantiles)]
 
 
 def strip(report: Report) -> Figure:
     """Latency against run order, session after session: drift, throttling and spikes are seen here."""
-    shown = [v for v in report["variants"] if any(s["latencies_ms"] for s in v["sessions"])]
+    shown = [(v, shape) for v, shape in _shaped(report) if any(s.latencies_ms for s in v.sessions)]
     if not shown:
         return Figure("strip", "Latency in run order", "No raw latencies were kept: nothing to draw.")
-    panels = tuple(_strip(v, colour(report, v["name"])) for v in shown)
+    panels = tuple(_strip(v, shape.histogram.edges_ms, colour(report, v.name)) for v, shape in shown)
     return Figure("strip", "Latency in run order", _STRIP, panels)
 
 
-def _strip(variant: Mapping[str, Any], stroke: str) -> Panel:
-    kept = [s for s in variant["sessions"] if s["latencies_ms"]]
-    edges = variant["distribution"]["histogram"]["edges_ms"]
-    lines = [_stretch(s, i, max(16, BUCKETS // len(kept)), variant["name"]) for i, s in enumerate(kept)]
+def _strip(variant: Variant, edges: Sequence[float], stroke: str) -> Panel:
+    kept = [s for s in variant.sessions if s.latencies_ms]
+    lines = [_stretch(s, i, max(16, BUCKETS // len(kept)), variant.name) for i, s in enumerate(kept)]
     middles = [i + 0.5 for i in range(len(kept))]
     sessions = axis("session", values=middles, labelExpr="floor(datum.value) + 1")
     x = quantity("x", sessions, domain=[0, len(kept)])
@@ -155,16 +158,16 @@ def _strip(variant: Mapping[str, Any], stroke: str) -> Panel:
     mark = {"type": "line", "clip": True, "stroke": stroke, "strokeWidth": 1.5, "strokeJoin": "round"}
     bands = [layer(line, band, x=x, y=also(y, "low"), y2={"field": "high"}) for line in lines]
     medians = [described(line, mark, "session", x=x, y=y) for line in lines]
-    slowest = max(s["max_ms"] or 0 for s in kept)
+    slowest = max(s.max_ms or 0 for s in kept)
     heading = f"{plural(len(kept), 'session')} · slowest {plain(slowest, 'ms')}"
-    return Panel(heading, unit(110, [*bands, *medians]), variant["name"])
+    return Panel(heading, unit(110, [*bands, *medians]), variant.name)
 
 
-def _stretch(session: ReportedSession, place: int, buckets: int, name: str) -> Values:
+def _stretch(session: Session, place: int, buckets: int, name: str) -> Values:
     """Each bucket of neighbouring runs as its median, its fastest and its slowest: no spike is lost."""
-    times = session["latencies_ms"]
+    times = session.latencies_ms
     width = max(1, -(-len(times) // buckets))
-    says = f"{name}, session {place + 1}: median {session['median_ms']:.4g} ms of {plural(session['n'] or 0, 'run')}"
+    says = f"{name}, session {place + 1}: median {session.median_ms:.4g} ms of {plural(session.n or 0, 'run')}"
     points = []
     for begin in range(0, len(times), width):
         bucket = times[begin : begin + width]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from edgecompress.reporting import (
     compression,
@@ -22,6 +20,7 @@ from edgecompress.reporting import (
     tables,
     training,
 )
+from edgecompress.reporting.model import Report
 from edgecompress.reporting.tables import TextTable
 
 # The tables in their order; one with nothing to tell is left out.
@@ -89,27 +88,27 @@ SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")
 
 
-def page(report: Mapping[str, Any]) -> str:
+def page(report: Report) -> str:
     """The whole of report.md."""
-    summary = report["summary"]
+    summary = report.summary
     head = [
-        f"# {text(report['title'] or 'edgecompress report')}",
-        f"{SIGNS[summary['outcome']]} **{text(summary['sentence'])}**",
+        f"# {text(report.title or 'edgecompress report')}",
+        f"{SIGNS[summary.outcome]} **{text(summary.sentence)}**",
     ]
-    notes = [f"> {'**Warning:** ' if n['level'] == 'warning' else ''}{text(n['text'])}" for n in report["notes"]]
-    facts = " · ".join(text(part) for part in (report["command"], report["date"]) if part)
+    notes = [f"> {'**Warning:** ' if n.level == 'warning' else ''}{text(n.text)}" for n in report.notes]
+    facts = " · ".join(text(part) for part in (report.command, report.date) if part)
     parts = [*head, facts, "\n>\n".join(notes), *(section(t) for t in _tables(report))]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _tables(report: Mapping[str, Any]) -> list[TextTable]:
-    facts = (tables.pairs("Data", report["data"] or {}), environment.table(report), environment.runtimes(report))
+def _tables(report: Report) -> list[TextTable]:
+    facts = (tables.pairs("Data", report.data or {}), environment.table(report), environment.runtimes(report))
     first = [make(report) for make in (*MEASURED, *COMPRESSED, *LOOKS, *PROOF)]
     return [*first, *_together(report), *facts, *(make(report) for make in REST)]
 
 
-def _together(report: Mapping[str, Any]) -> list[TextTable]:
-    return [pareto.table(report["pareto"])] if len(report["pareto"]) > 1 else []
+def _together(report: Report) -> list[TextTable]:
+    return [pareto.table(report.pareto)] if len(report.pareto) > 1 else []
 
 
 def section(table: TextTable) -> str:

@@ -12,12 +12,11 @@ from msgspec import Meta, field
 
 from edgecompress.core.model import Check, Measured, Status
 from edgecompress.core.quantities import QUANTITIES, unit
-from edgecompress.data.metrics import MetricComparison
 from edgecompress.data.output_channels import WorstItem
 from edgecompress.formats.precision.facts import Precision
 from edgecompress.reporting.external_results import MeasuredDevice, MeasuredModel, MeasuredRuntime
 
-SCHEMA = "edgecompress/stages/report/1"
+SCHEMA: Literal["edgecompress/stages/report/1"] = "edgecompress/stages/report/1"
 KEPT = 2000  # latencies of one session that report.json keeps, every k-th in run order
 ROUNDED = 1e-3  # that a number may differ by for being rounded
 SIGNED = ("accuracy", "peak_rss", "file_backed", "energy_net")  # numbers that may be below 0
@@ -31,6 +30,8 @@ Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 Above0: TypeAlias = Annotated[float, Meta(gt=0)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Pair: TypeAlias = Annotated[list[int | float], Meta(min_length=2, max_length=2)]
+Ended: TypeAlias = Literal["shipped", "measured", "nothing", "failed"]
+Called: TypeAlias = Literal["better", "worse", "same", "none"]
 Buckets: TypeAlias = Annotated[list[float], Meta(max_length=1000)]
 Sha256: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Verdict: TypeAlias = Literal[
@@ -51,6 +52,12 @@ class Number(Measured):
     `low` and `high` are its interval (measured) or its band (estimated).
     """
 
+    @property
+    def known(self) -> float:
+        """The value of a number that has one."""
+        assert self.value is not None, self.reason
+        return self.value
+
     def __post_init__(self) -> None:
         if (self.value is None) != (self.status == "unavailable") or (self.value is None and not self.reason):
             raise ValueError(f"{self.metric} is {self.value}, its status {self.status}, its reason '{self.reason}'")
@@ -69,7 +76,7 @@ class Change(Part):
     low: float | None
     high: float | None
     n: Count
-    called: Literal["better", "worse", "same", "none"]
+    called: Called
     guessed: bool = False
     exact: bool = False
 
@@ -233,6 +240,24 @@ class LeftOperator(Part):
     share: float | None
 
 
+class Metric(Part):
+    """The same items scored for the source and for its artifact, with the interval of 95 % of what changed."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+    n: Count
+    items_lost: int | None = None
+    items_gained: int | None = None
+    net_lost: int | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    expected: dict[str, float] | None = None
+
+
 class Verification(Part):
     """What verify found of the outputs. `defaults` is None where the runtime has no settings.
 
@@ -242,7 +267,7 @@ class Verification(Part):
 
     n: Count = 0
     outputs: list[Output] = []
-    metric: MetricComparison | None = None
+    metric: Metric | None = None
     checks: list[Check] = []
     reasons: dict[str, str] = {}
     fallback: list[LeftOperator] | None = None
@@ -346,9 +371,9 @@ class RoofOperator(Part):
     dtype: str
     gflops: float
     gb_per_s: float
-    flops_per_byte: float | None
-    of_roof: float | None
-    bound: Literal["memory", "compute", "unknown"]
+    flops_per_byte: float | None = None
+    of_roof: float | None = None
+    bound: Literal["memory", "compute", "unknown"] = "unknown"
 
 
 class Roofline(Part):
@@ -639,7 +664,7 @@ class Gain(Part):
     techniques: list[str]
     fewer_macs: Above0 | None
     zeros: Share | None
-    metric: Literal["latency", "instructions", "cycles"]
+    metric: QuantityName
     status: Status
     source: str
     change: Change | None
@@ -700,7 +725,7 @@ class Rung(Part):
     sqnr_db: float | None
     reason: str
     loss: float | None = None
-    metric: MetricComparison | None = None
+    metric: Metric | None = None
     size_bytes: float | None = None
     ratio: float | None = None
     before: list[str] = []
@@ -811,7 +836,7 @@ class Summary(Part):
     `accuracy` is what it loses of the source, with its interval; `undecided` are its limits that are not decided.
     """
 
-    outcome: Literal["shipped", "measured", "nothing", "failed"] = "nothing"
+    outcome: Ended = "nothing"
     variant: str = ""
     baseline: str = ""
     sentence: Annotated[str, Meta(min_length=1)] = UNTOLD

@@ -6,14 +6,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgecompress.core.quantities import direction
+import msgspec
+
+from edgecompress.core.quantities import QUANTITIES, direction
 from edgecompress.reporting import before_after
-from edgecompress.reporting.figure_style import Figure, Panel, Report, axis, colour, paint, quantity, ticks
+from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import guessed, known, scaled, text
+from edgecompress.reporting.model import Number, Point, Report
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Row = dict[str, Any]  # {"variant", "device", "accuracy", "latency", "energy": numbers, "beaten_by": "" on the front}
 AXES = ("accuracy", "latency", "energy")
 MARKERS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", "cross": "✚"}
 _TITLE = "Accuracy, latency, energy: what no other beats"
@@ -24,74 +26,78 @@ _CAPTION = (
 )
 
 
-def of_report(report: Report) -> list[Row]:
+def of_report(report: Report) -> list[Point]:
     """The variants of one report that have all three numbers."""
-    device = str(report["device"].get("name") or "")
-    named = {"accuracy": "accuracy", "latency": "latency", "energy": "energy_gross"}
-    rows = [
-        {"variant": v["name"], "device": device, **{axis: v["numbers"][metric] for axis, metric in named.items()}}
-        for v in report["variants"]
+    device = str(report.device.get("name") or "")
+    every = [
+        (v.name, (v.numbers["accuracy"], v.numbers["latency"], v.numbers["energy_gross"])) for v in report.variants
     ]
-    return ranked([row for row in rows if all(known(row[axis]) for axis in AXES)])
+    return ranked([Point(name, device, *three) for name, three in every if all(map(known, three))])
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
+def ranked(rows: Sequence[Point]) -> list[Point]:
     """The rows, each with the first other one that beats it: on its own device where there is one."""
-    return [{**row, "beaten_by": next((name(o) for o in _near(row, rows) if _beats(o, row)), "")} for row in rows]
+    beaten = [next((name(o) for o in _near(row, rows) if _beats(o, row)), "") for row in rows]
+    return [msgspec.structs.replace(row, beaten_by=by) for row, by in zip(rows, beaten, strict=True)]
 
 
-def _near(row: Row, rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda other: bool(other["device"] != row["device"]))
+def numbers(row: Point) -> tuple[Number, Number, Number]:
+    """Those of the axes."""
+    return row.accuracy, row.latency, row.energy
 
 
-def markers(rows: Sequence[Row]) -> dict[str, str]:
+def _near(row: Point, rows: Sequence[Point]) -> list[Point]:
+    return sorted(rows, key=lambda other: bool(other.device != row.device))
+
+
+def markers(rows: Sequence[Point]) -> dict[str, str]:
     """A marker for each device, in the order given."""
-    return dict(zip(dict.fromkeys(row["device"] for row in rows), itertools.cycle(MARKERS), strict=False))
+    return dict(zip(dict.fromkeys(row.device for row in rows), itertools.cycle(MARKERS), strict=False))
 
 
-def name(row: Row) -> str:
+def name(row: Point) -> str:
     """`int8 on rpi5`."""
-    return f"{row['variant']} on {row['device']}" if row["device"] else str(row["variant"])
+    return f"{row.variant} on {row.device}" if row.device else str(row.variant)
 
 
-def _beats(a: Row, b: Row) -> bool:
+def _beats(a: Point, b: Point) -> bool:
     """Whether `a` is as good in all three and better in one; never where one of them may not be compared."""
     if (
-        any(before_after.incomparable(a[axis], b[axis]) for axis in AXES)
-        or a["accuracy"]["metric"] != b["accuracy"]["metric"]
+        any(before_after.incomparable(*pair) for pair in zip(numbers(a), numbers(b), strict=True))
+        or a.accuracy.metric != b.accuracy.metric
     ):
         return False
-    pairs = [(_cost(a, axis), _cost(b, axis)) for axis in AXES]
+    pairs = list(zip(map(_cost, numbers(a)), map(_cost, numbers(b)), strict=True))
     return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
 
 
-def _cost(row: Row, axis: str) -> float:
-    value = float(row[axis]["value"])
-    return -value if axis == "accuracy" and direction(row[axis]["metric"]) == "higher" else value
+def _cost(number: Number) -> float:
+    accuracy = number.metric not in QUANTITIES
+    return -number.known if accuracy and direction(number.metric) == "higher" else number.known
 
 
-def table(rows: Sequence[Row]) -> TextTable:
+def table(rows: Sequence[Point]) -> TextTable:
     """The three numbers of each, and what beats it."""
-    shown = tuple((*_named(row), row["beaten_by"] or "nothing: on the front") for row in rows)
+    shown = tuple((*_named(row), row.beaten_by or "nothing: on the front") for row in rows)
     return TextTable("Accuracy, latency, energy", ("variant", "device", *AXES, "energy is", "beaten by"), shown)
 
 
-def _named(row: Row) -> tuple[str, ...]:
-    behind = ", ".join(filter(None, (row["energy"]["status"], row["energy"]["scope"])))
-    return row["variant"], row["device"], *(text(row[axis]) for axis in AXES), behind
+def _named(row: Point) -> tuple[str, ...]:
+    behind = ", ".join(filter(None, (row.energy.status, row.energy.scope)))
+    return row.variant, row.device, *map(text, numbers(row)), behind
 
 
-def figure(report: Report, rows: Sequence[Row]) -> Figure:
+def figure(report: Report, rows: Sequence[Point]) -> Figure:
     """Accuracy over latency and over energy, each row with the same number in both."""
     if len(rows) < 2:
         return Figure("pareto", _TITLE, "")
-    energies = max(row["energy"]["value"] for row in rows)
-    by, shown = scaled(energies, rows[0]["energy"]["unit"])
+    energies = max(row.energy.known for row in rows)
+    by, shown = scaled(energies, rows[0].energy.unit)
     panels = (
         Panel("accuracy over latency", _spec(report, rows, ("latency", 1.0, "latency, ms"))),
         Panel("accuracy over energy", _spec(report, rows, ("energy", by, f"energy per inference, {shown}"))),
     )
-    key = tuple((row["variant"], f"{i} {name(row)}: {_says(row)}") for i, row in enumerate(rows, 1))
+    key = tuple((row.variant, f"{i} {name(row)}: {_says(row)}") for i, row in enumerate(rows, 1))
     return Figure("pareto", _TITLE, _caption(markers(rows)), panels, key)
 
 
@@ -103,22 +109,22 @@ def _caption(devices: Mapping[str, str]) -> str:
     return f"{whose}. Beaten by a variant on another device is a comparison of the devices, too. {_CAPTION}"
 
 
-def _says(row: Row) -> str:
-    beaten = f"beaten by {row['beaten_by']}" if row["beaten_by"] else "on the front"
-    return f"{text(row['accuracy'])}, {text(row['latency'])}, {text(row['energy'])}, {beaten}"
+def _says(row: Point) -> str:
+    beaten = f"beaten by {row.beaten_by}" if row.beaten_by else "on the front"
+    return f"{text(row.accuracy)}, {text(row.latency)}, {text(row.energy)}, {beaten}"
 
 
-def _spec(report: Report, rows: Sequence[Row], across: tuple[str, float, str]) -> Spec:
+def _spec(report: Report, rows: Sequence[Point], across: tuple[str, float, str]) -> Spec:
     axis_, by, title = across
     shapes = markers(rows)
     points = [
-        {**_point(report, row, i, row[axis_]["value"] / by), "shape": shapes[row["device"]]}
+        {**_point(report, row, i, getattr(row, axis_).known / by), "shape": shapes[row.device]}
         for i, row in enumerate(rows, 1)
     ]
     low, high = min(p["a"] for p in points) / 1.25, max(p["a"] for p in points) * 1.25
     heights = [p["w"] for p in points]
     pad = 0.25 * (max(heights) - min(heights)) or 0.01 * abs(max(heights)) or 1.0
-    percent = rows[0]["accuracy"]["unit"] == "fraction"
+    percent = rows[0].accuracy.unit == "fraction"
     wide = axis(title, values=ticks(low, high, "log"), grid=True, format="~g")
     x = quantity("a", wide, type="log", domain=[low, high])
     tall = axis("accuracy", grid=True, format=".3~%" if percent else "~g")
@@ -127,11 +133,11 @@ def _spec(report: Report, rows: Sequence[Row], across: tuple[str, float, str]) -
     return unit(190, [mark for p in beaten_below for mark in _dot(p, x, y)])
 
 
-def _point(report: Report, row: Row, place: int, across: float) -> dict[str, Any]:
-    hollow = guessed(row["energy"])
-    fill = {"fill": colour(report, row["variant"]), "opacity": 0.0 if hollow else 0.25 if row["beaten_by"] else 0.9}
-    at = {"a": across, "w": row["accuracy"]["value"], "number": str(place)}
-    return {**at, **fill, "hollow": hollow, "front": not row["beaten_by"], "says": f"{name(row)}: {_says(row)}"}
+def _point(report: Report, row: Point, place: int, across: float) -> dict[str, Any]:
+    hollow = guessed(row.energy)
+    fill = {"fill": colour(report, row.variant), "opacity": 0.0 if hollow else 0.25 if row.beaten_by else 0.9}
+    at = {"a": across, "w": row.accuracy.value, "number": str(place)}
+    return {**at, **fill, "hollow": hollow, "front": not row.beaten_by, "says": f"{name(row)}: {_says(row)}"}
 
 
 def _dot(p: dict[str, Any], x: Mapping[str, Any], y: Mapping[str, Any]) -> tuple[Spec, ...]:

@@ -6,14 +6,13 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
-    Report,
     Values,
     also,
     axis,
@@ -35,10 +34,10 @@ from edgecompress.reporting.formatting import (
     significant,
     text,
 )
+from edgecompress.reporting.model import Number, Phase, PowerTrace, Report, Table, Variant
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Trace = dict[str, Any]
 Point = tuple[float, float, float, float]  # second, lowest, mean and highest watts of a bucket of samples
 KEPT = 1000  # buckets of a trace in report.json: two numbers of each make the band
 DRAWN = 240  # and in the picture
@@ -46,7 +45,7 @@ DRAWN = 240  # and in the picture
 # ------------------------------------------------------------------ what report.json keeps of a trace
 
 
-def trace(energy: Artifact | None, name: str) -> Trace | None:
+def trace(energy: Artifact | None, name: str) -> PowerTrace | None:
     """The idle times and windows of a variant under the sensor that was used, and the power that it sampled.
 
     None where no agent measured it: a model has no trace.
@@ -62,24 +61,22 @@ def trace(energy: Artifact | None, name: str) -> Trace | None:
         raise StageFailed(f"{file}: the energy windows cannot be read: {error!r}; measure again") from error
 
 
-def _is_of(answer: Mapping[str, Any], source: str) -> bool:
+def _is_of(answer: Table, source: str) -> bool:
     """Whether this is of the sensor that gave the figures: one that read at first may have failed later."""
     return bool(answer.get("windows")) and answer["windows"][0]["energy"]["source"] == source
 
 
-def _trace(answer: Mapping[str, Any], gross: Mapping[str, Any]) -> Trace:
-    spans = [("idle", span) for span in answer["idle"]] + [("window", span) for span in answer["windows"]]
-    spans.sort(key=lambda span: float(span[1]["begin_s"]))
-    start = float(spans[0][1]["begin_s"])
-    phases = [_phase(kind, span, start) for kind, span in spans]
-    points, longest = _samples(answer.get("trace") or {}, start, phases[-1]["begin_s"] + phases[-1]["seconds"])
+def _trace(answer: Table, gross: Table) -> PowerTrace:
+    start = min(float(span["begin_s"]) for span in (*answer["idle"], *answer["windows"]))
+    idle = [_phase("idle", span, start) for span in answer["idle"]]
+    phases = sorted([*idle, *(_phase("window", span, start) for span in answer["windows"])], key=lambda p: p.begin_s)
+    points, longest = _samples(answer.get("trace") or {}, start, phases[-1].begin_s + phases[-1].seconds)
     kept = [[float(f"{v:.6g}") for v in column] for column in zip(*envelope(points, KEPT), strict=True)]
-    columns = dict(zip(("t_s", "low_w", "mean_w", "high_w"), kept or [[], [], [], []], strict=True))
-    behind = {key: gross[key] for key in ("status", "source", "scope")}
-    return {**behind, "phases": phases, "samples": len(points), "longest_gap_s": longest, **columns}
+    behind = gross["status"], gross["source"], gross["scope"]
+    return PowerTrace(*behind, phases, len(points), longest, *kept)
 
 
-def _phase(kind: str, span: Mapping[str, Any], start: float) -> dict[str, Any]:
+def _phase(kind: Literal["idle", "window"], span: Table, start: float) -> Phase:
     seconds, joules = float(span["seconds"]), span["energy"]["value"]
     power = number(
         "power",
@@ -91,10 +88,10 @@ def _phase(kind: str, span: Mapping[str, Any], start: float) -> dict[str, Any]:
         reason=span["energy"]["reason"],
     )
     begin = float(span["begin_s"]) - start
-    return {"phase": kind, "begin_s": begin, "seconds": seconds, "n": int(span["n"]), "joules": joules, "power": power}
+    return Phase(kind, begin, seconds, int(span["n"]), joules, power)
 
 
-def _samples(sampled: Mapping[str, Any], start: float, end_s: float) -> tuple[list[Point], float | None]:
+def _samples(sampled: Table, start: float, end_s: float) -> tuple[list[Point], float | None]:
     """What was sampled between the first moment and the last, and the longest time without a sample."""
     pairs = sorted(
         (float(t) - start, float(w)) for t, w in zip(sampled.get("t_s", ()), sampled.get("watts", ()), strict=True)
@@ -121,22 +118,22 @@ _TRACE = "Dark: windows of inference; pale: idle before and after. The short lin
 _TITLE = "Power while it was measured: flat windows stand above idle"
 
 
-def _traced(report: Report) -> list[Mapping[str, Any]]:
-    return [v for v in report["variants"] if v["power_trace"]]
+def _traced(report: Report) -> list[tuple[Variant, PowerTrace]]:
+    return [(v, v.power_trace) for v in report.variants if v.power_trace]
 
 
 def table(report: Report) -> TextTable:
     """Each idle time and window."""
     head = ("variant", "phase", "from", "for", "inferences", "energy", "power", "status")
-    rows = tuple(_row(v["name"], phase) for v in _traced(report) for phase in v["power_trace"]["phases"])
+    rows = tuple(_row(v.name, phase) for v, trace in _traced(report) for phase in trace.phases)
     return TextTable("Windows of energy", head, rows)
 
 
-def _row(name: str, phase: Mapping[str, Any]) -> tuple[str, ...]:
-    joules = {"value": phase["joules"], "unit": "J", "status": phase["power"]["status"]}
-    at, long = (f"{significant(phase[key], 3)} s" for key in ("begin_s", "seconds"))
-    inferences = f"{phase['n']:,}" if phase["phase"] == "window" else DASH
-    return name, phase["phase"], at, long, inferences, text(joules), text(phase["power"]), provenance(phase["power"])
+def _row(name: str, phase: Phase) -> tuple[str, ...]:
+    joules = DASH if phase.joules is None else text(Number("", phase.joules, "J", phase.power.status))
+    at, long = (f"{significant(s, 3)} s" for s in (phase.begin_s, phase.seconds))
+    inferences = f"{phase.n:,}" if phase.phase == "window" else DASH
+    return name, phase.phase, at, long, inferences, joules, text(phase.power), provenance(phase.power)
 
 
 def traces(report: Report) -> Figure:
@@ -144,26 +141,27 @@ def traces(report: Report) -> Figure:
     shown = _traced(report)
     if not shown:
         return Figure("power", _TITLE, "")
-    panels = tuple(Panel(_heading(v), _trace_spec(v, colour(report, v["name"])), v["name"]) for v in shown)
+    panels = tuple(
+        Panel(_heading(*each), _trace_spec(*each, colour(report, each[0].name)), each[0].name) for each in shown
+    )
     sampled = "; the thin line is the mean of neighbouring samples, its band their lowest and highest"
     none = "; the sensor keeps no samples between them"
-    behind = "; ".join(sorted({provenance(v["power_trace"]["phases"][0]["power"]) for v in shown}))
-    caption = f"{_TRACE}{sampled if any(v['power_trace']['samples'] for v in shown) else none}. Power is {behind}."
-    hollow = any(guessed(v["power_trace"]) for v in shown)
+    behind = "; ".join(sorted({provenance(trace.phases[0].power) for _, trace in shown}))
+    caption = f"{_TRACE}{sampled if any(trace.samples for _, trace in shown) else none}. Power is {behind}."
+    hollow = any(guessed(trace) for _, trace in shown)
     return Figure("power", _TITLE, f"{caption}{' Dashed and hollow is no measurement.' if hollow else ''}", panels)
 
 
-def _heading(variant: Mapping[str, Any]) -> str:
-    trace, power = variant["power_trace"], variant["numbers"]["power"]
-    windows = sum(p["phase"] == "window" for p in trace["phases"])
-    gap = f", longest gap {plain(trace['longest_gap_s'], 's')}" if trace["longest_gap_s"] else ""
-    return f"{text(power)} · {plural(windows, 'window')} · {plural(trace['samples'], 'sample')}{gap}"
+def _heading(variant: Variant, trace: PowerTrace) -> str:
+    power = variant.numbers["power"]
+    windows = sum(p.phase == "window" for p in trace.phases)
+    gap = f", longest gap {plain(trace.longest_gap_s, 's')}" if trace.longest_gap_s else ""
+    return f"{text(power)} · {plural(windows, 'window')} · {plural(trace.samples, 'sample')}{gap}"
 
 
-def _trace_spec(variant: Mapping[str, Any], stroke: str) -> Spec:
-    trace = variant["power_trace"]
+def _trace_spec(variant: Variant, trace: PowerTrace, stroke: str) -> Spec:
     spans = _spans(trace, stroke)
-    points = envelope(list(zip(*(trace[k] for k in ("t_s", "low_w", "mean_w", "high_w")), strict=True)), DRAWN)
+    points = envelope(list(zip(trace.t_s, trace.low_w, trace.mean_w, trace.high_w, strict=True)), DRAWN)
     top = max([s["w"] or 0.0 for s in spans] + [p[3] for p in points])
     x = quantity("a", axis("s", grid=False), domain=[0, max(s["b"] for s in spans)])
     y = quantity("w", axis("W", grid=True, tickCount=3), domain=[0, 1.08 * top or 1.0])
@@ -173,17 +171,17 @@ def _trace_spec(variant: Mapping[str, Any], stroke: str) -> Spec:
     )
     mean = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1, **hollow}
     means = layer([s for s in spans if s["w"] is not None], mean, x=x, x2={"field": "b"}, y=y)
-    return unit(130, [shades, *_curve(variant["name"], points, (x, y), {"stroke": stroke, **hollow}), means])
+    return unit(130, [shades, *_curve(variant.name, points, (x, y), {"stroke": stroke, **hollow}), means])
 
 
-def _spans(trace: Trace, fill: str) -> Values:
+def _spans(trace: PowerTrace, fill: str) -> Values:
     spans = []
-    for p in trace["phases"]:
-        work = p["phase"] == "window"
-        made = f", {plural(p['n'], 'inference')}" if work else ""
+    for p in trace.phases:
+        work = p.phase == "window"
+        made = f", {plural(p.n, 'inference')}" if work else ""
         pale = 0.0 if guessed(trace) else 0.16 if work else 0.05
-        says = f"{p['phase']} of {significant(p['seconds'], 3)} s: {text(p['power'])}{made}"
-        ends = {"a": p["begin_s"], "b": p["begin_s"] + p["seconds"], "w": p["power"]["value"]}
+        says = f"{p.phase} of {significant(p.seconds, 3)} s: {text(p.power)}{made}"
+        ends = {"a": p.begin_s, "b": p.begin_s + p.seconds, "w": p.power.value}
         spans.append({**ends, "fill": fill if work else "var(--c0)", "opacity": pale, "says": says})
     return spans
 
@@ -208,29 +206,29 @@ def _curve(name: str, points: Sequence[Point], axes: tuple[Any, Any], line: Mapp
 
 def energy(report: Report) -> Figure:
     """Energy per inference of the finalists, hollow where a model says so, each with its band."""
-    shown = [v for v in report["variants"] if known(v["numbers"]["energy_gross"])]
+    shown = [v for v in report.variants if known(v.numbers["energy_gross"])]
     if not shown:
-        reasons = {v["numbers"]["energy_gross"]["reason"] for v in report["variants"]} or {"no variant"}
+        reasons = {v.numbers["energy_gross"].reason for v in report.variants} or {"no variant"}
         return Figure("energy", "Energy per inference", f"No energy number: {'; '.join(sorted(reasons))}.")
-    largest = max(v["numbers"]["energy_gross"]["value"] for v in shown)
-    factor, shown_unit = scaled(largest, shown[0]["numbers"]["energy_gross"]["unit"])
-    values = [_joules(v, factor, colour(report, v["name"])) for v in shown]
-    behind = sorted({provenance(v["numbers"]["energy_gross"]) for v in shown})
+    largest = max(v.numbers["energy_gross"].known for v in shown)
+    factor, shown_unit = scaled(largest, shown[0].numbers["energy_gross"].unit)
+    values = [_joules(v, factor, colour(report, v.name)) for v in shown]
+    behind = sorted({provenance(v.numbers["energy_gross"]) for v in shown})
     caption = f"Gross, per inference: {'; '.join(behind)}. {_ESTIMATE}"
-    key = tuple((v["name"], f"{v['name']}: {text(v['numbers']['energy_gross'], spread=True)}") for v in shown)
+    key = tuple((v.name, f"{v.name}: {text(v.numbers['energy_gross'], spread=True)}") for v in shown)
     return Figure("energy", "Energy per inference", caption, (Panel("", _energy_spec(values, shown_unit)),), key)
 
 
 _ESTIMATE = "Hollow bars are estimates, the line is their band; an estimate is never compared with a measurement."
 
 
-def _joules(variant: Mapping[str, Any], factor: float, fill: str) -> dict[str, Any]:
-    n = variant["numbers"]["energy_gross"]
-    ends = {end: n[end] / factor if n[end] is not None else None for end in ("low", "high")}
-    says = f"{variant['name']}: {text(n)} {interval(n)} ({provenance(n)})"
+def _joules(variant: Variant, factor: float, fill: str) -> dict[str, Any]:
+    n = variant.numbers["energy_gross"]
+    ends = {"low": n.low and n.low / factor, "high": n.high and n.high / factor}
+    says = f"{variant.name}: {text(n)} {interval(n)} ({provenance(n)})"
     return {
-        "label": variant["name"],
-        "e": n["value"] / factor,
+        "label": variant.name,
+        "e": n.known / factor,
         "fill": fill,
         "opacity": 0.08 if guessed(n) else 0.85,
         **ends,

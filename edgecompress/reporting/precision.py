@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from edgecompress.formats.precision import facts
+from edgecompress.reporting.model import BuiltArtifact, Report, SourceArtifact
 
-Report = Mapping[str, Any]
 
-
-def of(artifact: Mapping[str, Any] | None) -> facts.Precision | None:
+def of(artifact: BuiltArtifact | SourceArtifact | None) -> facts.Precision | None:
     """What is known of an artifact of report.json."""
-    known: facts.Precision | None = (artifact or {}).get("precision")
+    known: facts.Precision | None = artifact.precision if artifact else None
     return known
 
 
 def rows(report: Report) -> tuple[tuple[str, ...], ...]:
     """Weights and arithmetic of the source and of each variant; none where no file tells, or nobody read them."""
-    artifacts = {"source": report["source"].get("artifact"), **{v["name"]: v["artifact"] for v in report["variants"]}}
+    artifacts = {"source": report.source_artifact(), **{v.name: v.artifact for v in report.variants}}
     read = {name: known for name, artifact in artifacts.items() if (known := of(artifact))}
     told = any(known["weights"] is not None for known in read.values())
     return tuple(_row(name, known) for name, known in read.items()) if told else ()
@@ -32,18 +30,18 @@ def _row(name: str, known: facts.Precision) -> tuple[str, ...]:
 
 def called(report: Report, name: str) -> str:
     """A variant's name, with what it is where that is another precision: "fp32 (int8)"."""
-    variant = next((v for v in report["variants"] if v["name"] == name), None)
-    known = of(variant["artifact"]) if variant else None
+    variant = next((v for v in report.variants if v.name == name), None)
+    known = of(variant.artifact) if variant else None
     false = known and known["weights"] is not None and any(facts.contradicts(known, w) for w in facts.named(name))
     return f"{name} ({facts.main(known)})" if known and false else name
 
 
 def notes(report: Report) -> Iterator[str]:
     """A line for each variant whose name says another precision than its file has."""
-    for variant in report["variants"]:
-        known = of(variant["artifact"])
-        if known and called(report, variant["name"]) != variant["name"]:
-            yield f"{_unlike_its_name(variant['name'], known, of(report['source'].get('artifact')))}."
+    for variant in report.variants:
+        known = of(variant.artifact)
+        if known and called(report, variant.name) != variant.name:
+            yield f"{_unlike_its_name(variant.name, known, of(report.source_artifact()))}."
 
 
 def _unlike_its_name(name: str, known: facts.Precision, source: facts.Precision | None) -> str:

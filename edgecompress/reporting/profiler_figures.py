@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
-    Report,
     Values,
     also,
     axis,
@@ -21,10 +20,10 @@ from edgecompress.reporting.figure_style import (
     ticks,
 )
 from edgecompress.reporting.formatting import plain, plural, scaled, significant
+from edgecompress.reporting.model import Report, Table
 from edgecompress.reporting.profilers import answers
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Answer = Mapping[str, Any]
 BUCKETS = 180  # of responses in a picture
 BESIDE = (("cpu_mhz", "MHz", "clock"), ("temperature_c", "°C", "temperature"), ("power_w", "W", "power"))
 _SUSTAINED = (
@@ -61,7 +60,7 @@ def sustained(report: Report) -> Figure:
     return _figure("sustained", "Over minutes: does the rate hold", _SUSTAINED, panels)
 
 
-def _sustained(name: str, answer: Answer, stroke: str) -> Iterator[Panel]:
+def _sustained(name: str, answer: Table, stroke: str) -> Iterator[Panel]:
     flagged = answer["throttling"]["flagged"]
     ratio = f", {significant(answer['ratio'], 3)} of it at last" if answer["ratio"] else ""
     first = plain((answer["burst"] or answer["series"][0])["items_per_s"], "/s")
@@ -74,7 +73,7 @@ def _sustained(name: str, answer: Answer, stroke: str) -> Iterator[Panel]:
             yield Panel(f"{word}, {shown}", _beside(name, rows, (key, shown, word), stroke), name)
 
 
-def _rate(name: str, answer: Answer, stroke: str) -> Spec:
+def _rate(name: str, answer: Table, stroke: str) -> Spec:
     series = answer["series"]
     end = series[-1]["t_s"] + series[-1]["seconds"]
     says = f"{name}: {plural(len(series), 'window')}, from {plain(series[0]['items_per_s'], '/s')}"
@@ -93,7 +92,7 @@ def _time(end: float) -> dict[str, Any]:
     return quantity("a", axis("s"), domain=[0, end])
 
 
-def _parts(answer: Answer, end: float) -> Values:
+def _parts(answer: Table, end: float) -> Values:
     """Burst and sustained as stretches of time, each with its rate."""
     series, parts = answer["series"], []
     for key, fill in (("burst", "var(--c0)"), ("sustained", "var(--worse)" if _throttled(answer) else "var(--c0)")):
@@ -107,11 +106,11 @@ def _parts(answer: Answer, end: float) -> Values:
     return parts
 
 
-def _throttled(answer: Answer) -> bool:
+def _throttled(answer: Table) -> bool:
     return bool(answer["throttling"]["flagged"])
 
 
-def _beside(name: str, rows: Sequence[Answer], what: tuple[str, str, str], stroke: str) -> Spec:
+def _beside(name: str, rows: Sequence[Table], what: tuple[str, str, str], stroke: str) -> Spec:
     key, shown, word = what
     end = rows[-1]["t_s"] + rows[-1]["seconds"]
     ends = [plain(rows[i][key], shown) for i in (0, -1)]
@@ -133,11 +132,11 @@ def timeline(report: Report) -> Figure:
     return _figure("timeline", "Memory over time: where it peaks", _MEMORY, panels)
 
 
-def _over(answer: Answer) -> str:
+def _over(answer: Table) -> str:
     return f"{plain(answer['peak_over_bytes'], 'bytes')} at most over {plain(answer['baseline_bytes'], 'bytes')}"
 
 
-def _timeline(name: str, answer: Answer, stroke: str) -> Spec:
+def _timeline(name: str, answer: Table, stroke: str) -> Spec:
     points, phases, base = answer["timeline"], answer["phases"], answer["baseline_bytes"] or 0
     by, shown = scaled(max(abs(p["rss_bytes"] - base) for p in points), "bytes")
     every = -(-len(points) // (2 * BUCKETS))
@@ -153,7 +152,7 @@ def _timeline(name: str, answer: Answer, stroke: str) -> Spec:
     return unit(130, [shades, line, zero, _named(phases, x)])
 
 
-def _named(phases: Sequence[Answer], x: Mapping[str, Any]) -> Spec:
+def _named(phases: Sequence[Table], x: Table) -> Spec:
     """The names of the phases that are wide enough for them."""
     least = 0.16 * (phases[-1]["end_s"] - phases[0]["begin_s"])
     wide = [{"a": p["begin_s"], "name": p["name"]} for p in phases if p["end_s"] - p["begin_s"] > least]
@@ -161,12 +160,12 @@ def _named(phases: Sequence[Answer], x: Mapping[str, Any]) -> Spec:
     return layer(wide, words, x=x, text={"field": "name", "type": "nominal"})
 
 
-def _peaks(points: Sequence[Answer], every: int) -> list[Answer]:
+def _peaks(points: Sequence[Table], every: int) -> list[Table]:
     """The highest sample of each `every` neighbours: a peak is not thinned away."""
     return [max(points[i : i + every], key=lambda p: float(p["rss_bytes"])) for i in range(0, len(points), every)]
 
 
-def _shades(phases: Sequence[Answer], fill: str) -> Values:
+def _shades(phases: Sequence[Table], fill: str) -> Values:
     return [
         {"a": p["begin_s"], "b": p["end_s"], "fill": fill, "opacity": 0.06 + 0.1 * (i % 2)}
         | {"says": f"{p['name']}: {plain(p['end_bytes'], 'bytes')}, {plain(p['peak_bytes'], 'bytes')} at most"}
@@ -184,13 +183,13 @@ def periodic(report: Report) -> Figure:
     return _figure("periodic", "At a fixed rate: does it answer before the next is due", _PERIODIC, panels)
 
 
-def _late(answer: Answer) -> str:
+def _late(answer: Table) -> str:
     worst = f"p99 {plain(answer['response_ms']['p99'], 'ms')}, " if answer["response_ms"]["p99"] is not None else ""
     kept = "cannot keep up, " if answer["saturated"] else ""
     return f"every {plain(answer['period_ms'], 'ms')}: {kept}{worst}{answer['missed']:,} of {answer['due']:,} late"
 
 
-def _periodic(name: str, answer: Answer, stroke: str) -> Spec:
+def _periodic(name: str, answer: Table, stroke: str) -> Spec:
     times, every = answer["responses_ms"], answer["every"]
     width = -(-len(times) // BUCKETS)
     middle = plain(answer["response_ms"]["p50"], "ms")
@@ -235,11 +234,11 @@ def _stroke(report: Report, name: str) -> dict[str, Any]:
     return {"stroke": colour(report, name), "strokeDash": dash(report, name)}
 
 
-def _best(answer: Answer) -> str:
+def _best(answer: Table) -> str:
     return f"knee at batch {answer['knee']['batch']:g}, most {plain(answer['best']['items_per_s'], '/s')}"
 
 
-def _batches(name: str, answer: Answer, line: Mapping[str, Any], axes: tuple[Any, Any]) -> list[Spec]:
+def _batches(name: str, answer: Table, line: Table, axes: tuple[Any, Any]) -> list[Spec]:
     knee, (x, y) = answer["knee"]["batch"], axes
     values = [
         {"a": r["batch"], "w": r["items_per_s"], "size": 130 if r["batch"] == knee else 36, "fill": line["stroke"]}
@@ -261,7 +260,7 @@ def cold(report: Report) -> Figure:
     return _figure("cold", "From a cold start: what the first answer waits for", _COLD, spec)
 
 
-def _starts(name: str, answer: Answer, fill: str) -> Values:
+def _starts(name: str, answer: Table, fill: str) -> Values:
     bars: Values = []
     for cache, word in (("warm", ""), ("dropped", ", from disk")):
         begin = 0.0

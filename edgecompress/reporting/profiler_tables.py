@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from edgecompress.reporting.formatting import DASH, known, plain, significant, text
+from edgecompress.reporting.model import Number, Report, Table
 from edgecompress.reporting.profilers import answers
-from edgecompress.reporting.tables import Report, TextTable
+from edgecompress.reporting.tables import TextTable
 
 THROTTLED = {True: "throttled", False: "held", None: "not told"}
 PERCENTS = ("p50", "p95", "p99", "max")
@@ -17,11 +17,9 @@ STARTS = ("import_ms", "load_ms", "first_ms", "second_ms")
 def findings(report: Report, name: str = "") -> TextTable:
     """What each profiler (or only `name`) says of each variant in its own words, or why it says nothing."""
     rows = []
-    for look in report["passes"]:
-        for variant, outcome in look["variants"].items() if name in ("", look["pass"]) else ():
-            rows += [
-                (variant, look["pass"], line) for line in ([outcome["why"]] if outcome["why"] else outcome["lines"])
-            ]
+    for look in report.passes:
+        for variant, outcome in look.variants.items() if name in ("", look.profiler) else ():
+            rows += [(variant, look.profiler, line) for line in ([outcome.why] if outcome.why else outcome.lines)]
     head = ("variant", "profiler", "what it found")
     return TextTable("Profilers", head, tuple(rows))
 
@@ -32,7 +30,7 @@ def sustained(report: Report) -> TextTable:
     return TextTable("Sustained", head, tuple(_sustained(v, a) for v, a in answers(report, "sustained").items()))
 
 
-def _sustained(name: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
+def _sustained(name: str, answer: Table) -> tuple[str, ...]:
     ends = [plain(answer[end]["items_per_s"], "/s") if answer[end] else DASH for end in ("burst", "sustained")]
     ratio = significant(answer["ratio"], 3) if answer["ratio"] else DASH
     throttling = answer["throttling"]
@@ -47,7 +45,7 @@ def windows(report: Report) -> TextTable:
     return TextTable("Sustained, window by window", head, tuple(_window(*row) for row in rows))
 
 
-def _window(name: str, row: Mapping[str, Any], status: str) -> tuple[str, ...]:
+def _window(name: str, row: Table, status: str) -> tuple[str, ...]:
     times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms"))
     now = (plain(row[key], unit) for key, unit in (("cpu_mhz", "MHz"), ("temperature_c", "°C")))
     watts = plain(row["power_w"], "W") + (f", {status}" if row["power_w"] is not None and status != "measured" else "")
@@ -61,7 +59,7 @@ def timeline(report: Report) -> TextTable:
     return TextTable("Memory by phase", head, tuple(_phase(v, phase) for v, phase in rows))
 
 
-def _phase(name: str, phase: Mapping[str, Any]) -> tuple[str, ...]:
+def _phase(name: str, phase: Table) -> tuple[str, ...]:
     ends = (f"{significant(phase[key], 3)} s" for key in ("begin_s", "end_s"))
     sizes = (plain(phase[key], "bytes") for key in ("end_bytes", "anon_bytes", "file_bytes", "peak_bytes"))
     return name, phase["name"], *ends, *sizes
@@ -74,7 +72,7 @@ def periodic(report: Report) -> TextTable:
     return TextTable("At a fixed rate", head, tuple(rows))
 
 
-def _periodic(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _periodic(name: str, answer: Table) -> list[tuple[str, ...]]:
     least = "≥ " if answer["floor"] else ""
     late = f"{answer['missed']:,} of {answer['due']:,} ({plain(answer['missed_share'], 'fraction')})"
     energy = (_or_why(answer["energy_per_period"]), text(answer["power"], spread=True))
@@ -88,12 +86,12 @@ def _periodic(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _percents(times: Mapping[str, Any], least: str = "") -> list[str]:
+def _percents(times: Table, least: str = "") -> list[str]:
     return [f"{least}{plain(times[p], 'ms')}" if times[p] is not None else DASH for p in PERCENTS]
 
 
-def _or_why(n: Mapping[str, Any]) -> str:
-    return text(n, spread=True) if known(n) else f"{DASH} {n['reason']}"
+def _or_why(n: Number) -> str:
+    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
 
 
 def throughput(report: Report) -> TextTable:
@@ -103,7 +101,7 @@ def throughput(report: Report) -> TextTable:
     return TextTable("Throughput by batch", head, tuple(rows))
 
 
-def _throughput(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _throughput(name: str, answer: Table) -> list[tuple[str, ...]]:
     marks = [_marks(answer, row["batch"]) for row in answer["rows"]]
     energies = [row["energy_per_item"] for row in answer["rows"]]
     energy = [_or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
@@ -112,11 +110,11 @@ def _throughput(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [*rows, *((name, str(batch), *[DASH] * 5, f"left out: {why}") for batch, why in left)]
 
 
-def _marks(answer: Mapping[str, Any], batch: float) -> str:
+def _marks(answer: Table, batch: float) -> str:
     return ", ".join(word for key, word in (("knee", "knee"), ("best", "most")) if answer[key]["batch"] == batch)
 
 
-def _batch(name: str, row: Mapping[str, Any], end: Sequence[str]) -> tuple[str, ...]:
+def _batch(name: str, row: Table, end: Sequence[str]) -> tuple[str, ...]:
     times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms", "ms_per_item"))
     return name, f"{row['batch']:g}", plain(row["items_per_s"], "/s"), *times, *end
 
@@ -128,7 +126,7 @@ def cold(report: Report) -> TextTable:
     return TextTable("From a cold start", head, tuple(rows))
 
 
-def _cold(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _cold(name: str, answer: Table) -> list[tuple[str, ...]]:
     summary = answer["summary"]
     rows = [(name, "in memory already", *_starts(summary["warm"]))]
     if summary["dropped"]:
@@ -137,10 +135,11 @@ def _cold(name: str, answer: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [*rows, (name, f"on disk only: {why}", *[DASH] * len(STARTS))] if why else rows
 
 
-def _starts(summary: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+def _starts(summary: Table) -> Sequence[str]:
     return [_spread(summary[key]) for key in STARTS]
 
 
-def _spread(times: Mapping[str, Any]) -> str:
-    ends = {"low": times["min"], "high": times["max"]}
-    return text({"value": times["median"], "unit": "ms", "status": "measured", **ends}, spread=True)
+def _spread(times: Table) -> str:
+    if times["median"] is None:
+        return DASH
+    return text(Number("", times["median"], "ms", low=times["min"], high=times["max"]), spread=True)

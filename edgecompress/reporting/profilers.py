@@ -7,8 +7,8 @@ from typing import Any
 
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact
+from edgecompress.reporting.model import Look, Outcome, Report, Table
 
-Look = dict[str, Any]  # {"pass", "options", "variants": {name: {"why", "lines", "answer"}}}
 KEPT = 2000  # items of a list in report.json: of more, every k-th
 
 # What a device answers is untrusted. A figure reads only what is listed here; the rest is kept as it came.
@@ -92,23 +92,23 @@ def table(inputs: Mapping[str, Artifact]) -> list[Look]:
 def _look(facts: Mapping[str, Any]) -> Look:
     name = str(facts["pass"])
     variants = {v: _answer(name, answer) for v, answer in facts["variants"].items()}
-    return {"pass": name, "options": facts.get("options") or {}, "variants": variants}
+    return Look(name, facts.get("options") or {}, variants)
 
 
-def _answer(name: str, raw: Mapping[str, Any]) -> Look:
+def _answer(name: str, raw: Table) -> Outcome:
     """What is known of a variant, or why nothing is."""
     if "crashed" in raw:
-        return {"why": f"crashed: {raw['crashed']}", "lines": [], "answer": None}
+        return Outcome(f"crashed: {raw['crashed']}")
     answer = {key: thinned(value) for key, value in raw.items() if key != "environment"}
     if wrong := next(_wrong(answer, SHAPES.get(name, {}), ""), ""):
-        return {"why": f"its answer cannot be read: {wrong}", "lines": [], "answer": None}
+        return Outcome(f"its answer cannot be read: {wrong}")
     try:
-        return {"why": "", "lines": _lines(name, answer), "answer": answer}
+        return Outcome("", _lines(name, answer), answer)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        return {"why": f"its answer cannot be read: {error!r}", "lines": [], "answer": None}
+        return Outcome(f"its answer cannot be read: {error!r}")
 
 
-def _lines(name: str, answer: Mapping[str, Any]) -> list[str]:
+def _lines(name: str, answer: Table) -> list[str]:
     """What the profiler says of its answer in words; none where it was taken away, or has none."""
     if name not in registry.names("profilers"):
         return []
@@ -153,7 +153,7 @@ def _is(value: Any, kind: str) -> bool:
     return (kind in (N, M) and finite) or (kind == S and isinstance(value, str))
 
 
-def answers(report: Mapping[str, Any], name: str) -> dict[str, Mapping[str, Any]]:
+def answers(report: Report, name: str) -> dict[str, Table]:
     """variant -> what the profiler found of it, where it found something."""
-    looks = (look for look in report["passes"] if look["pass"] == name)
-    return {v: outcome["answer"] for look in looks for v, outcome in look["variants"].items() if outcome["answer"]}
+    looks = (look for look in report.passes if look.profiler == name)
+    return {v: outcome.answer for look in looks for v, outcome in look.variants.items() if outcome.answer}

@@ -6,27 +6,38 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import read_json
 
+if TYPE_CHECKING:
+    from edgecompress.reporting.model import Report
+
 LARGEST = 128 << 20  # bytes: each label and name of a net is in it
 
 
-def report(folder: Path) -> dict[str, Any]:
-    """The report.json that a deploy wrote into `folder` (or the file itself).
+def document(folder: Path) -> dict[str, Any]:
+    """The report.json that a deploy wrote into `folder` (or the file itself), as it is there.
 
     Raises InputError where there is none, or another; StageFailed when the disk fails.
     """
+    return _checked(folder)[0]
+
+
+def report(folder: Path) -> Report:
+    """The same as a report; raises as `document`."""
+    return _checked(folder)[1]
+
+
+def _checked(folder: Path) -> tuple[dict[str, Any], Report]:
     from edgecompress.reporting import model  # a plan reads none
 
     file, document = _read(folder)
     try:
-        model.of(document)
+        return document, model.of(document)
     except ValueError as error:
         raise InputError(f"{file}: damaged: {str(error)[:200]}; deploy again") from error
-    return document
 
 
 def is_report(folder: Path) -> bool:
@@ -43,7 +54,7 @@ def rendering(where: object) -> Iterator[None]:
     (source, device, target) have no schema."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, AssertionError) as error:
         raise InputError(f"{where}: not as this version of edgecompress writes it ({error!r}); deploy again") from error
 
 

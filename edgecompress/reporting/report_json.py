@@ -1,9 +1,8 @@
-"""Artifacts and outcomes into report.json: one dictionary that every rendering reads."""
+"""Artifacts and outcomes into the report that every rendering reads."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import msgspec
 
@@ -23,70 +22,79 @@ from edgecompress.reporting import (
     summary,
     variants,
 )
-from edgecompress.reporting.formatting import cleaned
+from edgecompress.reporting.formatting import clean
+from edgecompress.reporting.model import (
+    Choice,
+    Energy,
+    ExternalRow,
+    Report,
+    Run,
+    Setting,
+    SourceArtifact,
+    StageRow,
+    Table,
+)
 from edgecompress.reporting.request import DeclaredSource, ReportRequest
-
-Report = dict[str, Any]
 
 
 def report(request: Request) -> Report:
-    """Everything that is known, as plain JSON; the model describes it."""
+    """Everything that is known."""
     job, inputs = ReportRequest.from_json(request.options), request.inputs
-    report: Report = {
-        "schema": model.SCHEMA,
-        "title": job.title,
-        "command": job.command,
-        "date": job.date,
-        "exit_code": job.exit_code,
-        "versions": job.versions,
-        "run": {"batch": request.context.batch, "threads": request.context.threads},
-        "choice": {key: job.choice.get(key) or "" for key in ("variant", "reason", "unmeasured")},
-        "source": _source(job.source, inputs.get("source")),
-        "target": job.target,
-        "device": job.device,
-        "profile": job.profile,
-        "data": {**inputs["samples"].facts, "sha256": inputs["samples"].sha256} if "samples" in inputs else None,
-        "energy": _energy(inputs.get("energy")),
-        "simulated": environment.simulated(job.device),
-        "not_measured": job.not_measured,
-        "environment": environment.environment(request),
-        "configuration": list(job.config),
-        "stages": list(job.outcomes),
-        "passes": profilers.table(inputs),
-        "variants": variants.table(request, job),
-        "fits": strength_search.of_request(job),
-        "elsewhere": list(job.elsewhere),
-    }
-    report["ladders"] = guard.of_request(job, report["variants"])
+    report = Report(
+        model.SCHEMA,
+        title=job.title,
+        command=job.command,
+        date=job.date,
+        exit_code=job.exit_code,
+        versions=dict(job.versions),
+        run=Run(request.context.batch, request.context.threads),
+        choice=Choice(*(str(job.choice.get(key) or "") for key in ("variant", "reason", "unmeasured"))),
+        source=_source(job.source, inputs.get("source")),
+        target=dict(job.target),
+        device=dict(job.device),
+        profile=dict(job.profile),
+        data={**inputs["samples"].facts, "sha256": inputs["samples"].sha256} if "samples" in inputs else None,
+        energy=_energy(inputs.get("energy")),
+        simulated=environment.simulated(job.device),
+        not_measured=job.not_measured,
+        environment=environment.environment(request),
+        configuration=msgspec.convert(job.config, list[Setting]),
+        stages=msgspec.convert(job.outcomes, list[StageRow]),
+        passes=profilers.table(inputs),
+        variants=variants.table(request, job),
+        fits=strength_search.of_request(job),
+        elsewhere=msgspec.convert(job.elsewhere, list[ExternalRow]),
+    )
+    report.ladders = guard.of_request(job, report.variants)
     roofs = profilers.answers(report, "roofline")
-    for v in report["variants"]:
-        v["roofline"] = roofline.joined(inputs.get(f"{v['name']}/artifact"), roofs.get(v["name"]))
+    for v in report.variants:
+        v.roofline = roofline.joined(inputs.get(f"{v.name}/artifact"), roofs.get(v.name))
     return _concluded(report)
 
 
 def _concluded(report: Report) -> Report:
-    """With what follows from the rest: the comparison, the notes and the verdict."""
-    report["subject"] = before_after.subject(report)
-    report["baseline"] = before_after.baseline(report)
-    report["deltas"] = before_after.table(report)
-    slow = slowdown.sentences(report["variants"])
-    report["variants"] = [{**v, "evidence": slow.get(v["name"], "")} for v in report["variants"]]
-    report["pareto"] = pareto.of_report(report)
-    report["gains"] = compression_gains.of_report(report)
-    report["notes"] = summary.notes(report)
-    report["summary"] = summary.summary(report)
-    written: Report = msgspec.to_builtins(model.of(cleaned(report)))
-    return written
+    """With what follows from the rest: the comparison, the notes and the verdict; no name in it drives a terminal."""
+    report.subject = before_after.subject(report)
+    report.baseline = before_after.baseline(report)
+    report.deltas = before_after.table(report)
+    slow = slowdown.sentences(report.variants)
+    for variant in report.variants:
+        variant.evidence = slow.get(variant.name, "")
+    report.pareto = pareto.of_report(report)
+    report.gains = compression_gains.of_report(report)
+    report.notes = summary.notes(report)
+    report.summary = summary.summary(report)
+    return clean(report)
 
 
-def _source(declared: DeclaredSource, artifact: Artifact | None) -> dict[str, Any]:
+def _source(declared: DeclaredSource, artifact: Artifact | None) -> Table:
     if artifact is None:
         return {**declared, "artifact": None}
-    specs = {side: [dataclasses.asdict(s) for s in getattr(artifact, side)] for side in ("inputs", "outputs")}
-    about = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
-    return {**declared, "artifact": {**about, "precision": facts.of(artifact), **specs}}
+    specs = ([dataclasses.asdict(spec) for spec in side] for side in (artifact.inputs, artifact.outputs))
+    read = SourceArtifact(artifact.kind, artifact.sha256, artifact.size_bytes, facts.of(artifact), *specs)
+    return {**declared, "artifact": msgspec.to_builtins(read)}
 
 
-def _energy(artifact: Artifact | None) -> dict[str, Any]:
+def _energy(artifact: Artifact | None) -> Energy:
     facts = artifact.facts if artifact else {}
-    return {"sensor": facts.get("sensor") or "", "why_not": dict(facts.get("why_not") or {})}
+    return Energy(facts.get("sensor") or "", dict(facts.get("why_not") or {}))

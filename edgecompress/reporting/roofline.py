@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact
-from edgecompress.reporting.figure_style import Figure, Panel, Report, also, axis, colour, paint, quantity, ticks
+from edgecompress.reporting.figure_style import Figure, Panel, also, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
+from edgecompress.reporting.model import Report, Roofline, RoofOperator, Table
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Op = Mapping[str, Any]
-Joined = dict[str, Any]
+if TYPE_CHECKING:
+    from edgecompress.formats.op_counts import OpWork
+
 DESCRIBED = 30  # dots with words of their own: the slowest
 LISTED = 12  # operators of a variant in a table; report.json has all
 NAMED = 4
@@ -28,28 +30,30 @@ _CAPTION = (
 )
 
 
-def joined(artifact: Artifact | None, answer: Mapping[str, Any] | None) -> Joined | None:
+def joined(artifact: Artifact | None, answer: Mapping[str, Any] | None) -> Roofline | None:
     """The operators' times beside what they compute and move; None where no roof was measured."""
     if answer is None:
         return None
-    roofs = {"gflops": answer["compute"]["gflops"], "gb_per_s": answer["bandwidth"]["gb_per_s"]}
+    gflops, gb_per_s = answer["compute"]["gflops"], answer["bandwidth"]["gb_per_s"]
     doubt = answer["bandwidth"]["reason"] or answer["compute"]["reason"]
-    if not (roofs["gflops"] and roofs["gb_per_s"]):
-        return {**roofs, "doubt": doubt, "ops": [], "unmatched": [], "why": doubt or "a roof was not measured"}
+    if not (gflops and gb_per_s):
+        return Roofline(gflops, gb_per_s, doubt, [], [], doubt or "a roof was not measured")
     costs, why = _costs(artifact, int(answer.get("batch") or 1))
     costed = [(op, costs.get(op["name"])) for op in answer["ops"]]
-    ops = [_op(op, cost, roofs) for op, cost in costed if cost and cost["macs"] is not None and op["ms"] > 0]
+    ops = [
+        _op(op, cost, (gflops, gb_per_s)) for op, cost in costed if cost and cost["macs"] is not None and op["ms"] > 0
+    ]
     unmatched = [op["name"] for op, cost in costed if not cost or cost["macs"] is None] if costs else []
-    return {**roofs, "doubt": doubt, "ops": ops, "unmatched": unmatched, "why": answer["why"] or why}
+    return Roofline(gflops, gb_per_s, doubt, ops, unmatched, answer["why"] or why)
 
 
-def _costs(artifact: Artifact | None, batch: int) -> tuple[dict[str, Mapping[str, Any]], str]:
+def _costs(artifact: Artifact | None, batch: int) -> tuple[dict[str, OpWork], str]:
     """name -> what the operator costs, those of one name together; or why nobody can tell."""
     from edgecompress.formats import op_counts
 
     if artifact is None:
         return {}, "the artifact is not here"
-    costs: dict[str, Mapping[str, Any]] = {}
+    costs: dict[str, OpWork] = {}
     try:
         for cost in op_counts.of(artifact, batch):
             costs[cost["name"]] = _sum(costs[cost["name"]], cost) if cost["name"] in costs else cost
@@ -58,28 +62,35 @@ def _costs(artifact: Artifact | None, batch: int) -> tuple[dict[str, Mapping[str
     return costs, ""
 
 
-def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    macs = None if None in (a["macs"], b["macs"]) else a["macs"] + b["macs"]
+def _sum(a: OpWork, b: OpWork) -> OpWork:
+    macs = None if a["macs"] is None or b["macs"] is None else a["macs"] + b["macs"]
     return {**a, "macs": macs, "bytes": a["bytes"] + b["bytes"]}
 
 
-def _op(op: Op, cost: Op, roofs: Mapping[str, float]) -> dict[str, Any]:
+def _op(op: Table, cost: OpWork, roofs: tuple[float, float]) -> RoofOperator:
     """An operator under the roofs. Right of the corner only float32 has one: of others nobody knows what binds them."""
-    intensity = 2 * cost["macs"] / cost["bytes"] if cost["bytes"] else None
-    rates = {"gflops": 2 * cost["macs"] / (op["ms"] * 1e6), "gb_per_s": cost["bytes"] / (op["ms"] * 1e6)}
-    waits = intensity is not None and intensity < roofs["gflops"] / roofs["gb_per_s"]
-    bound = "memory" if waits else "compute" if cost["dtype"] in ("float32", "") else "unknown"
-    roof = {"memory": "gb_per_s", "compute": "gflops"}.get(bound)
-    counted = {key: cost[key] for key in ("macs", "bytes", "dtype")}
-    reached = {"flops_per_byte": intensity, "of_roof": rates[roof] / roofs[roof] if roof else None, "bound": bound}
-    return {**{key: op[key] for key in ("name", "type", "ms")}, **counted, **rates, **reached}
+    macs, moved = cost["macs"] or 0, cost["bytes"]
+    gflops, gb_per_s = 2 * macs / (op["ms"] * 1e6), moved / (op["ms"] * 1e6)
+    under = RoofOperator(op["name"], op["type"], op["ms"], macs, moved, cost["dtype"], gflops, gb_per_s)
+    under.flops_per_byte = 2 * macs / moved if moved else None
+    if under.flops_per_byte is not None and under.flops_per_byte < roofs[0] / roofs[1]:
+        under.bound, under.of_roof = "memory", gb_per_s / roofs[1]
+    elif cost["dtype"] in ("float32", ""):
+        under.bound, under.of_roof = "compute", gflops / roofs[0]
+    return under
 
 
 # ------------------------------------------------------------------ tables
 
 
-def _shown(report: Report) -> list[Mapping[str, Any]]:
-    return [v for v in report["variants"] if v["roofline"]]
+def _shown(report: Report) -> list[tuple[str, Roofline]]:
+    return [(v.name, v.roofline) for v in report.variants if v.roofline]
+
+
+def _roofs(roofline: Roofline) -> tuple[float, float]:
+    """GFLOP/s and GB/s, of one whose operators are placed."""
+    assert roofline.gflops and roofline.gb_per_s, roofline.doubt
+    return roofline.gflops, roofline.gb_per_s
 
 
 def table(report: Report) -> TextTable:
@@ -94,29 +105,29 @@ def table(report: Report) -> TextTable:
         "the slowest of them",
         "not placed",
     )
-    return TextTable("Roofline", head, tuple(_row(v) for v in _shown(report)))
+    return TextTable("Roofline", head, tuple(_row(*each) for each in _shown(report)))
 
 
-def _row(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    roofline = variant["roofline"]
-    roofs = (plain(roofline["gflops"], "GFLOP/s"), plain(roofline["gb_per_s"], "GB/s"))
-    if not roofline["ops"]:
-        return variant["name"], *roofs, *[DASH] * 4, roofline["why"] or _unplaced(roofline)
-    corner = f"{significant(roofline['gflops'] / roofline['gb_per_s'], 3)} FLOP/byte"
+def _row(name: str, roofline: Roofline) -> tuple[str, ...]:
+    roofs = (plain(roofline.gflops, "GFLOP/s"), plain(roofline.gb_per_s, "GB/s"))
+    if not roofline.ops:
+        return name, *roofs, *[DASH] * 4, roofline.why or _unplaced(roofline)
+    peak, rate = _roofs(roofline)
+    corner = f"{significant(peak / rate, 3)} FLOP/byte"
     waits = bound(roofline)
-    share = sum(op["ms"] for op in waits) / sum(op["ms"] for op in roofline["ops"])
-    names = ", ".join(op["name"] for op in waits[:NAMED]) or "none"
-    count = f"{len(waits)} of {plural(len(roofline['ops']), 'operator')}"
-    return variant["name"], *roofs, corner, count, plain(share, "fraction"), names, _unplaced(roofline)
+    share = sum(op.ms for op in waits) / sum(op.ms for op in roofline.ops)
+    names = ", ".join(op.name for op in waits[:NAMED]) or "none"
+    count = f"{len(waits)} of {plural(len(roofline.ops), 'operator')}"
+    return name, *roofs, corner, count, plain(share, "fraction"), names, _unplaced(roofline)
 
 
-def bound(roofline: Joined) -> list[Op]:
+def bound(roofline: Roofline) -> list[RoofOperator]:
     """The operators that wait for memory, the slowest first."""
-    return sorted((op for op in roofline["ops"] if op["bound"] == "memory"), key=lambda op: -float(op["ms"]))
+    return sorted((op for op in roofline.ops if op.bound == "memory"), key=lambda op: -float(op.ms))
 
 
-def _unplaced(roofline: Joined) -> str:
-    names = roofline["unmatched"]
+def _unplaced(roofline: Roofline) -> str:
+    names = roofline.unmatched
     return f"{len(names)}: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else "none"
 
 
@@ -134,19 +145,19 @@ def operators(report: Report) -> TextTable:
         "of its roof",
         "bound by",
     )
-    rows = tuple(_listed(v["name"], op) for v in _shown(report) for op in _slowest(v["roofline"]["ops"])[:LISTED])
+    rows = tuple(_listed(name, op) for name, roofline in _shown(report) for op in _slowest(roofline.ops)[:LISTED])
     return TextTable(f"The {LISTED} slowest under the roof", head, rows)
 
 
-def _slowest(ops: Sequence[Op]) -> list[Op]:
-    return sorted(ops, key=lambda op: -float(op["ms"]))
+def _slowest(ops: Sequence[RoofOperator]) -> list[RoofOperator]:
+    return sorted(ops, key=lambda op: -float(op.ms))
 
 
-def _listed(name: str, op: Op) -> tuple[str, ...]:
-    counts = (f"{op['macs']:,}", plain(op["bytes"], "bytes"))
-    intensity = DASH if op["flops_per_byte"] is None else significant(op["flops_per_byte"], 3)
-    rates = (intensity, significant(op["gflops"], 3), plain(op["of_roof"], "fraction"))
-    return name, op["name"], op["type"], plain(op["ms"], "ms"), *counts, *rates, op["bound"]
+def _listed(name: str, op: RoofOperator) -> tuple[str, ...]:
+    counts = (f"{op.macs:,}", plain(op.bytes, "bytes"))
+    intensity = DASH if op.flops_per_byte is None else significant(op.flops_per_byte, 3)
+    rates = (intensity, significant(op.gflops, 3), plain(op.of_roof, "fraction"))
+    return name, op.name, op.type, plain(op.ms, "ms"), *counts, *rates, op.bound
 
 
 # ------------------------------------------------------------------ figure
@@ -154,30 +165,30 @@ def _listed(name: str, op: Op) -> tuple[str, ...]:
 
 def figure(report: Report) -> Figure:
     """A panel per variant: the two roofs, and a dot per operator below them."""
-    shown = [v for v in _shown(report) if any(op["macs"] for op in v["roofline"]["ops"])]
+    shown = [(name, roofline) for name, roofline in _shown(report) if any(op.macs for op in roofline.ops)]
     if not shown:
         return Figure("roofline", _TITLE, "")
-    panels = tuple(Panel(_heading(v["roofline"]), _spec(v, colour(report, v["name"])), v["name"]) for v in shown)
-    doubts = sorted({v["roofline"]["doubt"] for v in shown} - {""})
+    panels = tuple(Panel(_heading(roofline), _spec(roofline, colour(report, name)), name) for name, roofline in shown)
+    doubts = sorted({roofline.doubt for _, roofline in shown} - {""})
     return Figure("roofline", _TITLE, " ".join([_CAPTION, *(f"In doubt: {why}." for why in doubts)]), panels)
 
 
-def _heading(roofline: Joined) -> str:
-    dots = sum(bool(op["macs"]) for op in roofline["ops"])
-    roofs = f"{plain(roofline['gflops'], 'GFLOP/s')}, {plain(roofline['gb_per_s'], 'GB/s')}"
+def _heading(roofline: Roofline) -> str:
+    dots = sum(bool(op.macs) for op in roofline.ops)
+    roofs = f"{plain(roofline.gflops, 'GFLOP/s')}, {plain(roofline.gb_per_s, 'GB/s')}"
     return f"{plural(dots, 'operator')} under {roofs}"
 
 
-def _spec(variant: Mapping[str, Any], fill: str) -> Spec:
-    roofline = variant["roofline"]
-    dots = _slowest([op for op in roofline["ops"] if op["macs"]])
-    ridge = roofline["gflops"] / roofline["gb_per_s"]
-    across = [op["flops_per_byte"] for op in dots] + [ridge]
-    high = [op["gflops"] for op in dots] + [roofline["gflops"]]
+def _spec(roofline: Roofline, fill: str) -> Spec:
+    peak, rate = _roofs(roofline)
+    dots = _slowest([op for op in roofline.ops if op.macs])
+    ridge = peak / rate
+    across = [op.flops_per_byte or ridge for op in dots] + [ridge]
+    high = [op.gflops for op in dots] + [peak]
     wide, tall = (min(across) / 2, max(across) * 2), (min(high) / 2, max(high) * 2)
     x = quantity("a", axis("FLOP per byte", values=_decades(*wide), format="~g"), type="log", domain=list(wide))
     y = quantity("w", axis("GFLOP/s", values=_decades(*tall), grid=True, format="~g"), type="log", domain=list(tall))
-    roof = [{"a": a, "w": min(roofline["gflops"], a * roofline["gb_per_s"])} for a in (wide[0], ridge, wide[1])]
+    roof = [{"a": a, "w": min(peak, a * rate)} for a in (wide[0], ridge, wide[1])]
     line = layer(roof, {"type": "line", "color": "var(--ink)", "strokeWidth": 1.5, "clip": True}, x=x, y=y)
     size = {"field": "ms", "type": "quantitative", "legend": None, "scale": {"zero": True, "range": [12, 260]}}
     marked = {"x": x, "y": also(y, "w"), "size": size, **paint()}
@@ -193,9 +204,9 @@ def _decades(low: float, high: float) -> list[float]:
     return tens if len(tens) > 2 else ticks(low, high, "log")
 
 
-def _dot(op: Op, fill: str) -> dict[str, Any]:
-    says = f"{op['name']}: {significant(op['gflops'], 3)} GFLOP/s at {significant(op['flops_per_byte'], 3)} FLOP/byte, "
-    roof = "no roof is known" if op["of_roof"] is None else f"{plain(op['of_roof'], 'fraction')} of its roof"
-    says += f"{roof} ({op['bound']})"
-    at = {"a": op["flops_per_byte"], "w": op["gflops"], "ms": op["ms"]}
-    return {**at, "fill": fill, "opacity": OPACITY[op["bound"]], "says": says}
+def _dot(op: RoofOperator, fill: str) -> dict[str, Any]:
+    says = f"{op.name}: {significant(op.gflops, 3)} GFLOP/s at {significant(op.flops_per_byte or 0.0, 3)} FLOP/byte, "
+    roof = "no roof is known" if op.of_roof is None else f"{plain(op.of_roof, 'fraction')} of its roof"
+    says += f"{roof} ({op.bound})"
+    at = {"a": op.flops_per_byte, "w": op.gflops, "ms": op.ms}
+    return {**at, "fill": fill, "opacity": OPACITY[op.bound], "says": says}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from edgecompress.core.stats import SPREAD, spread, trend
 from edgecompress.reporting.formatting import plural
-from edgecompress.reporting.schema_types import ReportedSession
+from edgecompress.reporting.model import Session
 
 ELSEWHERE = ("outliers", "not warm")  # flags that the report tells of already
 
@@ -21,16 +21,16 @@ def between(medians_ms: Sequence[float]) -> list[str]:
     return signs + ([f"drifting: {drift:+.0%} over the sessions".replace("-", "−")] if drift else [])
 
 
-def sentence(name: str, sessions: Sequence[ReportedSession]) -> str:
+def sentence(name: str, sessions: Sequence[Session]) -> str:
     """The noise that was seen while a variant was measured, in one sentence, or ""."""
-    medians = [s["median_ms"] for s in sessions if s["median_ms"] is not None]
+    medians = [s.median_ms for s in sessions if s.median_ms is not None]
     signs = [*between(medians), *_within(sessions)]
     return f"Noise was seen in {name}: {'; '.join(signs)}; another run may not agree." if signs else ""
 
 
-def _within(sessions: Sequence[ReportedSession]) -> Iterator[str]:
+def _within(sessions: Sequence[Session]) -> Iterator[str]:
     """Each kind of flag with the number of sessions that it was raised in, the first one as it was said."""
-    flags = [flag for s in sessions for flag in s["flags"] or () if not flag.startswith(ELSEWHERE)]
+    flags = [flag for s in sessions for flag in s.flags or () if not flag.startswith(ELSEWHERE)]
     for kind, count in Counter(flag.partition(":")[0] for flag in flags).items():
         first = next(flag for flag in flags if flag.startswith(kind))
         yield f"{first} (in {count} of {plural(len(sessions), 'session')})"

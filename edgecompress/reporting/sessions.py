@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+import msgspec
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.core.sequential_comparison import paired
 from edgecompress.core.stats import interval, of_ratios
-from edgecompress.reporting.schema_types import Distribution, LatencyHistogram, ReportedSession
+from edgecompress.reporting.model import KEPT, Called, Change, Distribution, Histogram, Session, Table, values
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-KEPT = 2000  # latencies of one session that report.json keeps, every k-th in run order
 BINS = 24
 LATENCY = "median_ms"  # the number of a session that is compared window by window
 
@@ -35,7 +36,7 @@ def rounds(inputs: Mapping[str, Artifact]) -> list[tuple[str, Artifact]]:
     return sorted(pairs, key=lambda pair: (len(pair[0]), pair[0]))
 
 
-def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[ReportedSession], Distribution | None]:
+def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[Session], Distribution | None]:
     """The sessions of a variant, and the distribution of all their latencies (None when none was kept)."""
     sessions, raw = [], []
     for role, artifact in rounds(inputs):
@@ -58,34 +59,11 @@ def _latencies(file: Path) -> list[float]:
         raise StageFailed(f"{file}: the raw latencies cannot be read: {error}; measure again (--remeasure)") from error
 
 
-def _session(role: str, facts: Mapping[str, Any], latencies: list[float]) -> ReportedSession:
+def _session(role: str, facts: Table, latencies: list[float]) -> Session:
     every = max(1, -(-len(latencies) // KEPT))
     kept = [float(f"{v:.6g}") for v in latencies[::every]]
-    return {
-        "round": role,
-        "crashed": facts.get("crashed"),
-        "noisy": str(facts.get("noisy") or ""),
-        "median_ms": facts.get("median_ms"),
-        "p90_ms": facts.get("p90_ms"),
-        "p95_ms": facts.get("p95_ms"),
-        "p99_ms": facts.get("p99_ms"),
-        "min_ms": facts.get("min_ms"),
-        "max_ms": facts.get("max_ms"),
-        "mean_ms": facts.get("mean_ms"),
-        "load_ms": facts.get("load_ms"),
-        "first_ms": facts.get("first_ms"),
-        "call_ms": facts.get("call_ms"),
-        "call_reason": facts.get("call_reason", ""),
-        "warmup_s": facts.get("warmup_s"),
-        "n": facts.get("n"),
-        "outliers": facts.get("outliers"),
-        "warm": facts.get("warm"),
-        "flags": facts.get("flags"),
-        "memory": facts.get("memory"),
-        "windows_ms": list(facts.get("windows_ms") or ()),
-        "every": every,
-        "latencies_ms": kept,
-    }
+    known = {key: value for key, value in facts.items() if value is not None}
+    return msgspec.convert({**known, "round": role, "every": every, "latencies_ms": kept}, Session)
 
 
 def distribution(raw: Sequence[Sequence[float]]) -> Distribution | None:
@@ -96,11 +74,7 @@ def distribution(raw: Sequence[Sequence[float]]) -> Distribution | None:
     if not len(pooled):
         return None
     quantiles = np.percentile(pooled, np.arange(101)).astype(np.float64)
-    return {
-        "runs": len(pooled),
-        "quantiles_ms": [float(f"{q:.6g}") for q in quantiles],
-        "histogram": _histogram(pooled, _top(quantiles)),
-    }
+    return Distribution(len(pooled), [float(f"{q:.6g}") for q in quantiles], _histogram(pooled, _top(quantiles)))
 
 
 def _top(quantiles: np.ndarray) -> float:
@@ -109,51 +83,39 @@ def _top(quantiles: np.ndarray) -> float:
     return float(min(quantiles[99], quantiles[75] + 8 * spread) if spread else quantiles[99])
 
 
-def _histogram(values: np.ndarray, top: float) -> LatencyHistogram:
+def _histogram(values: np.ndarray, top: float) -> Histogram:
     import numpy as np
 
     low = float(values.min())
     counts, edges = np.histogram(values, bins=BINS, range=(low, top if top > low else low * 1.01 + 1e-9))
     over = int((values > edges[-1]).sum())
-    return {"edges_ms": [float(f"{e:.6g}") for e in edges], "counts": counts.tolist(), "over": over}
+    return Histogram([float(f"{e:.6g}") for e in edges], counts.tolist(), over)
 
 
-def values(sessions: Sequence[Mapping[str, object]], key: str) -> dict[str, float]:
-    """round -> the number `key` ("median_ms", "memory.peak_rss_bytes") of each session that has it."""
-    numbers = {}
-    for session in sessions:
-        value: object = session
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if isinstance(value, (int, float)):
-            numbers[str(session["round"])] = float(value)
-    return numbers
-
-
-def ratios(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+def ratios(some: Sequence[Session], others: Sequence[Session], key: str) -> list[float]:
     """The one's number `key` to the other's, of each round that measured both: of latencies window beside window."""
     if key == LATENCY:
-        theirs = {s["round"]: _windows(s) for s in others}
-        each = (paired(_windows(s), theirs[s["round"]]) for s in some if s["round"] in theirs)
+        theirs = {s.round: _windows(s) for s in others}
+        each = (paired(_windows(s), theirs[s.round]) for s in some if s.round in theirs)
         return [ratio for ratio in each if ratio is not None]
     mine, other = values(some, key), values(others, key)
     return [mine[r] / other[r] for r in mine if mine[r] > 0 and other.get(r, 0.0) > 0]
 
 
-def _windows(session: Mapping[str, Any]) -> Sequence[float | None]:
-    return session.get("windows_ms") or [session["median_ms"]]
+def _windows(session: Session) -> Sequence[float | None]:
+    return session.windows_ms or [session.median_ms]
 
 
-def improvement(before: Sequence[ReportedSession], after: Sequence[ReportedSession], key: str) -> dict[str, Any] | None:
+def improvement(before: Sequence[Session], after: Sequence[Session], key: str) -> Change | None:
     """How many times smaller `key` became, over the rounds that compare both; None when none does."""
     each = ratios(before, after, key)
     if not each:
         return None
     change = of_ratios(each)
-    called = (
+    called: Called = (
         "none" if change.low is None else "same" if not change.changed else "better" if change.median > 1 else "worse"
     )
-    return {"factor": change.median, "low": change.low, "high": change.high, "n": change.n, "called": called}
+    return Change(change.median, change.low, change.high, change.n, called)
 
 
 def bounds(numbers: Sequence[float]) -> Bounds:

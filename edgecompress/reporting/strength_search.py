@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edgecompress.reporting.figure_style import Figure, Panel, Report, also, axis, colour, labels, paint, quantity
+import msgspec
+
+from edgecompress.reporting.figure_style import Figure, Panel, also, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, GUESSED, plain, plural, significant
+from edgecompress.reporting.model import Fit, Report, Trial
 from edgecompress.reporting.request import ReportRequest, StrengthFacts
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Fit = dict[str, Any]
-KEYS = ("goal", "ratio", "least", "status", "simulated", "runtime", "dense_ms")
 MOST = 40  # cells in a panel
 _CAPTION = (
     "First the table of the device: each class of layers narrowed alone, to the width after the @, and the share of "
@@ -28,52 +29,44 @@ def of_request(job: ReportRequest) -> list[Fit]:
 
 
 def _fit(stage: str, facts: StrengthFacts) -> Fit:
-    chosen = str(facts.get("chosen") or "")
-    trials = [{**t, "chosen": t["stage"] == chosen} for t in facts.get("trials") or ()]
-    return {
-        "stage": stage,
-        "variant": stage.partition("/")[0],
-        "technique": stage.rpartition("/")[2],
-        "reason": str(facts.get("reason") or ""),
-        **{key: facts.get(key) for key in KEYS},
-        "saved": dict(facts.get("saved") or {}),
-        "crashed": {str(k): str(v) for k, v in (facts.get("crashed") or {}).items()},
-        "trials": trials,
-    }
+    ended = facts.get("chosen")
+    trials = [{**t, "chosen": t["stage"] == ended} for t in facts.get("trials") or ()]
+    known = {key: value for key, value in facts.items() if value is not None}
+    names = {"stage": stage, "variant": stage.partition("/")[0], "technique": stage.rpartition("/")[2]}
+    return msgspec.convert({**known, **names, "trials": trials}, Fit)
 
 
-def chosen(fit: Fit) -> Mapping[str, Any] | None:
+def chosen(fit: Fit) -> Trial | None:
     """The trial that the search ended with."""
-    return next((t for t in fit["trials"] if t["chosen"]), None)
+    return next((t for t in fit.trials if t.chosen), None)
 
 
-def beside(fit: Fit) -> Mapping[str, Any] | None:
+def beside(fit: Fit) -> Trial | None:
     """Of a search that met no goal within its band: the fastest trial that was too slow, the chosen one's neighbour."""
     best = chosen(fit)
-    if best is None or best["ratio"] >= fit["least"]:
+    if best is None or best.ratio is None or fit.least is None or fit.ratio is None or best.ratio >= fit.least:
         return None
-    slow = [t for t in fit["trials"] if t["ratio"] is not None and t["ratio"] > fit["ratio"]]
-    return min(slow, key=lambda t: float(t["ratio"]), default=None)
+    slow = [(t.ratio, i) for i, t in enumerate(fit.trials) if t.ratio is not None and t.ratio > fit.ratio]
+    return fit.trials[min(slow)[1]] if slow else None
 
 
 def goal_and_share(report: Report, variant: str) -> str:
     """`0.6 of the dense latency: 0.574`; empty where nothing was asked for."""
-    fit = next((f for f in report["fits"] if f["variant"] == variant), None)
+    fit = next((f for f in report.fits if f.variant == variant), None)
     best = chosen(fit) if fit else None
-    return f"{goal_text(fit)}: {_share(best['ratio']) if best else 'not found'}" if fit else ""
+    return f"{goal_text(fit)}: {_share(best.ratio) if best else 'not found'}" if fit else ""
 
 
 def goal_text(fit: Fit) -> str:
     """`0.6 of the dense latency`, `at most 8 ms (0.53 of the dense latency)`."""
-    goal = fit["goal"] or {}
-    if fit["ratio"] is None:
+    if fit.ratio is None or fit.goal is None:
         return DASH
-    share = f"{fit['ratio']:.3g} of the dense {_what(fit)}"
-    return share if goal.get("quantity") == "ratio" else f"at most {plain(goal.get('value'), 'ms')} ({share})"
+    share = f"{fit.ratio:.3g} of the dense {_what(fit)}"
+    return share if fit.goal.quantity == "ratio" else f"at most {plain(fit.goal.value, 'ms')} ({share})"
 
 
 def _what(fit: Fit) -> str:
-    return "instructions" if fit["simulated"] else "latency"
+    return "instructions" if fit.simulated else "latency"
 
 
 def _share(ratio: float | None) -> str:
@@ -86,41 +79,39 @@ def _share(ratio: float | None) -> str:
 def table(report: Report) -> TextTable:
     """What was asked for, what was found, and how."""
     head = ("variant", "by", "asked for", "found", "trials", "on", "how it ended")
-    return TextTable("How the strength was found", head, tuple(map(_row, report["fits"])))
+    return TextTable("How the strength was found", head, tuple(map(_row, report.fits)))
 
 
 def _row(fit: Fit) -> tuple[str, ...]:
     best = chosen(fit)
-    simulated = f" by {fit['simulated']}" if fit["simulated"] else ""
-    where = f"{fit['runtime'] or DASH}, {fit['status']}{simulated}" if fit["status"] else DASH
-    trials = f"{plural(len(fit['saved']), 'cell')}, {plural(len(fit['trials']), 'trial')}"
-    measured = _share(best["ratio"]) if best else DASH
-    return fit["variant"], fit["technique"], goal_text(fit), measured, trials, where, fit["reason"]
+    simulated = f" by {fit.simulated}" if fit.simulated else ""
+    where = f"{fit.runtime or DASH}, {fit.status}{simulated}" if fit.status else DASH
+    trials = f"{plural(len(fit.saved), 'cell')}, {plural(len(fit.trials), 'trial')}"
+    measured = _share(best.ratio) if best else DASH
+    return fit.variant, fit.technique, goal_text(fit), measured, trials, where, fit.reason
 
 
 def saved(report: Report) -> TextTable:
     """The table of the device: what each cell saves of the dense net."""
     cells = [
-        (f, label, f"{100 * share:.1f} %".replace("-", "−"))
-        for f in report["fits"]
-        for label, share in f["saved"].items()
+        (f, label, f"{100 * share:.1f} %".replace("-", "−")) for f in report.fits for label, share in f.saved.items()
     ]
-    broken = [(f, label, f"{DASH} crashed: {why}") for f in report["fits"] for label, why in f["crashed"].items()]
-    rows = ((f["variant"], label, shown, f["status"] or DASH) for f, label, shown in (*cells, *broken))
+    broken = [(f, label, f"{DASH} crashed: {why}") for f in report.fits for label, why in f.crashed.items()]
+    rows = ((f.variant, label, shown, f.status or DASH) for f, label, shown in (*cells, *broken))
     return TextTable("What each class of layers saves", ("variant", "narrowed alone", "saved", "status"), tuple(rows))
 
 
 def trials(report: Report) -> TextTable:
     """Each trial: what it was asked to leave, what it left."""
     head = ("variant", "trial", "asked to leave", "measured", "left of the parts", "note")
-    tried = [(f, i, t) for f in report["fits"] for i, t in enumerate(f["trials"], 1)]
+    tried = [(f, i, t) for f in report.fits for i, t in enumerate(f.trials, 1)]
     return TextTable("Trials", head, tuple(_trial(f, i, t) for f, i, t in tried))
 
 
-def _trial(fit: Fit, place: int, trial: Mapping[str, Any]) -> tuple[str, ...]:
-    note = ", ".join(filter(None, ("chosen" if trial["chosen"] else "", trial["reason"])))
-    ends = _share(trial["keep"]), _share(trial["ratio"])
-    return fit["variant"], str(place), *ends, _widths(trial["kept"]), note
+def _trial(fit: Fit, place: int, trial: Trial) -> tuple[str, ...]:
+    note = ", ".join(filter(None, ("chosen" if trial.chosen else "", trial.reason)))
+    ends = _share(trial.keep), _share(trial.ratio)
+    return fit.variant, str(place), *ends, _widths(trial.kept), note
 
 
 def _widths(kept: Mapping[str, int]) -> str:
@@ -131,16 +122,16 @@ def _widths(kept: Mapping[str, int]) -> str:
 
 def neighbours(report: Report) -> TextTable:
     """Where no width lay between: in what the two trials on either side of the goal differ."""
-    pairs = [(f, chosen(f), beside(f)) for f in report["fits"]]
+    pairs = [(f, chosen(f), beside(f)) for f in report.fits]
     head = ("variant", "part", "chosen", "the next wider one")
-    rows = tuple(row for f, a, b in pairs if a and b for row in _neighbours(f["variant"], a, b))
+    rows = tuple(row for f, a, b in pairs if a and b for row in _neighbours(f.variant, a, b))
     return TextTable("Neighbours: no width lies between", head, rows)
 
 
-def _neighbours(variant: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    kept = a["kept"], b["kept"]
+def _neighbours(variant: str, a: Trial, b: Trial) -> list[tuple[str, ...]]:
+    kept = a.kept, b.kept
     rows = [(variant, part, *(str(k.get(part, DASH)) for k in kept)) for part in dict.fromkeys((*kept[0], *kept[1]))]
-    return [(variant, "all, measured", _share(a["ratio"]), _share(b["ratio"])), *(r for r in rows if r[2] != r[3])]
+    return [(variant, "all, measured", _share(a.ratio), _share(b.ratio)), *(r for r in rows if r[2] != r[3])]
 
 
 # ------------------------------------------------------------------ figures
@@ -148,15 +139,15 @@ def _neighbours(variant: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> lis
 
 def figure(report: Report) -> Figure:
     """Of each fit what each cell saves, and the way of the trials to the goal."""
-    panels = tuple(panel for fit in report["fits"] for panel in _panels(fit, colour(report, fit["variant"])))
-    return Figure("fits", "What each class saves, then trials", _caption(report["fits"]) if panels else "", panels)
+    panels = tuple(panel for fit in report.fits for panel in _panels(fit, colour(report, fit.variant)))
+    return Figure("fits", "What each class saves, then trials", _caption(report.fits) if panels else "", panels)
 
 
 def _panels(fit: Fit, fill: str) -> Iterator[Panel]:
-    if fit["saved"]:
-        yield Panel(_heading(fit), _cells(fit, fill), fit["variant"])
-    if fit["trials"]:
-        yield Panel(_way(fit), _trials(fit, fill), fit["variant"])
+    if fit.saved:
+        yield Panel(_heading(fit), _cells(fit, fill), fit.variant)
+    if fit.trials:
+        yield Panel(_way(fit), _trials(fit, fill), fit.variant)
 
 
 def _caption(fits: Sequence[Fit]) -> str:
@@ -165,7 +156,7 @@ def _caption(fits: Sequence[Fit]) -> str:
 
 
 def _hollow(fit: Fit) -> bool:
-    return fit["status"] in GUESSED
+    return fit.status in GUESSED
 
 
 def _dashes(fit: Fit) -> dict[str, Any]:
@@ -173,19 +164,19 @@ def _dashes(fit: Fit) -> dict[str, Any]:
 
 
 def _heading(fit: Fit) -> str:
-    dense = f"dense {plain(fit['dense_ms'], 'ms')}, " if fit["dense_ms"] is not None else ""
-    return f"{plural(len(fit['saved']), 'cell')}: {dense}{fit['runtime']}, {fit['status']}"
+    dense = f"dense {plain(fit.dense_ms, 'ms')}, " if fit.dense_ms is not None else ""
+    return f"{plural(len(fit.saved), 'cell')}: {dense}{fit.runtime}, {fit.status}"
 
 
 def _way(fit: Fit) -> str:
     best = chosen(fit)
-    ended = f"found {_share(best['ratio'])}" if best else "not found"
-    return f"{plural(len(fit['trials']), 'trial')}: {goal_text(fit)}, {ended}"
+    ended = f"found {_share(best.ratio)}" if best else "not found"
+    return f"{plural(len(fit.trials), 'trial')}: {goal_text(fit)}, {ended}"
 
 
 def _cells(fit: Fit, fill: str) -> Spec:
-    most = dict(sorted(fit["saved"].items(), key=lambda pair: -abs(pair[1]))[:MOST])
-    shown = [(label, 100 * share) for label, share in fit["saved"].items() if label in most]
+    most = dict(sorted(fit.saved.items(), key=lambda pair: -abs(pair[1]))[:MOST])
+    shown = [(label, 100 * share) for label, share in fit.saved.items() if label in most]
     paints = {"fill": fill, "opacity": 0.12 if _hollow(fit) else 0.85}
     values = [
         {"label": label, "share": n, **paints, "says": f"{label}: saves {n:.1f} % of the {_what(fit)}"}
@@ -198,8 +189,8 @@ def _cells(fit: Fit, fill: str) -> Spec:
 
 
 def _trials(fit: Fit, fill: str) -> Spec:
-    values = [_dot(fit, i, t, fill) for i, t in enumerate(fit["trials"], 1)]
-    band = [{"asked": fit["least"], "end": fit["ratio"]}]
+    values = [_dot(fit, i, t, fill) for i, t in enumerate(fit.trials, 1)]
+    band = [{"asked": fit.least, "end": fit.ratio}]
     ends = [v[key] for v in values for key in ("asked", "measured") if v[key] is not None] + [*band[0].values()]
     room = 0.06 * max(max(ends) - min(ends), 0.1)
     x = quantity(
@@ -217,9 +208,9 @@ def _trials(fit: Fit, fill: str) -> Spec:
     return unit(50 + 24 * len(values), [met, tick, line, dots, lost])
 
 
-def _dot(fit: Fit, place: int, trial: Mapping[str, Any], fill: str) -> dict[str, Any]:
-    measured = f"measured {_share(trial['ratio'])}" if trial["ratio"] is not None else f"not built: {trial['reason']}"
-    says = f"trial {place}: asked to leave {_share(trial['keep'])}, {measured}{', chosen' if trial['chosen'] else ''}"
-    full = 0.15 if _hollow(fit) and trial["chosen"] else 0.95 if trial["chosen"] else 0.0 if _hollow(fit) else 0.3
-    at = {"label": f"trial {place}", "asked": trial["keep"], "measured": trial["ratio"]}
+def _dot(fit: Fit, place: int, trial: Trial, fill: str) -> dict[str, Any]:
+    measured = f"measured {_share(trial.ratio)}" if trial.ratio is not None else f"not built: {trial.reason}"
+    says = f"trial {place}: asked to leave {_share(trial.keep)}, {measured}{', chosen' if trial.chosen else ''}"
+    full = 0.15 if _hollow(fit) and trial.chosen else 0.95 if trial.chosen else 0.0 if _hollow(fit) else 0.3
+    at = {"label": f"trial {place}", "asked": trial.keep, "measured": trial.ratio}
     return {**at, "fill": fill, "opacity": full, "says": says}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from edgecompress.core import sequential_comparison
 from edgecompress.core.quantities import COUNTED, CYCLES
@@ -22,55 +21,56 @@ from edgecompress.reporting import (
 )
 from edgecompress.reporting.before_after import find, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
+from edgecompress.reporting.model import Ended, Note, Report, Summary, Table, Variant, Verification
 
-Report = Mapping[str, Any]
 LOST = 3  # variants whose reasons the verdict gives where nothing ships
 
 
-def summary(report: Report) -> dict[str, Any]:
+def summary(report: Report) -> Summary:
     """The outcome ("shipped", "measured", "nothing", "failed"), the variant, the verdict and its parts."""
     outcome = _outcome(report)
     sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
-    named = {"outcome": outcome, "variant": report["subject"], "baseline": report["baseline"], "sentence": sentence}
-    return {**named, **shipped_headline.parts(report)}
+    return Summary(outcome, report.subject, report.baseline, sentence, **shipped_headline.parts(report))
 
 
-def _outcome(report: Report) -> str:
-    if report["choice"]["variant"] and not report["exit_code"]:
-        return "nothing" if report["not_measured"] else "shipped"
-    return {0: "measured", 1: "nothing"}.get(report["exit_code"], "failed")
+def _outcome(report: Report) -> Ended:
+    if report.choice.variant and not report.exit_code:
+        return "nothing" if report.not_measured else "shipped"
+    if report.exit_code in (0, 1):
+        return "nothing" if report.exit_code else "measured"
+    return "failed"
 
 
 def _shipped(report: Report) -> str:
     one = "; one session, so no change is called" if _one_session(report) else ""
-    if report["choice"]["unmeasured"]:
+    if report.choice.unmeasured:
         one = "; not measured on the target"
-    return f"{report['subject']} ships: {shipped_headline.clauses(report)}{one}."
+    return f"{report.subject} ships: {shipped_headline.clauses(report)}{one}."
 
 
 def _measured(report: Report) -> str:
-    subject = find(report, report["subject"])
+    subject = find(report, report.subject)
     if subject is None:
-        return f"{plural(len(report['variants']), 'artifact')} measured."
-    latency, counted = subject["numbers"]["latency"], subject["numbers"][COUNTED]
+        return f"{plural(len(report.variants), 'artifact')} measured."
+    latency, counted = subject.numbers["latency"], subject.numbers[COUNTED]
     if known(counted):
-        return f"{subject['name']} takes {shipped_headline.took(counted)}; nothing was timed."
+        return f"{subject.name} takes {shipped_headline.took(counted)}; nothing was timed."
     if not known(latency):
-        return f"{subject['name']}: no latency, {latency['reason']}."
-    sessions = plural(latency["n"], "session")
-    return f"{subject['name']} takes {text(latency, spread=True)} per run, the median of {sessions}."
+        return f"{subject.name}: no latency, {latency.reason}."
+    sessions = plural(latency.n, "session")
+    return f"{subject.name} takes {text(latency, spread=True)} per run, the median of {sessions}."
 
 
 def _nothing(report: Report) -> str:
-    if why := report["not_measured"]:
+    if why := report.not_measured:
         return f"Nothing ships: {why}."
-    return f"Nothing ships: {'; '.join([report['choice']['reason'] or _first_bad(report), *_lost(report)])}."
+    return f"Nothing ships: {'; '.join([report.choice.reason or _first_bad(report), *_lost(report)])}."
 
 
 def _lost(report: Report) -> Iterator[str]:
     """Why the first variants were lost, in the target's order."""
-    lost = [v for v in report["variants"] if v["verdict"] in ("lost", "failed") and v["reason"]]
-    yield from (f"{v['name']} is {v['verdict']}: {v['reason'].rstrip('.')}" for v in lost[:LOST])
+    lost = [v for v in report.variants if v.verdict in ("lost", "failed") and v.reason]
+    yield from (f"{v.name} is {v.verdict}: {v.reason.rstrip('.')}" for v in lost[:LOST])
     if len(lost) > LOST:
         yield f"{len(lost) - LOST} more"
 
@@ -80,56 +80,56 @@ def _failed(report: Report) -> str:
 
 
 def _first_bad(report: Report) -> str:
-    bad = (s for s in report["stages"] if s["status"] != "ok")
-    return next((f"{s['stage']}: {s['reason']}".rstrip(".") for s in bad), "no reason was given")
+    bad = (s for s in report.stages if s.status != "ok")
+    return next((f"{s.stage}: {s.reason}".rstrip(".") for s in bad), "no reason was given")
 
 
 def _one_session(report: Report) -> bool:
-    measured = report["deltas"] and not report["choice"]["unmeasured"]
-    return bool(measured) and ranked_by(report) != COUNTED and (report["profile"].get("sessions") or 0) == 1
+    measured = report.deltas and not report.choice.unmeasured
+    return bool(measured) and ranked_by(report) != COUNTED and (report.profile.get("sessions") or 0) == 1
 
 
-def notes(report: Report) -> list[dict[str, str]]:
+def notes(report: Report) -> list[Note]:
     """What must not be overlooked, the loudest first: {"level": "warning" or "note", "text"}."""
-    loud = [{"level": "warning", "text": line} for line in _warnings(report)]
-    return loud + [{"level": "note", "text": line} for line in _notes(report)]
+    return [*(Note("warning", line) for line in _warnings(report)), *(Note("note", line) for line in _notes(report))]
 
 
 def _warnings(report: Report) -> Iterator[str]:
-    data = report["data"] or {}
+    data = report.data or {}
     if data.get("random"):
         yield "The data is random: accuracy and calibration say nothing about real inputs."
     else:
         yield from _repeated(data)
-    if why := report["choice"]["unmeasured"]:
+    if why := report.choice.unmeasured:
         ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
         yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."
-    if why := report["not_measured"]:
+    if why := report.not_measured:
         yield f"Energy had to be measured: {why}."
     yield from instructions.apart(report)
     yield from _throttled(report)
     yield from compression_gains.warnings(report)
-    for variant in report["variants"]:
-        yield from _warnings_of(variant, report["subject"])
+    for variant in report.variants:
+        yield from _warnings_of(variant, report.subject)
 
 
-def _warnings_of(variant: Mapping[str, Any], subject: str) -> Iterator[str]:
-    crashed = [s for s in variant["sessions"] if s["crashed"]]
+def _warnings_of(variant: Variant, subject: str) -> Iterator[str]:
+    crashed = [s for s in variant.sessions if s.crashed]
     if crashed:
-        yield f"{variant['name']} crashed in {plural(len(crashed), 'session')}: {crashed[0]['crashed']}"
-    for runtime, says in variant["also"].items():
+        yield f"{variant.name} crashed in {plural(len(crashed), 'session')}: {crashed[0].crashed}"
+    for runtime, says in variant.also.items():
         if says != "ok" and not says.startswith("not tried"):
-            yield f"{variant['name']} is not what it should be in {runtime}: {says}."
-    if variant["name"] != subject:
+            yield f"{variant.name} is not what it should be in {runtime}: {says}."
+    if variant.name != subject:
         return
-    cold = [s for s in variant["sessions"] if s["warm"] is False]
+    cold = [s for s in variant.sessions if s.warm is False]
     if cold:
-        yield f"{variant['name']} was not steady after its warm-up in {plural(len(cold), 'session')}."
-    listed = [op["name"] for op in (variant["verify"] or {}).get("fallback") or ()]
-    if fallback := listed or (variant["ops"] or {}).get("fallback"):
+        yield f"{variant.name} was not steady after its warm-up in {plural(len(cold), 'session')}."
+    listed = [op.name for op in (variant.verify.fallback if variant.verify else None) or ()]
+    if fallback := listed or (variant.ops.fallback if variant.ops else None):
         those = ", ".join(map(str, fallback[:8]))
-        yield f"{plural(len(fallback), 'operator')} of {variant['name']} left the accelerator: {those}"
-    yield from _not_judged(variant["verify"] or {})
+        yield f"{plural(len(fallback), 'operator')} of {variant.name} left the accelerator: {those}"
+    if variant.verify:
+        yield from _not_judged(variant.verify)
 
 
 def _throttled(report: Report) -> Iterator[str]:
@@ -137,23 +137,23 @@ def _throttled(report: Report) -> Iterator[str]:
     for name, answer in profilers.answers(report, "sustained").items():
         if answer["throttling"]["flagged"]:
             yield f"{name} throttles: {answer['throttling']['reason']}."
-    for look in report["passes"]:
-        for name, outcome in look["variants"].items():
-            if outcome["why"]:
-                yield f"Profiler {look['pass']} has no result for {name}: {outcome['why']}."
+    for look in report.passes:
+        for name, outcome in look.variants.items():
+            if outcome.why:
+                yield f"Profiler {look.profiler} has no result for {name}: {outcome.why}."
 
 
-def _not_judged(verify: Mapping[str, Any]) -> Iterator[str]:
+def _not_judged(verify: Verification) -> Iterator[str]:
     """Promises that nobody could hold; a limit that is for another kind of metric is none of them."""
-    if verify and not verify.get("metric"):
-        why = verify.get("reasons", {}).get("metric") or "there is no metric"
+    if verify and not verify.metric:
+        why = verify.reasons.get("metric") or "there is no metric"
         yield f"Accuracy was not measured: {why}; the outputs alone were held against the source's."
-    for check in verify.get("checks") or ():
-        if check["ok"] is None and check["name"] not in (*NAMES, "name"):
-            yield f"{check['says']}."
+    for check in verify.checks or ():
+        if check.ok is None and check.name not in (*NAMES, "name"):
+            yield f"{check.says}."
 
 
-def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
+def _repeated(data: Table) -> Iterator[str]:
     """What items that occur more than once do to the verdicts."""
     repeated, n = data.get("repeated") or {}, (data.get("splits") or {}).get("test")
     if within := repeated.get("within"):
@@ -163,10 +163,10 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _notes(report: Report) -> Iterator[str]:
-    if (report["data"] or {}).get("split_by_seed"):
+    if (report.data or {}).get("split_by_seed"):
         yield "Not every split was given: data was split by seed into calibrate, select and test."
     yield from training.notes(report)
-    if (virtual := report["environment"].get("virtual")) and not report["simulated"]:
+    if (virtual := report.environment.get("virtual")) and not report.simulated:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""
         yield f"The machine is virtual{kind}: the load of its neighbours is not controlled."
     yield from precision.notes(report)
@@ -179,22 +179,22 @@ def _notes(report: Report) -> Iterator[str]:
             f"{100 * sequential_comparison.PRIOR:.0f} %. "
             "Use --profile standard for intervals that are measured."
         )
-    yield from compression_gains.note(report, report["subject"])
-    subject = find(report, report["subject"])
-    if subject and (seen := session_noise.sentence(subject["name"], subject["sessions"])):
+    yield from compression_gains.note(report, report.subject)
+    subject = find(report, report.subject)
+    if subject and (seen := session_noise.sentence(subject.name, subject.sessions)):
         yield seen
     if subject:
         yield from engine_settings.notes(subject)
-    for runtime, says in subject["also"].items() if subject else ():
+    for runtime, says in subject.also.items() if subject else ():
         if says.startswith("not tried"):
             yield f"{runtime} was {says}."
-    if subject and (runs := [runtime for runtime, says in subject["also"].items() if says == "ok"]):
-        yield f"{subject['name']} was verified in {', '.join(runs)} too."
-    energy = subject["numbers"]["energy_gross"] if subject else None
+    if subject and (runs := [runtime for runtime, says in subject.also.items() if says == "ok"]):
+        yield f"{subject.name} was verified in {', '.join(runs)} too."
+    energy = subject.numbers["energy_gross"] if subject else None
     if energy and known(energy) and guessed(energy):
-        model = energy["source"].split(":")[0] or "model"
-        yield f"Energy is {energy['status']} by a {model}; ≈ numbers are never compared with measured ones."
-    kept = [s["every"] for v in report["variants"] for s in v["sessions"] if s["every"] > 1]
+        model = energy.source.split(":")[0] or "model"
+        yield f"Energy is {energy.status} by a {model}; ≈ numbers are never compared with measured ones."
+    kept = [s.every for v in report.variants for s in v.sessions if s.every > 1]
     if kept:
         yield (
             f"To stay small, report.json holds 1 of {max(kept)} latencies of its longest sessions; "
@@ -204,13 +204,13 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _of_the_device(report: Report) -> Iterator[str]:
     """What stood in for it, how its clock is governed, and whether it answers as this machine does."""
-    if report["simulated"]:
-        device = report["device"].get("name") or "the device"
-        yield f"{device} is not real but {report['simulated']}: fewer instructions need not be faster on the real one."
-    governor = report["environment"].get("governor")
-    if governor and governor != "performance" and not report["simulated"]:
+    if report.simulated:
+        device = report.device.get("name") or "the device"
+        yield f"{device} is not real but {report.simulated}: fewer instructions need not be faster on the real one."
+    governor = report.environment.get("governor")
+    if governor and governor != "performance" and not report.simulated:
         yield f"The governor is {governor}: the clock follows the load."
-    subject = find(report, report["subject"])
+    subject = find(report, report.subject)
     if subject and (agreement := environment.agrees(subject)):
-        yield f"{subject['name']} {agreement}."
-    yield from instructions.kernels(report, (report["subject"], report["baseline"]))
+        yield f"{subject.name} {agreement}."
+    yield from instructions.kernels(report, (report.subject, report.baseline))

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from edgecompress.core.model import Check
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
 from edgecompress.reporting.formatting import DASH, ended, known, plain, provenance, significant, text
-from edgecompress.reporting.schema_types import ReportedSession
+from edgecompress.reporting.model import (
+    Delta,
+    LeftOperator,
+    Metric,
+    Number,
+    Operators,
+    Output,
+    Report,
+    Session,
+    Table,
+    Variant,
+    Verification,
+)
 
-Report = Mapping[str, Any]
 RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
 
 
@@ -29,18 +40,18 @@ class TextTable:
 
 def before_after(report: Report) -> TextTable:
     """The one to beat and the shipped artifact, quantity by quantity; with none to beat, the artifact alone."""
-    rows = tuple(_delta(row, report["baseline"]) for row in report["deltas"])
+    rows = tuple(_delta(row, report.baseline) for row in report.deltas)
     if rows and not any(before != DASH for _, before, _, _ in rows):
-        return TextTable("Measured", ("", report["subject"]), tuple((label, after) for label, _, after, _ in rows))
-    names = [precision.called(report, report[end]) for end in ("baseline", "subject")]
+        return TextTable("Measured", ("", report.subject), tuple((label, after) for label, _, after, _ in rows))
+    names = [precision.called(report, end) for end in (report.baseline, report.subject)]
     head = ("", names[0] or "before", names[1] or "after", "change")
     return TextTable("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
 
 
-def _delta(row: Mapping[str, Any], baseline: str) -> tuple[str, ...]:
-    label, before, after, says = deltas.shown(dict(row))
-    if row["before_of"] not in ("", baseline) and before != DASH:
-        before = f"{before} ({row['before_of']})"
+def _delta(row: Delta, baseline: str) -> tuple[str, ...]:
+    label, before, after, says = deltas.shown(row)
+    if row.before_of not in ("", baseline) and before != DASH:
+        before = f"{before} ({row.before_of})"
     return label, before, after, says
 
 
@@ -48,9 +59,9 @@ def variants(report: Report) -> TextTable:
     """Every variant, and why each lost."""
     by = deltas.ranked_by(report)
     head = ("variant", "runtime", RANKS[by], "accuracy", "size", "verdict")
-    names = [v["name"] for v in report["variants"]]
-    rows = tuple(_variant(v, by) for v in report["variants"])
-    return TextTable("Variants", head, rows, names.index(report["subject"]) if report["subject"] in names else -1)
+    names = [v.name for v in report.variants]
+    rows = tuple(_variant(v, by) for v in report.variants)
+    return TextTable("Variants", head, rows, names.index(report.subject) if report.subject in names else -1)
 
 
 def precisions(report: Report) -> TextTable:
@@ -58,26 +69,26 @@ def precisions(report: Report) -> TextTable:
     return TextTable("Precision", ("", "weights", "computes"), precision.rows(report))
 
 
-def _variant(variant: Mapping[str, Any], by: str) -> tuple[str, ...]:
-    n = variant["numbers"]
-    return variant["name"], variant["runtime"], text(n.get(by)), text(n["accuracy"]), text(n["size"]), ended(variant)
+def _variant(variant: Variant, by: str) -> tuple[str, ...]:
+    n = variant.numbers
+    return variant.name, variant.runtime, text(n.get(by)), text(n["accuracy"]), text(n["size"]), ended(variant)
 
 
 def sessions(report: Report) -> TextTable:
     """Each fresh process of each variant."""
     head = ("variant", "session", "median", "p90", "runs", "load", "first", "warm-up", "flags")
-    rows = tuple(_session(v["name"], s) for v in report["variants"] for s in v["sessions"])
+    rows = tuple(_session(v.name, s) for v in report.variants for s in v.sessions)
     return TextTable("Sessions", head, rows, empty="No session was run.")
 
 
-def _session(name: str, s: ReportedSession) -> tuple[str, ...]:
-    label = s["round"].removeprefix("round-")
-    if s["crashed"]:
-        return name, label, *([DASH] * 6), f"crashed: {s['crashed']}"
-    times = [_ms(s["median_ms"]), _ms(s["p90_ms"])]
-    once = [_ms(s["load_ms"]), _ms(s["first_ms"])]
-    warm = f"{significant(s['warmup_s'], 3)} s" if s["warmup_s"] is not None else DASH
-    return name, label, *times, f"{s['n']:,}" if s["n"] else DASH, *once, warm, ", ".join(s["flags"] or ())
+def _session(name: str, s: Session) -> tuple[str, ...]:
+    label = s.round.removeprefix("round-")
+    if s.crashed:
+        return name, label, *([DASH] * 6), f"crashed: {s.crashed}"
+    times = [_ms(s.median_ms), _ms(s.p90_ms)]
+    once = [_ms(s.load_ms), _ms(s.first_ms)]
+    warm = f"{significant(s.warmup_s, 3)} s" if s.warmup_s is not None else DASH
+    return name, label, *times, f"{s.n:,}" if s.n else DASH, *once, warm, ", ".join(s.flags or ())
 
 
 def _ms(value: float | None) -> str:
@@ -88,216 +99,214 @@ def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
     head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "a call without a net")
     return TextTable(
-        "Latency", head, tuple(_latency(v) for v in report["variants"] if v["sessions"]), empty="Nothing was timed."
+        "Latency", head, tuple(_latency(v) for v in report.variants if v.sessions), empty="Nothing was timed."
     )
 
 
-def _latency(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    n, sessions = variant["numbers"], variant["sessions"]
-    counts = [f"{sum(s[key] or 0 for s in sessions):,}" for key in ("n", "outliers")]
+def _latency(variant: Variant) -> tuple[str, ...]:
+    n, sessions = variant.numbers, variant.sessions
+    counts = [f"{sum(filter(None, each)):,}" for each in ((s.n for s in sessions), (s.outliers for s in sessions))]
     tail = [text(n[p]) for p in ("p90", "p95", "p99")]
-    return variant["name"], text(n["latency"], spread=True), *tail, *counts, _call(n)
+    return variant.name, text(n["latency"], spread=True), *tail, *counts, _call(n)
 
 
-def _call(n: Mapping[str, Any]) -> str:
+def _call(numbers: dict[str, Number]) -> str:
     """What an empty model takes, and its share of the latency; or why there is none."""
-    call = n.get("call")
+    call, latency = numbers["call"], numbers["latency"]
     if call is None or not known(call):
-        return f"{DASH} {call['reason']}" if call else DASH
-    share = f" ({plain(call['value'] / n['latency']['value'], 'fraction')})" if known(n["latency"]) else ""
+        return f"{DASH} {call.reason}" if call else DASH
+    share = f" ({plain(call.known / latency.known, 'fraction')})" if known(latency) else ""
     return f"{text(call)}{share}"
 
 
 def memory(report: Report) -> TextTable:
     """Memory is four numbers, never one."""
     head = ("variant", "artifact", "planned arena", "its largest tensor", "peak RSS over baseline", "of it file-backed")
-    rows = tuple(_memory(v) for v in report["variants"] if v["sessions"])
+    rows = tuple(_memory(v) for v in report.variants if v.sessions)
     return TextTable("Memory", head, rows, empty="Not measured.")
 
 
-def _memory(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    n = variant["numbers"]
-    peaks = (s["memory"].get("arena_peak") for s in variant["sessions"] if s["memory"])
+def _memory(variant: Variant) -> tuple[str, ...]:
+    n = variant.numbers
+    peaks = (s.memory.arena_peak for s in variant.sessions if s.memory)
     cells = [_or_why(n[key]) for key in ("size", "arena", "peak_rss", "file_backed")]
-    return variant["name"], *cells[:2], next(filter(None, peaks), DASH), *cells[2:]
+    return variant.name, *cells[:2], next(filter(None, peaks), DASH), *cells[2:]
 
 
 def energy(report: Report) -> TextTable:
     """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
     head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
-    rows = tuple(_energy(v) for v in report["variants"] if _energy_known(v))
+    rows = tuple(_energy(v) for v in report.variants if _energy_known(v))
     return TextTable("Energy", head, rows, empty=_no_energy(report))
 
 
-def _energy_known(variant: Mapping[str, Any]) -> bool:
-    return any(known(variant["numbers"][q.name]) for q in ENERGY)
+def _energy_known(variant: Variant) -> bool:
+    return any(known(variant.numbers[q.name]) for q in ENERGY)
 
 
-def _energy(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    numbers = [variant["numbers"][q.name] for q in ENERGY]
+def _energy(variant: Variant) -> tuple[str, ...]:
+    numbers = [variant.numbers[q.name] for q in ENERGY]
     behind = provenance(next(n for n in numbers if known(n)))
-    return variant["name"], *(text(n, spread=True) if known(n) else _or_why(n) for n in numbers), behind
+    return variant.name, *(text(n, spread=True) if known(n) else _or_why(n) for n in numbers), behind
 
 
 def _no_energy(report: Report) -> str:
-    reasons = {v["numbers"]["energy_gross"]["reason"] for v in report["variants"]}
+    reasons = {v.numbers["energy_gross"].reason for v in report.variants}
     return f"No energy number: {'; '.join(sorted(filter(None, reasons))) or 'no reason was given'}."
 
 
-def _or_why(n: Mapping[str, Any]) -> str:
-    return text(n, spread=True) if known(n) else f"{DASH} {n['reason']}"
+def _or_why(n: Number) -> str:
+    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
 
 
 def sensors(report: Report) -> TextTable:
     """Which sensors could not read, and why."""
     return TextTable(
-        "Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report["energy"]["why_not"].items())
+        "Sensors not used", ("sensor", "why not"), tuple((k, str(v)) for k, v in report.energy.why_not.items())
     )
 
 
 def outputs(report: Report) -> TextTable:
     """Each output of each verified variant against the source's."""
     head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
-    rows = tuple(
-        (v["name"], *_output(o)) for v in report["variants"] if v["verify"] for o in v["verify"].get("outputs") or ()
-    )
+    rows = tuple((v.name, *_output(o)) for v in report.variants if v.verify for o in v.verify.outputs or ())
     return TextTable("Outputs against the source", head, rows, empty="Nothing was verified.")
 
 
-def _output(o: Mapping[str, Any]) -> tuple[str, ...]:
-    sqnr = _short(o.get("sqnr_db"), 4, o)
-    cells = _short(o.get("max_abs_error"), 3, o), f"{sqnr} dB" if o.get("sqnr_db") is not None else sqnr
-    return str(o["name"]), *cells, _short(o.get("cosine"), 6, o), plain(o.get("agreement"), "fraction")
+def _output(o: Output) -> tuple[str, ...]:
+    sqnr = _short(o.sqnr_db, 4, o)
+    cells = _short(o.max_abs_error, 3, o), f"{sqnr} dB" if o.sqnr_db is not None else sqnr
+    return str(o.name), *cells, _short(o.cosine, 6, o), plain(o.agreement, "fraction")
 
 
-def _short(value: float | None, digits: int, output: Mapping[str, Any]) -> str:
+def _short(value: float | None, digits: int, output: Output) -> str:
     """A number, or why there is none ("identical")."""
-    return str(output.get("reason") or DASH) if value is None else f"{value:.{digits}g}"
+    return str(output.reason or DASH) if value is None else f"{value:.{digits}g}"
 
 
 def metrics(report: Report) -> TextTable:
     """The task metric of each verified variant, as a paired comparison with the source."""
     head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "its 95 % interval", "items")
-    rows = tuple(_metric(v) for v in report["variants"] if v["verify"] and v["verify"].get("metric"))
+    rows = tuple(_metric(v.name, v.verify.metric) for v in report.variants if v.verify and v.verify.metric)
     return TextTable("The task", head, rows, empty="The source has no metric.")
 
 
-def _metric(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    m = variant["verify"]["metric"]
-    unit = "" if m.get("ratio") is not None else m["unit"]
-    ends = [plain(m.get(end), unit) for end in ("low", "high")]
+def _metric(variant: str, m: Metric) -> tuple[str, ...]:
+    unit = "" if m.ratio is not None else m.unit
+    ends = [plain(end, unit) for end in (m.low, m.high)]
     spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
-    both = [plain(m[side], m["unit"]) for side in ("before", "after")]
-    counts = [DASH if m.get(k) is None else str(m[k]) for k in ("items_lost", "items_gained")]
-    return variant["name"], m["name"], *both, *counts, deltas.accuracy_says(m), spread, f"{m['n']:,}"
+    both = [plain(side, m.unit) for side in (m.before, m.after)]
+    counts = [DASH if count is None else str(count) for count in (m.items_lost, m.items_gained)]
+    return variant, m.name, *both, *counts, deltas.accuracy_says(m), spread, f"{m.n:,}"
 
 
 def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")
-    judged = [(v["name"], c) for v in report["variants"] if v["verify"] for c in v["verify"].get("checks") or ()]
-    rows = tuple((name, c["name"], _kept(c), c["says"]) for name, c in judged)
+    judged = [(v.name, c) for v in report.variants if v.verify for c in v.verify.checks or ()]
+    rows = tuple((name, c.name, _kept(c), c.says) for name, c in judged)
     return TextTable("Checks", head, rows, empty="No check was made.")
 
 
-def _kept(check: Mapping[str, Any]) -> str:
-    if check["ok"] and check.get("decision") == "undecided":
+def _kept(check: Check) -> str:
+    if check.ok and check.decision == "undecided":
         return "undecided"
-    return {True: "kept", False: "broken", None: "not judged"}[check["ok"]]
+    return {True: "kept", False: "broken", None: "not judged"}[check.ok]
 
 
 def stages(report: Report) -> TextTable:
     """How each stage ended."""
     head = ("stage", "ended", "time", "reason", "log")
-    rows = tuple(
-        (s["stage"], s["status"], f"{s['wall_s']:.1f} s", s["reason"] or "", s["log"] or "") for s in report["stages"]
-    )
+    rows = tuple((s.stage, s.status, f"{s.wall_s:.1f} s", s.reason or "", s.log or "") for s in report.stages)
     return TextTable("Stages", head, rows, empty="No stage was listed.")
 
 
 def configuration(report: Report) -> TextTable:
     """The effective configuration, and where each value came from."""
-    rows = tuple((str(c["key"]), _value(c["value"]), str(c["origin"])) for c in report["configuration"])
+    rows = tuple((str(c.key), _value(c.value), str(c.origin)) for c in report.configuration)
     return TextTable("Configuration", ("key", "value", "from"), rows, empty="No configuration was listed.")
 
 
 def files(report: Report) -> TextTable:
     """What was built, byte for byte."""
     head = ("variant", "file", "bytes", "sha256")
-    built = [(v["name"], f) for v in report["variants"] if v["artifact"] for f in v["artifact"]["files"]]
-    rows = tuple((n, f["name"], f"{f['bytes']:,}", f["sha256"]) for n, f in built)
+    built = [(v.name, f) for v in report.variants if v.artifact for f in v.artifact.files]
+    rows = tuple((n, f.name, f"{f.bytes:,}", f.sha256) for n, f in built)
     return TextTable("Files", head, rows, empty="None.")
 
 
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
     head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
-    rows = tuple(_operators(v) for v in report["variants"] if v["ops"])
+    rows = tuple(_operators(v, v.ops) for v in report.variants if v.ops)
     return TextTable("Operators", head, rows, empty="No per-operator pass was run.")
 
 
-def _operators(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    ops, latency = variant["ops"], variant["numbers"]["latency"]
-    total = ops.get("total_ms") if ops.get("ops") else None
-    share = significant(total / latency["value"], 2) if total and known(latency) else DASH
-    off = ", ".join(map(str, ops.get("fallback") or ())) or "none"
-    why = slowdown.NOT_ADDED_UP if slowdown.adds_up(variant) is False else ops.get("why") or ""
-    return variant["name"], str(len(ops.get("ops") or ())), _ms(total), share, off, why
+def _operators(variant: Variant, ops: Operators) -> tuple[str, ...]:
+    latency = variant.numbers["latency"]
+    total = ops.total_ms if ops.ops else None
+    share = significant(total / latency.known, 2) if total and known(latency) else DASH
+    off = ", ".join(map(str, ops.fallback or ())) or "none"
+    why = slowdown.NOT_ADDED_UP if slowdown.adds_up(variant) is False else ops.why or ""
+    return variant.name, str(len(ops.ops or ())), _ms(total), share, off, why
 
 
 def slow(report: Report) -> TextTable:
     """Why variants are slower than the fastest reference."""
-    slow = (v for v in report["variants"] if v["evidence"])
-    rows = tuple((v["name"], v["evidence"].removeprefix(f"{v['name']} ")) for v in slow)
+    slow = (v for v in report.variants if v.evidence)
+    rows = tuple((v.name, v.evidence.removeprefix(f"{v.name} ")) for v in slow)
     return TextTable("Slower than the reference", ("variant", "why"), rows)
 
 
 def fallback(report: Report) -> TextTable:
     """Operators that left the accelerator, by their type."""
     head = ("variant", "operators", "type", "time", "share", "which")
-    rows = tuple((v["name"], *row) for v in report["variants"] for row in _fallback(v["verify"] or {}))
+    rows = tuple((v.name, *row) for v in report.variants for row in _fallback(v.verify or Verification()))
     return TextTable("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
 
 
-def _fallback(verify: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _fallback(verify: Verification) -> list[tuple[str, ...]]:
     """A row per type, the one that takes most first; or why nothing is known."""
-    why = str((verify.get("reasons") or {}).get("fallback") or "")
-    if verify.get("fallback") is None:
+    why = verify.reasons.get("fallback", "")
+    if verify.fallback is None:
         return [(*[DASH] * 4, why)] if why else []
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for op in verify["fallback"]:
-        kinds.setdefault(op["type"] or op["name"], []).append(op)
+    kinds: dict[str, list[LeftOperator]] = {}
+    for op in verify.fallback:
+        kinds.setdefault(op.type or op.name, []).append(op)
     ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
-    return [_kind(ops[0]["type"] or DASH, ops, why) for _, ops in ranked]
+    return [_kind(ops[0].type or DASH, ops, why) for _, ops in ranked]
 
 
-def _kind(kind: str, ops: Sequence[Mapping[str, Any]], why: str) -> tuple[str, ...]:
-    time, names = _sum(ops, "ms"), ", ".join(str(op["name"]) for op in ops[:3])
+def _kind(kind: str, ops: Sequence[LeftOperator], why: str) -> tuple[str, ...]:
+    time, names = _sum(ops, "ms"), ", ".join(str(op.name) for op in ops[:3])
     which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names
     return str(len(ops)), kind, _ms(time), plain(_sum(ops, "share"), "fraction"), which
 
 
-def _sum(ops: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    return None if any(op[key] is None for op in ops) else sum(op[key] for op in ops)
+def _sum(ops: Sequence[LeftOperator], key: str) -> float | None:
+    each = [getattr(op, key) for op in ops]
+    return None if None in each else sum(each)
 
 
-def pairs(title: str, data: Mapping[str, Any]) -> TextTable:
+def pairs(title: str, data: Table) -> TextTable:
     """Nested facts as dotted keys and values."""
     return TextTable(title, ("", ""), tuple(_flat(data, "")), empty="Nothing was recorded.")
 
 
-def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+def _flat(data: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in data.items():
         if isinstance(value, Mapping) and value:
             rows += _flat(value, f"{prefix}{key}.")
         elif value not in ("", None, [], {}):
-            size = key.endswith("_bytes") and isinstance(value, int)
-            rows.append((f"{prefix}{key}", plain(value, "bytes") if size else _value(value)))
+            size = key.endswith("_bytes")
+            rows.append(
+                (f"{prefix}{key}", plain(float(value), "bytes") if isinstance(value, int) and size else _value(value))
+            )
     return rows
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):

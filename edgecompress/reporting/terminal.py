@@ -14,7 +14,8 @@ from edgecompress.reporting import (
     strength_search,
     tables,
 )
-from edgecompress.reporting.formatting import cleaned
+from edgecompress.reporting.formatting import clean
+from edgecompress.reporting.model import Report
 from edgecompress.reporting.tables import TextTable
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ SIGNS = {"shipped": ("✔", "green"), "measured": ("✔", "green"), "nothing": (
 CALLED = {"better": "green", "worse": "red"}
 
 
-def render(report: Mapping[str, Any]) -> Group:
+def render(report: Report) -> Group:
     """What a console prints of report.json; every name in it is shown as text, never as markup or control codes."""
     from rich.console import Group
 
-    clean = cleaned(report)
-    parts: list[Any] = [_table(tables.before_after(clean), _change_styles(clean))] if clean["deltas"] else []
-    if len(clean["variants"]) > 1 or not parts:
-        parts += ["", _table(tables.variants(clean), {})]
+    told = clean(report)
+    parts: list[Any] = [_table(tables.before_after(told), _change_styles(told))] if told.deltas else []
+    if len(told.variants) > 1 or not parts:
+        parts += ["", _table(tables.variants(told), {})]
     own = (
         tables.precisions,
         estimates.table,
@@ -44,15 +45,15 @@ def render(report: Mapping[str, Any]) -> Group:
         tables.slow,
         profiler_tables.findings,
     )
-    more = (make(clean) for make in (*own, external_section.table, external_section.places))
+    more = (make(told) for make in (*own, external_section.table, external_section.places))
     for table in (table for table in more if table.rows):
         parts += ["", _table(table, {})]
-    return Group(*parts, *_notes(clean), _verdict(clean))
+    return Group(*parts, *_notes(told), _verdict(told))
 
 
-def _change_styles(report: Mapping[str, Any]) -> dict[int, str]:
+def _change_styles(report: Report) -> dict[int, str]:
     """Row -> colour of its last cell, where a change is called."""
-    called = enumerate((row["change"] or {}).get("called", "") for row in report["deltas"])
+    called = enumerate(row.change.called if row.change else "" for row in report.deltas)
     return {i: CALLED[c] for i, c in called if c in CALLED}
 
 
@@ -71,19 +72,16 @@ def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
     return shown
 
 
-def _notes(report: Mapping[str, Any]) -> list[Text]:
+def _notes(report: Report) -> list[Text]:
     from rich.text import Text
 
     colour = {"warning": "yellow", "note": "dim"}
-    lines = [
-        Text(f"{'!' if n['level'] == 'warning' else '·'} {n['text']}", style=colour[n["level"]])
-        for n in report["notes"]
-    ]
+    lines = [Text(f"{'!' if n.level == 'warning' else '·'} {n.text}", style=colour[n.level]) for n in report.notes]
     return [Text(""), *lines] if lines else []
 
 
-def _verdict(report: Mapping[str, Any]) -> Text:
+def _verdict(report: Report) -> Text:
     from rich.text import Text
 
-    sign, colour = SIGNS[report["summary"]["outcome"]]
-    return Text.assemble("\n", (f"{sign} ", f"bold {colour}"), (report["summary"]["sentence"], "bold"))
+    sign, colour = SIGNS[report.summary.outcome]
+    return Text.assemble("\n", (f"{sign} ", f"bold {colour}"), (report.summary.sentence, "bold"))

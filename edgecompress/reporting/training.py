@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from edgecompress.reporting.figure_style import Figure, Panel, Report, Values, axis, colour, paint, quantity
+import msgspec
+
+from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, colour, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
+from edgecompress.reporting.model import Epoch, Report, Training, Variant
 from edgecompress.reporting.request import MadeStep, ReportRequest, TechniqueFacts
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-Run = dict[str, Any]
-KEYS = ("samples", "split", "batch_size", "device", "amp", "distill", "metric", "log")
 SHARES = ("top1", "agreement")  # metrics in 0..1, the higher the better
 FEW = 60  # epochs that are dotted, too
 _CAPTION = (
@@ -23,7 +23,7 @@ _CAPTION = (
 _DENSE = " The level line is the source's own score, on the test split: to tell what there was to win back."
 
 
-def of_variant(job: ReportRequest, name: str) -> list[Run]:
+def of_variant(job: ReportRequest, name: str) -> list[Training]:
     """Each training of a variant, in order; empty where there was none."""
     return [_run(m) for m in job.steps(name) if _trained(m["facts"])]
 
@@ -33,15 +33,13 @@ def _trained(facts: TechniqueFacts) -> bool:
     return isinstance(epochs, list) and bool(epochs) and all(isinstance(e, Mapping) and "epoch" in e for e in epochs)
 
 
-def _run(step: MadeStep) -> Run:
-    facts = step["facts"]
-    epochs = [{key: e.get(key) for key in ("epoch", "lr", "loss", "select")} for e in facts["epochs"]]
-    settings = {**{key: facts.get(key) for key in KEYS}, "teachers": list(facts.get("teachers") or [])}
-    return {"technique": step["technique"], **settings, "epochs": epochs}
+def _run(step: MadeStep) -> Training:
+    known = {key: value for key, value in step["facts"].items() if value is not None}
+    return msgspec.convert({**known, "technique": step["technique"]}, Training)
 
 
-def _shown(report: Report) -> list[tuple[Mapping[str, Any], Run]]:
-    return [(v, run) for v in report["variants"] for run in v["training"]]
+def _shown(report: Report) -> list[tuple[Variant, Training]]:
+    return [(v, run) for v in report.variants for run in v.training]
 
 
 # ------------------------------------------------------------------ tables
@@ -50,52 +48,52 @@ def _shown(report: Report) -> list[tuple[Mapping[str, Any], Run]]:
 def table(report: Report) -> TextTable:
     """Each training in a row: what it saw, where it began and ended, and how it was set."""
     head = ("variant", "by", "trained on", "epochs", "loss", "select", "how")
-    return TextTable("Training", head, tuple(_row(v["name"], run) for v, run in _shown(report)))
+    return TextTable("Training", head, tuple(_row(v.name, run) for v, run in _shown(report)))
 
 
-def _row(name: str, run: Run) -> tuple[str, ...]:
-    saw = f"{plural(run['samples'] or 0, 'item')} of the split {run['split']}"
+def _row(name: str, run: Training) -> tuple[str, ...]:
+    saw = f"{plural(run.samples or 0, 'item')} of the split {run.split}"
     ends = (" → ".join(dict.fromkeys(_ends(run, key))) or DASH for key in ("loss", "select"))
-    return name, run["technique"], saw, str(len(run["epochs"])), *ends, _how(run)
+    return name, run.technique, saw, str(len(run.epochs)), *ends, _how(run)
 
 
-def _ends(run: Run, key: str) -> Iterator[str]:
-    known = [e[key] for e in run["epochs"] if e[key] is not None]
+def _ends(run: Training, key: str) -> Iterator[str]:
+    known = [value for e in run.epochs if (value := getattr(e, key)) is not None]
     for value in (known[:1] + known[-1:]) if known else ():
         yield score(run, value) if key == "select" else significant(value, 3)
 
 
-def score(run: Run, value: float | None) -> str:
+def score(run: Training, value: float | None) -> str:
     """A score as its metric is written: `91.4 %`, `0.0123`."""
-    return plain(value, "fraction" if run["metric"] in SHARES else "")
+    return plain(value, "fraction" if run.metric in SHARES else "")
 
 
-def _how(run: Run) -> str:
+def _how(run: Training) -> str:
     """The settings in one line."""
-    rates = [e["lr"] for e in run["epochs"] if e["lr"] is not None]
+    rates = [e.lr for e in run.epochs if e.lr is not None]
     rate = " → ".join(dict.fromkeys(f"{r:.3g}" for r in (max(rates), rates[-1]))) if rates else ""
-    amp = f"in {run['amp']}" if run["amp"] not in (None, "off") else ""
-    teachers = " and ".join(run["teachers"]) or "the unpruned net"
-    distilled = f"distilled from {teachers} at {run['distill']:g}" if run["distill"] else "on labels alone"
-    parts = (f"batch {run['batch_size']}", f"rate {rate}" if rate else "", distilled, f"on {run['device']}", amp)
+    amp = f"in {run.amp}" if run.amp not in (None, "off") else ""
+    teachers = " and ".join(run.teachers) or "the unpruned net"
+    distilled = f"distilled from {teachers} at {run.distill:g}" if run.distill else "on labels alone"
+    parts = (f"batch {run.batch_size}", f"rate {rate}" if rate else "", distilled, f"on {run.device}", amp)
     return ", ".join(filter(None, parts))
 
 
 def epochs(report: Report) -> TextTable:
     """Epoch by epoch."""
     head = ("variant", "by", "epoch", "rate", "loss", "select", "metric")
-    rows = tuple(_epoch(v["name"], run, e) for v, run in _shown(report) for e in run["epochs"])
+    rows = tuple(_epoch(v.name, run, e) for v, run in _shown(report) for e in run.epochs)
     return TextTable("Every epoch", head, rows)
 
 
-def _epoch(name: str, run: Run, e: Mapping[str, Any]) -> tuple[str, ...]:
-    rate, loss = (DASH if e[key] is None else f"{e[key]:.4g}" for key in ("lr", "loss"))
-    return name, run["technique"], str(e["epoch"]), rate, loss, score(run, e["select"]), str(run["metric"] or DASH)
+def _epoch(name: str, run: Training, e: Epoch) -> tuple[str, ...]:
+    rate, loss = (DASH if number is None else f"{number:.4g}" for number in (e.lr, e.loss))
+    return name, run.technique, str(e.epoch), rate, loss, score(run, e.select), str(run.metric or DASH)
 
 
 def notes(report: Report) -> Iterator[str]:
     """What a training saw that was meant for something else."""
-    lent = sorted({v["name"] for v, run in _shown(report) if run["split"] == "calibrate"})
+    lent = sorted({v.name for v, run in _shown(report) if run.split == "calibrate"})
     if lent:
         yield f"There is no split 'train': {', '.join(lent)} trained on the calibration data."
 
@@ -105,15 +103,15 @@ def notes(report: Report) -> Iterator[str]:
 
 def figure(report: Report) -> Figure:
     """The loss of each variant's trainings, one after another, and below it the score."""
-    trained = [v for v in report["variants"] if v["training"]]
-    panels = tuple(p for v in trained for p in _panels(v, colour(report, v["name"])))
+    trained = [v for v in report.variants if v.training]
+    panels = tuple(p for v in trained for p in _panels(v, colour(report, v.name)))
     ruled = any(_dense(v) is not None for v in trained)
     caption = _CAPTION + (_DENSE if ruled else "") if panels else ""
     return Figure("training", "Training, epoch by epoch", caption, panels)
 
 
-def _panels(variant: Mapping[str, Any], stroke: str) -> Iterator[Panel]:
-    runs, name = variant["training"], variant["name"]
+def _panels(variant: Variant, stroke: str) -> Iterator[Panel]:
+    runs, name = variant.training, variant.name
     for key, word in (("loss", "loss"), ("select", _metric(runs))):
         points = _points(runs, key)
         if points:
@@ -121,35 +119,36 @@ def _panels(variant: Mapping[str, Any], stroke: str) -> Iterator[Panel]:
             yield Panel(_heading(runs, key, word), _spec(name, points, (word, dense), stroke), name)
 
 
-def _metric(runs: Sequence[Run]) -> str:
-    metric = str(runs[-1]["metric"] or "score")
+def _metric(runs: Sequence[Training]) -> str:
+    metric = str(runs[-1].metric or "score")
     return f"{metric} on select{', %' if metric in SHARES else ''}"
 
 
-def _points(runs: Sequence[Run], key: str) -> Values:
+def _points(runs: Sequence[Training], key: str) -> Values:
     """(epoch counted through, value) of each epoch that has one; `run` is which training."""
-    every = [(i, run, e) for i, run in enumerate(runs) for e in run["epochs"]]
+    every = [(i, run, e) for i, run in enumerate(runs) for e in run.epochs]
     return [
-        {"a": at, "w": _scaled(run, e[key], key), "run": i}
+        {"a": at, "w": _scaled(run, getattr(e, key), key), "run": i}
         for at, (i, run, e) in enumerate(every, 1)
-        if e[key] is not None
+        if getattr(e, key) is not None
     ]
 
 
-def _scaled(run: Run, value: float, key: str) -> float:
-    return 100 * value if key == "select" and run["metric"] in SHARES else value
+def _scaled(run: Training, value: float, key: str) -> float:
+    return 100 * value if key == "select" and run.metric in SHARES else value
 
 
-def _heading(runs: Sequence[Run], key: str, word: str) -> str:
+def _heading(runs: Sequence[Training], key: str, word: str) -> str:
     ends = [*_ends(runs[0], key)][:1] + [*_ends(runs[-1], key)][-1:]
     return f"{word.removesuffix(', %')}: {' → '.join(ends)}"
 
 
-def _dense(variant: Mapping[str, Any]) -> float | None:
+def _dense(variant: Variant) -> float | None:
     """The source's score where it is of the metric that training looked at."""
-    metric = (variant["verify"] or {}).get("metric") or {}
-    same = metric.get("name") == variant["training"][-1]["metric"] and metric.get("name") in SHARES
-    return 100 * metric["before"] if same and metric.get("before") is not None else None
+    metric = variant.verify.metric if variant.verify else None
+    if metric is None or metric.before is None or metric.name not in SHARES:
+        return None
+    return 100 * metric.before if metric.name == variant.training[-1].metric else None
 
 
 def _spec(name: str, points: Values, what: tuple[str, float | None], stroke: str) -> Spec:

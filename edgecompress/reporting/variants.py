@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+import msgspec
 
 from edgecompress.core.model import SETTINGS, Artifact, Request, sha256_of
 from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
@@ -12,16 +14,27 @@ from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import ENOUGH
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import compression, environment, estimates, instructions, power, training
-from edgecompress.reporting.formatting import Number, missing, number
+from edgecompress.reporting.formatting import missing, number
+from edgecompress.reporting.model import (
+    BuiltArtifact,
+    ExternalSession,
+    File,
+    Number,
+    Operators,
+    Session,
+    Variant,
+    Verdict,
+    Verification,
+    values,
+)
 from edgecompress.reporting.request import ReportRequest
-from edgecompress.reporting.schema_types import ReportedSession
-from edgecompress.reporting.sessions import Bounds, bounds, of_variant, values
+from edgecompress.reporting.sessions import Bounds, bounds, of_variant
 
-Variant = dict[str, Any]
 NOT_TIMED = "the device is simulated: instructions are counted, nothing is timed"
 CLOCK = "monotonic clock around each run"
 PER_SESSION = ("load", "first")
 RSS = ("peak_rss", "file_backed")
+KERNEL = "the kernel, over the baseline"
 
 
 def table(request: Request, job: ReportRequest) -> list[Variant]:
@@ -41,28 +54,28 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
     count = instructions.of_variant(inputs.get("count"), name)
     why = reason if ended in ("lost", "failed", "unreached") else ""
     counted = _instructions(request, job, name, why)
-    return {
-        "name": name,
-        "runtime": result.get("runtime") or declared.get("runtime") or job.target.get("runtime", ""),
-        "also": dict(result.get("also") or {}),
-        "reference": bool(declared.get("reference") or result.get("reference") or ended == "reference"),
-        "compress": [str(step.get("use", "")) for step in declared.get("compress", ())],
-        "verdict": ended,
-        "reason": reason,
-        "undecided": [*_undecided(verdict), *result.get("undecided", ())],
-        "artifact": _files(artifact) if artifact else None,
-        "verify": dict(verdict.facts) if verdict else None,
-        "numbers": _numbers(request, name, sessions, why, counted),
-        "sessions": sessions,
-        "distribution": shape,
-        "ops": _ops(inputs.get("ops"), name),
-        "count": count,
-        "power_trace": power.trace(inputs.get("energy"), name),
-        "agree": environment.agreement(inputs.get(f"{name}/agree")),
-        "estimate": estimates.of_variant(artifact),
-        "compressed": compression.of_variant(job, name),
-        "training": training.of_variant(job, name),
-    }
+    return Variant(
+        name=name,
+        runtime=result.get("runtime") or declared.get("runtime") or job.target.get("runtime", ""),
+        also=dict(result.get("also") or {}),
+        reference=bool(declared.get("reference") or result.get("reference") or ended == "reference"),
+        compress=[str(step.get("use", "")) for step in declared.get("compress", ())],
+        verdict=msgspec.convert(ended, Verdict),
+        reason=reason,
+        undecided=[*_undecided(verdict), *result.get("undecided", ())],
+        artifact=_files(artifact) if artifact else None,
+        verify=msgspec.convert(verdict.facts, Verification) if verdict else None,
+        numbers=_numbers(request, name, sessions, why, counted),
+        sessions=sessions,
+        distribution=shape,
+        ops=_ops(inputs.get("ops"), name),
+        count=count,
+        power_trace=power.trace(inputs.get("energy"), name),
+        agree=environment.agreement(inputs.get(f"{name}/agree")),
+        estimate=estimates.of_variant(artifact),
+        compressed=compression.of_variant(job, name),
+        training=training.of_variant(job, name),
+    )
 
 
 def _undecided(verdict: Artifact | None) -> list[str]:
@@ -77,20 +90,20 @@ def _broken(job: ReportRequest, name: str) -> str:
     return next((f"{o['stage']}: {o['reason']}" for o in ended), "")
 
 
-def _files(artifact: Artifact) -> dict[str, Any]:
+def _files(artifact: Artifact) -> BuiltArtifact:
     names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
-    files = [{"name": name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for name, f in names]
-    about = {"kind": artifact.kind, "sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
-    return {**about, "settings": artifact.facts.get(SETTINGS) or {}, "precision": facts.of(artifact), "files": files}
+    files = [File(name, f.stat().st_size, sha256_of(f)) for name, f in names]
+    settings = dict(artifact.facts.get(SETTINGS) or {})
+    return BuiltArtifact(artifact.kind, artifact.sha256, artifact.size_bytes, settings, facts.of(artifact), files)
 
 
-def _ops(ops: Artifact | None, name: str) -> dict[str, Any] | None:
+def _ops(ops: Artifact | None, name: str) -> Operators | None:
     operators = ops.facts["variants"].get(name) if ops else None
-    return dict(operators) if operators else None
+    return msgspec.convert(operators, Operators) if operators else None
 
 
 def _numbers(
-    request: Request, name: str, sessions: Sequence[ReportedSession], reason: str, counted: Number
+    request: Request, name: str, sessions: Sequence[Session], reason: str, counted: Number
 ) -> dict[str, Number]:
     artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
     why = _unmeasured(sessions, reason) if "count" not in request.inputs else reason or NOT_TIMED
@@ -102,7 +115,7 @@ def _numbers(
         **estimates.numbers(artifact),
         "throughput": throughput(took, request.context.batch),
         **{metric: median(sessions, metric, why) for metric in PER_SESSION},
-        "call": median(sessions, "call", next((s["call_reason"] for s in sessions if s["call_reason"]), why)),
+        "call": median(sessions, "call", next((s.call_reason for s in sessions if s.call_reason), why)),
         "accuracy": _accuracy(verdict, reason),
         **_memory(artifact, sessions, why),
         **_energy(request.inputs.get("energy"), name, why),
@@ -110,14 +123,14 @@ def _numbers(
     }
 
 
-def _unmeasured(sessions: Sequence[ReportedSession], reason: str) -> str:
-    crashed = [s["crashed"] for s in sessions if s["crashed"]]
-    noisy = [s["noisy"] for s in sessions if s["noisy"]]
+def _unmeasured(sessions: Sequence[Session], reason: str) -> str:
+    crashed = [s.crashed for s in sessions if s.crashed]
+    noisy = [s.noisy for s in sessions if s.noisy]
     ended = f"crashed: {crashed[0]}" if crashed else f"{TOO_NOISY}: {noisy[0]}" if noisy else ""
     return ended or reason or "no round measured it"
 
 
-def median(sessions: Sequence[Mapping[str, object]], metric: str, why: str) -> Number:
+def median(sessions: Sequence[Session | ExternalSession], metric: str, why: str) -> Number:
     """The median of a quantity over the sessions, with its interval."""
     each = list(values(sessions, QUANTITIES[metric].session).values())
     if not each:
@@ -125,7 +138,7 @@ def median(sessions: Sequence[Mapping[str, object]], metric: str, why: str) -> N
     return number(metric, statistics.median(each), n=len(each), source=CLOCK, **bounds(each))
 
 
-def latency(sessions: Sequence[Mapping[str, object]], why: str) -> Number:
+def latency(sessions: Sequence[Session | ExternalSession], why: str) -> Number:
     """The headline: the median of the session medians."""
     return median(sessions, "latency", why)
 
@@ -139,7 +152,7 @@ def _instructions(request: Request, job: ReportRequest, name: str, reason: str) 
     )
 
 
-def percentiles(sessions: Sequence[Mapping[str, object]], why: str) -> dict[str, Number]:
+def percentiles(sessions: Sequence[Session | ExternalSession], why: str) -> dict[str, Number]:
     """The median of the sessions' percentiles, where each session has the runs that hold them."""
     runs = min((int(n) for n in values(sessions, "n").values()), default=0)
     numbers = {}
@@ -151,13 +164,13 @@ def percentiles(sessions: Sequence[Mapping[str, object]], why: str) -> dict[str,
 
 def throughput(took: Number, batch: int) -> Number:
     """Items per second, one run after the other, at that latency."""
-    if took["value"] is None:
-        return missing("throughput", took["reason"])
+    if took.value is None:
+        return missing("throughput", took.reason)
     rate: Bounds = {}
-    if took["low"] and took["high"]:
-        rate = {"low": 1e3 * batch / took["high"], "high": 1e3 * batch / took["low"]}
+    if took.low and took.high:
+        rate = {"low": 1e3 * batch / took.high, "high": 1e3 * batch / took.low}
     source = f"{batch} per run / the latency"
-    return number("throughput", 1e3 * batch / took["value"], n=took["n"], source=source, **rate)
+    return number("throughput", 1e3 * batch / took.value, n=took.n, source=source, **rate)
 
 
 def _accuracy(verdict: Artifact | None, reason: str) -> Number:
@@ -169,13 +182,13 @@ def _accuracy(verdict: Artifact | None, reason: str) -> Number:
     return number(metric["name"], metric["after"], unit=metric["unit"], n=metric["n"], source="test split", reason=why)
 
 
-def _memory(artifact: Artifact | None, sessions: Sequence[ReportedSession], why: str) -> dict[str, Number]:
+def _memory(artifact: Artifact | None, sessions: Sequence[Session], why: str) -> dict[str, Number]:
     """The four: artifact bytes, planned arena, peak RSS over baseline, and its file-backed part."""
     size = artifact.size_bytes if artifact else None
-    arena = [s["memory"] for s in sessions if s["memory"]]
-    planned = next((m["arena_bytes"] for m in arena if m.get("arena_bytes") is not None), None)
-    no_arena = next((m["arena_reason"] for m in arena if m.get("arena_reason")), why)
-    peak = next((m["arena_peak"] for m in arena if m.get("arena_peak")), "")
+    arena = [s.memory for s in sessions if s.memory]
+    planned = next((m.arena_bytes for m in arena if m.arena_bytes is not None), None)
+    no_arena = next((m.arena_reason for m in arena if m.arena_reason), why)
+    peak = next((m.arena_peak for m in arena if m.arena_peak), "")
     largest = f"; most is held with {peak}" if peak else ""
     numbers = {
         "size": number("size", size, n=1, source="the artifact's files", reason=why),
@@ -183,7 +196,7 @@ def _memory(artifact: Artifact | None, sessions: Sequence[ReportedSession], why:
     }
     for metric in RSS:
         each = median(sessions, metric, why)
-        numbers[metric] = each if each["value"] is None else {**each, "source": "the kernel, over the baseline"}
+        numbers[metric] = each if each.value is None else dataclasses.replace(each, source=KERNEL)
     return numbers
 
 
@@ -191,13 +204,14 @@ def _energy(energy: Artifact | None, name: str, why: str) -> dict[str, Number]:
     if energy is None:
         return {q.name: missing(q.name, "energy was not measured") for q in ENERGY}
     measured = energy.facts["variants"].get(name)
-    by_metric = {m["metric"]: dict(m) for m in measured or ()}
+    by_metric = {m["metric"]: msgspec.convert(m, Number) for m in measured or ()}
     absent = "the sensor gave none" if measured else why or "energy is measured for the finalists only"
     return {q.name: by_metric.get(q.name) or missing(q.name, absent) for q in ENERGY}
 
 
 def _fallback(ops: Artifact | None, verdict: Artifact | None, name: str) -> Number:
-    seen = [a["fallback"] for a in (_ops(ops, name), verdict.facts if verdict else None) if a and "fallback" in a]
+    facts = ((ops.facts["variants"].get(name) if ops else None), verdict.facts if verdict else None)
+    seen = [a["fallback"] for a in facts if a and "fallback" in a]
     if not seen:
         why = verdict.facts["reasons"].get("fallback") if verdict else ""
         return missing("fallback", why or "no stage checked where its operators ran")

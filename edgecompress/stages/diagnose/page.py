@@ -121,10 +121,10 @@ def page(facts: Facts) -> str:
     top = tag("header", tag("p", "edgecompress diagnosis", class_="kicker"), tag("h1", bdi(_title(facts))))
     pictures = _figures("beside", drawn["sqnr"], drawn["effects"])
     parts = (
-        html.section("Where the noise comes from", pictures, html.as_table({}, outputs(facts))),
+        html.section("Where the noise comes from", pictures, html.as_table(html.NO_VARIANT, outputs(facts))),
         *_section("What the values are", _figures("", drawn["ranges"], drawn["channels"], drawn["values"])),
-        html.section("Every layer", html.as_table({}, layers(facts))),
-        html.section("What was run", html.as_table({}, about(facts))),
+        html.section("Every layer", html.as_table(html.NO_VARIANT, layers(facts))),
+        html.section("What was run", html.as_table(html.NO_VARIANT, about(facts))),
     )
     return html.document(_title(facts), tag("main", top, _verdict(facts), *parts))
 
@@ -145,7 +145,7 @@ def _marked(words: str) -> Raw:
 
 
 def _figures(shape: str, *shown: Figure) -> Raw:
-    drawn = [html.as_figure({}, figure) for figure in shown if figure.caption]
+    drawn = [html.as_figure(html.NO_VARIANT, figure) for figure in shown if figure.caption]
     return tag("div", drawn, class_=f"figures {shape}".strip()) if drawn else Raw("")
 
 
