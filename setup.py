@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the folders of TOML files at the root ship inside the package."""
+"""What pyproject.toml cannot say: folders of the root, of TOML files and of examples, ship inside the package."""
 
 import shutil
 from pathlib import Path
@@ -7,6 +7,8 @@ from setuptools import find_namespace_packages, setup
 from setuptools.command.build_py import build_py
 
 DATA = ("targets", "devices", "profiles")
+EXAMPLES = "edgecompress.plugin_examples"  # what `edgecompress init` starts from
+FOLDERS = {**{f"edgecompress.{name}": name for name in DATA}, EXAMPLES: "examples/plugins"}
 # All of it stands here: a table [tool.setuptools.package-data] in pyproject.toml would replace this one.
 INSIDE = ["py.typed", "demo/*", "**/*.json", "**/*.css", "**/*.c", "plugins/packagers/templates/**/*"]
 
@@ -22,7 +24,11 @@ class Build(build_py):
 
 setup(
     cmdclass={"build_py": Build},
-    packages=[*find_namespace_packages(include=["edgecompress*"]), *(f"edgecompress.{name}" for name in DATA)],
-    package_dir={f"edgecompress.{name}": name for name in DATA},
-    package_data={"edgecompress": INSIDE, **{f"edgecompress.{name}": ["*.toml"] for name in DATA}},
+    packages=[*find_namespace_packages(include=["edgecompress*"]), *FOLDERS],
+    package_dir=FOLDERS,
+    package_data={
+        "edgecompress": INSIDE,
+        **{f"edgecompress.{name}": ["*.toml"] for name in DATA},
+        EXAMPLES: ["*/*.py", "*/*.toml"],
+    },
 )

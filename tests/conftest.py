@@ -49,6 +49,7 @@ HERE_NOT = {  # how a reason begins, and why CI may have it; of each pair of tes
     "there is a GPU": "the test of a machine that has none",
     "this onnxruntime has no GPU provider": "the one for CPUs is installed",
     "this onnxruntime has a GPU provider": "the test of the one for CPUs",
+    "zsh is not installed": "a machine has the shell of whoever works there",
     "tf2onnx is installed": "the test of a Python without it",
 }
 MINUTES, SEED = os.environ.get("EDGECOMPRESS_MINUTES", ""), os.environ.get("EDGECOMPRESS_SEED", "")

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,9 +80,9 @@ def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...
         main.parser().parse_args(words[1:])
 
 
-def test_every_command_but_completion_answers_in_json_too() -> None:
+def test_every_command_but_those_that_answer_programs_answers_in_json_too() -> None:
     without = [command for command, text in ALL.items() if "--json" not in text]
-    assert without == [("completion",)]
+    assert without == [("mcp",), ("completion",)]
 
 
 def test_a_word_that_is_no_command_is_the_users_input() -> None:
@@ -92,7 +93,38 @@ def test_a_word_that_is_no_command_is_the_users_input() -> None:
 def test_completion_knows_the_commands(shell: str, capsys: Told) -> None:
     assert run("completion", shell) == 0
     script = capsys.readouterr().out
-    assert all(command[0] in script for command in ALL)
+    assert all(command[0].split()[0] in script for command in ALL)
+
+
+COMPLETE = """
+source {script} && complete -p edgecompress > /dev/null
+COMP_WORDS=({words}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_shtab_edgecompress edgecompress "${{COMP_WORDS[-1]}}" "${{COMP_WORDS[-2]}}"
+echo "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("dep", "deploy"), ("deploy --targ", "--target"), ("init mine --kind e", "engine"), ("cache wh", "why")],
+)
+def test_bash_completes_a_command_an_option_and_a_choice(
+    words: str, completed: str, folder: Path, capsys: Told
+) -> None:
+    assert run("completion", "bash") == 0
+    script = folder / "script"
+    script.write_text(capsys.readouterr().out)
+    code = COMPLETE.format(script=script, words=f"edgecompress {words}")
+    done = subprocess.run(["bash", "--norc", "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.stdout.split() == [completed], done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_reads_its_script(folder: Path, capsys: Told) -> None:
+    assert run("completion", "zsh") == 0
+    (folder / "_edgecompress").write_text(capsys.readouterr().out)
+    done = subprocess.run(["zsh", "-f", "-n", "_edgecompress"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
 
 
 # --------------------------------------------------------------------------- errors

@@ -9,6 +9,7 @@ from typing import Any
 import plugins
 import pytest
 
+from edgecompress.cli.main import main
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.model import Artifact
 from edgecompress.testing import conformance
@@ -132,6 +133,28 @@ def test_a_technique_that_breaks_a_promise_is_told_which(
     monkeypatch.delitem(__import__("sys").modules, "plugin_faulty", raising=False)
     with pytest.raises(AssertionError, match=says):
         conformance.check_technique("faulty", tmp_path / "work")
+    registry.entry_points.cache_clear()
+
+
+def test_the_suite_runs_by_name_and_exits_1_with_what_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugins.technique(tmp_path, "faulty", FAULTS["promised null, made onnx"])
+    plugins.technique(tmp_path, "broken", "print('printed')\n1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.entry_points.cache_clear()
+    assert main(["conformance", "null"]) == 0
+    assert "yes" in capsys.readouterr().out
+    assert main(["conformance", "faulty", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert finding["kind"] == "technique" and finding["file"].endswith("plugin_faulty.py")
+    assert "promised null, made onnx" in finding["finding"]
+    assert main(["conformance", "broken", "-v"]) == 1
+    told = capsys.readouterr()
+    assert "technique broken: ZeroDivisionError" in told.out and "Traceback" in told.out
+    assert "printed" in told.err and "printed" not in told.out.partition("Traceback")[0]
+    assert main(["conformance", "falty"]) == 2
+    assert "no plug-in or target 'falty', did you mean 'faulty'?" in capsys.readouterr().err
     registry.entry_points.cache_clear()
 
 

@@ -114,7 +114,7 @@ name = "theirs"
 
 @of("edgecompress-technique-round")
 def test_a_technique_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
-    home.conforms("check_technique('round', Path('conformance'))")
+    assert home.cli("conformance", "round").splitlines()[1].split()[-1] == "yes"
     assert "round" in home.cli("techniques")
     assert "digits" in home.cli("techniques", "round")
     more = 'compress = [{ use = "rounded", digits = 1 }]'
@@ -181,6 +181,19 @@ def test_a_sensor_conforms_and_is_listed_and_reported(home: Home) -> None:
     text = json.dumps(report)
     assert "a constant 5 W" in text
     assert '"wall"' in text
+
+
+@pytest.mark.parametrize("kind", ["technique", "engine", "sensor"])
+def test_what_init_writes_installs_and_conforms_as_it_is(kind: str, tmp_path: Path) -> None:
+    bare = Home(tmp_path, tmp_path / "none")
+    folder, _, step = bare.cli("init", "mine", "--kind", kind).partition("\n")
+    assert step == f"next: pip install --editable {folder} && edgecompress conformance mine\n"
+    bare.cli("init", "mine", "--kind", kind, code=2)  # nothing is overwritten
+    home = Home(tmp_path, _install(tmp_path / folder, tmp_path / "built"))
+    (finding,) = json.loads(home.cli("conformance", "mine", "--kind", kind, "--json"))
+    assert (finding["name"], finding["finding"]) == ("mine", "")
+    home.run(sys.executable, "-m", "pytest", "-q", "-p", "no:anyio", folder)
+    home.cli("init", "mine", "--kind", kind, "--output", "another", code=2)  # a name that is taken
 
 
 @of("edgecompress-target-tiny")

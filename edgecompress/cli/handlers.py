@@ -391,12 +391,44 @@ def doctor(args: argparse.Namespace) -> int:
     return 0
 
 
-def init(args: argparse.Namespace) -> int:
-    """Writes a commented TOML file."""
-    from edgecompress.cli import console
-    from edgecompress.commands import init
+def conformance(args: argparse.Namespace) -> int:
+    """Runs the conformance suite on a plug-in or target; 1 where it does not conform."""
+    import contextlib
+    import dataclasses
 
-    file = init.write(args.output or init.place(args.kind, args.name), init.text(args.kind, vars(args)))
-    more = "" if args.quiet else f"\nnext: {init.next_step(args.kind, file)}"
-    console.say(args, {"written": str(file)}, f"{file}{more}")
+    from edgecompress.cli import console
+    from edgecompress.core import plain_text
+    from edgecompress.testing.conformance import by_name
+
+    with contextlib.redirect_stdout(sys.stderr):  # what a plug-in prints is no part of the table
+        findings = by_name.check(args.name, args.kind)
+    rows = [{key: value for key, value in dataclasses.asdict(f).items() if key != "trace"} for f in findings]
+    table = [{**row, "conforms": "no" if row.pop("finding") else "yes"} for row in map(dict, rows)]
+    wrong = [f"{f.kind} {f.name}: {f.finding}" for f in findings if f.finding]
+    traces = [f.trace for f in findings if f.trace and args.verbose]
+    shown = wrong or ["conforms"] if args.quiet else ["", *wrong] if wrong else []
+    console.say(args, rows, "\n".join([*([] if args.quiet else [plain_text.columns(table)]), *shown, *traces]))
+    return CheckFailed.exit_code if wrong else 0
+
+
+def init(args: argparse.Namespace) -> int:
+    """Writes a commented TOML file, or a plug-in to start from."""
+    from edgecompress.cli import console
+    from edgecompress.commands import init, init_plugin
+
+    if args.kind in init_plugin.KINDS:
+        file = init_plugin.write(args.kind, args.name, args.output)
+        step = init_plugin.next_step(file, args.name)
+    else:
+        file = init.write(args.output or init.place(args.kind, args.name), init.text(args.kind, vars(args)))
+        step = init.next_step(args.kind, file)
+    console.say(args, {"written": str(file)}, str(file) if args.quiet else f"{file}\nnext: {step}")
+    return 0
+
+
+def mcp(args: argparse.Namespace) -> int:
+    """Serves the Model Context Protocol on stdin and stdout."""
+    from edgecompress.cli import mcp_server
+
+    mcp_server.serve()
     return 0

@@ -186,6 +186,10 @@ def _completion(args: argparse.Namespace) -> int:
     for action in _actions(root):
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab's own mark
+        if isinstance(action, _Commands):  # zsh takes `package verify` apart
+            action._choices_actions = [each for each in action._choices_actions if " " not in each.dest]
+            for name in [name for name in action.choices if " " in name]:
+                del action.choices[name]
     print(shtab.complete(root, args.shell))
     return 0
 

@@ -1,4 +1,4 @@
-"""Commands for devices, this machine and the user's own files: energy, device, doctor, init."""
+"""Commands for devices, this machine and what users add: energy, device, doctor, init, conformance, mcp."""
 
 from __future__ import annotations
 
@@ -89,23 +89,52 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
     ),
     Command(
         "init",
-        "write a commented TOML file for a case of your own",
+        "write a commented TOML file, or a plug-in to start from, for a case of your own",
         handlers.init,
         "init my-board --runtime openvino --runtime onnx\n"
         "init my-net --kind source --model my_pkg.nets:build --data my_pkg.nets:data\n"
-        "init my-board --kind device --output devices/my-board.toml",
+        "init my-board --kind device --output devices/my-board.toml\n"
+        "init mine --kind technique",
         (
-            argument("name", metavar="NAME", help="name of the new file"),
+            argument("name", metavar="NAME", help="name of the new file or plug-in"),
             argument(
                 "--kind",
-                choices=("target", "source", "device", "profile"),
+                choices=("target", "source", "device", "profile", "technique", "engine", "sensor"),
                 default="target",
-                help="kind of file (default: target)",
+                help="kind of file, or of plug-in: technique, engine, sensor (default: target)",
             ),
             argument("--runtime", action="append", default=[], help="runtime of a new target's variants; may repeat"),
             argument("--model", default="my_package.nets:build", help="model of a new source"),
             argument("--data", default="my_package.nets:data", help="samples of a new source"),
-            argument("--output", type=Path, help="output file (default: KINDs/NAME.toml)"),
+            argument(
+                "--output",
+                type=Path,
+                help="output file (default: KINDs/NAME.toml), or folder of a plug-in (default: edgecompress-KIND-NAME)",
+            ),
         ),
+    ),
+    Command(
+        "conformance",
+        "check that a plug-in or a target keeps what its kind promises",
+        handlers.conformance,
+        "conformance ptq_int8\nconformance mine --kind engine --json",
+        (
+            argument("name", metavar="NAME", help="name of an installed plug-in, or of a target"),
+            argument(
+                "--kind",
+                choices=("technique", "engine", "runtime", "sensor", "profiler", "transport", "packager", "target"),
+                default="",
+                help="kind of plug-in; an engine is a runtime (default: all that have this name)",
+            ),
+        ),
+    ),
+    Command(
+        "mcp",
+        "serve plan, deploy, report, compare and diagnose to coding assistants (Model Context Protocol)",
+        handlers.mcp,
+        "mcp",
+        description="Serves plan, deploy, report, compare and diagnose as tools of the Model Context Protocol, on "
+        "stdin and stdout: a coding assistant starts it.",
+        common=False,
     ),
 )

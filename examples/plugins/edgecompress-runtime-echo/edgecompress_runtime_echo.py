@@ -50,9 +50,9 @@ def _parse(file: Path) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], 
         raise InputError(f"{file}: not an echo net: {error}; export one from a null net") from error
 
 
-def open(artifact: Artifact, threads: int, profile: bool = False) -> EchoSession:
+def open(artifact: Artifact, threads: int, profile: bool = False) -> Session:
     """A session on one thread, whatever `threads` says."""
-    return EchoSession(*_parse(artifact.file(".echo")))
+    return Session(*_parse(artifact.file(".echo")))
 
 
 def count(artifact: Artifact, batch: int) -> op_counts.Graph:
@@ -77,7 +77,7 @@ def weights(artifact: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
         yield f"{spec.name}.ramp", ramp.reshape(1, -1)
 
 
-class EchoSession:
+class Session:
     """Each output is scale * (the item's mean) * (1, 2, 3, ... along its elements)."""
 
     def __init__(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], scale: float) -> None:
