@@ -19,7 +19,7 @@ need = @test -n "$($(1))" || { echo "make $@ needs $(1)=..., for example: make $
 help: ## List the jobs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install what TARGET needs into .venv (TORCH=gpu for a CUDA build of torch)
+setup: ## Install what TARGET needs into .venv (TORCH=gpu: a CUDA build of torch; V=1 prints all of it)
 	$(call need,TARGET,x86)
 	@$(SETUP) --target $(TARGET)
 

@@ -39,6 +39,7 @@ SETTINGS = {
     "default-timeout": ("UV_HTTP_TIMEOUT",),
     "timeout": ("UV_HTTP_TIMEOUT",),
 }
+VERBOSE = bool(os.environ.get("V"))  # `make V=1 ...` prints each command, and what it prints
 OPTIONS = {"no-index", "only-binary", "no-binary"}  # uv's words are pip's
 # With these pip is started, too: others may say where it installs, or what besides.
 PIP = {*SETTINGS, *OPTIONS, "cache-dir", "no-cache-dir", "no-input", "retries", "keyring-provider", "use-feature"}
@@ -58,17 +59,19 @@ def environment() -> dict[str, str]:
     return {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "UV_")) or PASSES.fullmatch(n)}
 
 
-def run(command: list[str], env: dict[str, str] | None = None, capture: bool = False) -> str:
-    """Prints a command, runs it and returns its stderr if captured. Ends the set-up with its code when it fails."""
+def run(command: list[str], env: dict[str, str] | None = None) -> str:
+    """Runs a command and returns its stderr. Ends the set-up with its code, and all it printed, when it fails."""
     shown = " ".join(command).replace(f"{ROOT}{os.sep}", "")
-    print(f"setup: {shown}", flush=True)
-    pipe = subprocess.PIPE if capture else None
-    done = subprocess.run(command, cwd=ROOT, env=env or environment(), stderr=pipe, text=True, close_fds=False)
+    env = env or environment()
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, close_fds=False)
+    if done.returncode or VERBOSE:
+        print(flush=True)
+        print(f"setup: {shown}\n{done.stdout}{done.stderr}", file=sys.stderr, end="", flush=True)
     if done.returncode:
         end = f"setup: failed with code {done.returncode}; the message above is of: {shown}"
-        print(f"{done.stderr or ''}{end} (where pip looks: python3 -m pip config list)", file=sys.stderr)
+        print(f"{end} (where pip looks: python3 -m pip config list)", file=sys.stderr)
         sys.exit(done.returncode)
-    return done.stderr or ""
+    return done.stderr
 
 
 def python(*words: str, by: str = "") -> list[str]:
@@ -93,7 +96,7 @@ def pip_environment() -> dict[str, str]:
     return {**others, **own, "PIP_CONFIG_FILE": os.devnull}
 
 
-def uv(*arguments: str, capture: bool = False) -> str:
+def uv(*arguments: str) -> str:
     """Runs `uv pip install` with the pins of constraints.txt and pip's settings; variables of uv's own go first."""
     env, options = environment(), []
     for name, words in pip_settings().items():
@@ -105,7 +108,7 @@ def uv(*arguments: str, capture: bool = False) -> str:
             options += [f"--{name}={package}" for package in ",".join(words).split(",")]
     # A stage may not write into .venv: what is not compiled now would be compiled again by every stage that imports it.
     own = ["--python", python()[0], "--compile-bytecode", *UV, *options]
-    return run(python("uv", "pip", "install", *own, *arguments), env=env, capture=capture)
+    return run(python("uv", "pip", "install", *own, *arguments), env=env)
 
 
 def needs(targets: list[str], by: str) -> tuple[set[str], bool]:
@@ -144,6 +147,7 @@ def wanted_stamp(found: dict[str, Any], extras: set[str], torch: str | None) -> 
 def install(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Installs what is wanted. The stamp is written last: without one, or for another torch, .venv is made anew."""
     begin, stamp = time.monotonic(), VENV / STAMP
+    print(f"Setting up .venv ({', '.join(wanted['extras'])}) ...", end="\n" if VERBOSE else " ", flush=True)
     stamp.unlink(missing_ok=True)
     if not found or found["torch"] != wanted["torch"]:
         run(python("venv", "--clear", str(VENV), by=os.path.realpath(sys.executable)))  # not by the one removed here
@@ -153,14 +157,14 @@ def install(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     options = ["--quiet", "--require-hashes", "--only-binary=:all:", "--requirement", str(listed)]
     run(python("pip", "--disable-pip-version-check", "install", *options), env=pip_environment())
     package = ["--editable", f".[{','.join(wanted['extras'])}]"]
-    cuda = CUDA.search(uv("--dry-run", *package, capture=True)) if wanted["torch"] == "cpu" else None
+    # What comes with a build for CUDA is gigabytes that a CPU does not need.
+    cuda = CUDA.search(uv("--dry-run", *package)) if wanted["torch"] == "cpu" else None
     if cuda:
-        print(f"setup: torch comes with {cuda[1]}, which a CPU does not need: the CPU build is fetched", flush=True)
         uv("--torch-backend=cpu", "torch")
     uv(*package)
     run([str(VENV / "bin" / "edgecompress"), "--version"])
     stamp.write_text(json.dumps(wanted), encoding="utf-8")
-    print(f"setup: ready in {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"{time.monotonic() - begin:.0f} s", flush=True)
 
 
 def wait_for_others() -> None:

@@ -20,6 +20,8 @@ import nulls
 import pytest
 
 from edgecompress.cli import console, main
+from edgecompress.cli import progress as progress_module
+from edgecompress.cli.progress import Progress
 from edgecompress.commands import deploy, init
 from edgecompress.commands.job_run import Options
 from edgecompress.core import catalog, config, settings
@@ -322,7 +324,7 @@ def args(**named: Any) -> argparse.Namespace:
     ],
 )
 def test_a_stage_that_ended_is_one_plain_line_off_a_terminal(outcome: Outcome, says: str, capsys: Told) -> None:
-    with console.Progress(console.open(args()), args()) as progress:
+    with Progress(console.open(args()), args(verbose=1)) as progress:
         progress(Event("started", Stage("export", "x:y"), why="first run"))
         progress(Event("progress", Stage("export", "x:y"), fraction=0.5, what="half"))
         progress(Event("ended", Stage("export", "x:y", variants=("a",)), outcome=outcome))
@@ -331,8 +333,8 @@ def test_a_stage_that_ended_is_one_plain_line_off_a_terminal(outcome: Outcome, s
 
 def test_the_time_left_counts_down_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
-    monkeypatch.setattr(console, "time", clock)
-    with console.Progress(console.open(args()), args()) as progress:
+    monkeypatch.setattr(progress_module, "time", clock)
+    with Progress(console.open(args()), args()) as progress:
         progress(Event("started", Stage("race", "x:y"), why="first run", number=7, of=23, left_s=60.0))
         shown = []
         for clock.now in (100.0, 110.0, 130.0, 170.0):
@@ -355,7 +357,7 @@ def test_the_time_left_of_several_targets_counts_those_that_come_later(monkeypat
 
 
 def test_quiet_says_nothing_of_stages(capsys: Told) -> None:
-    with console.Progress(console.open(args()), args(quiet=True)) as progress:
+    with Progress(console.open(args()), args(quiet=True)) as progress:
         progress(Event("ended", Stage("a", "x:y"), outcome=Outcome("a", "ok")))
     assert capsys.readouterr().out == ""
 
@@ -367,12 +369,12 @@ def test_deploy_then_everything_that_works_on_what_it_shipped(asked: list[str], 
     words = [*asked, "--profile", "quick", *QUICK]
     assert run("deploy", *words, "--out", "out") == 0
     out = capsys.readouterr().out
-    assert "plain/verify" in out and "shipped: " in out
+    assert "building    1 of 1 variant\n" in out and "OK plain ships: " in out and len(out.splitlines()) <= 30
     assert run("deploy", *words, "--out", "out", "--json") == 0
     told = capsys.readouterr()
     stages = json.loads(told.out)["stages"]
     assert {s["why_run"] for s in stages if s["stage"] != "report"} == {"hit"}
-    assert "plain/verify" in told.err
+    assert "building    1 of 1 variant, all stored\n" in told.err
     for command in (["report", "out"], ["report", "out", "--json"], ["package", "out"], ["cache", "ls"]):
         assert run(*command) == 0
         assert capsys.readouterr().out

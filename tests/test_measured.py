@@ -250,7 +250,7 @@ def test_latencies_betray_a_clock_that_steps_further_than_it_says() -> None:
     [(0.5, 0.02, "0.50 ms"), (5.0, 1.0, "5 ms"), (0.09217, 5e-5, "0.09217 ms"), (12.3456, 0.1, "12.3 ms")],
 )
 def test_no_digit_is_finer_than_the_clock(value: float, step_ms: float, says: str) -> None:
-    assert faces.timed({"value": value, "low": None, "high": None, "unit": "ms"}, step_ms) == says
+    assert faces.timed(model.Number("latency", value, "ms"), step_ms) == says
 
 
 def test_drift_within_a_session_is_told() -> None:
@@ -418,7 +418,7 @@ def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: py
 
 def shown(report: dict[str, Any], width: int = 200) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(model.of(report)))
+    Console(width=width, file=sent).print(terminal.render(model.of(report), verbose=True))
     return sent.getvalue()
 
 
@@ -465,7 +465,7 @@ def test_each_face_has_the_same_words(folder: Path, count: int) -> None:
 def test_two_rows_of_one_name_are_told_apart(folder: Path) -> None:
     given_ = [told(self_test="fail"), told(self_test="fail", run__threads=2), told("x" * 400)]
     found = reporting.add(folder, of(folder, *given_))
-    assert faces.names(found["elsewhere"]) == [f"1. {'x' * 60}…", "– Pixel 8", "– Pixel 8 (2)"]
+    assert faces.names(model.of(found).elsewhere) == [f"1. {'x' * 60}…", "– Pixel 8", "– Pixel 8 (2)"]
 
 
 def test_the_terminal_keeps_to_its_width(folder: Path) -> None:

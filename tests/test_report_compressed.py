@@ -69,7 +69,7 @@ def notes(found: Report, level: str) -> list[str]:
 
 def shown(found: Report, width: int = 100) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(model.of(found)))
+    Console(width=width, file=sent).print(terminal.render(model.of(found), verbose=True))
     return sent.getvalue()
 
 

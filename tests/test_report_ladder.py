@@ -39,7 +39,11 @@ def found(judged: dict[str, Any] | None, plain: dict[str, Any] | None) -> model.
     facts |= {"budget": {"items_lost": 1}, "costs": {"plain": 1.0, "keep-1": 1.07}, "cells": cells, "plain_test": plain}
     metric = msgspec.convert(judged, model.Metric | None)
     variants = [model.Variant("int8", verify=model.Verification(metric=metric))]
-    return model.Report(model.SCHEMA, ladders=guard.of_request(ReportRequest(guards={"int8/guard": facts}), variants))
+    return model.Report(
+        schema=model.SCHEMA,
+        variants=[],
+        ladders=guard.of_request(ReportRequest(guards={"int8/guard": facts}), variants),
+    )
 
 
 def test_what_is_recovered_is_a_share_of_the_plain_loss_on_test() -> None:
@@ -65,5 +69,5 @@ def test_layers_that_were_kept_alone_are_told_with_what_they_cost() -> None:
 
 
 def test_a_run_without_a_guard_has_no_ladder() -> None:
-    report = model.Report(model.SCHEMA, ladders=guard.of_request(ReportRequest(), []))
+    report = model.Report(schema=model.SCHEMA, variants=[], ladders=guard.of_request(ReportRequest(), []))
     assert not guard.table(report).rows and not guard.figure(report).panels

@@ -78,7 +78,7 @@ def variant(found: Mapping[str, Any], name: str) -> Report:
 
 def shown(found: Mapping[str, Any], width: int = 200) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(model.of(found)))
+    Console(width=width, file=sent).print(terminal.render(model.of(found), verbose=True))
     return sent.getvalue()
 
 

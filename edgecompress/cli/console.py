@@ -1,10 +1,11 @@
-"""What the command line looks like: the plan, progress with the time left, one line per stage, the result."""
+"""What the command line prints: the plan and the result. (cli/progress.py has what is shown in between.)"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,19 +15,16 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
 from edgecompress.core.errors import CheckFailed
-from edgecompress.core.model import Outcome, Stage, Substitute
+from edgecompress.core.model import CARD, Outcome, Stage, Substitute
 from edgecompress.core.plain_text import aligned, escaped, one_line
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
-from edgecompress.pipeline.runner import Event
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from edgecompress.reporting.compare import ReportComparison
-
-SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
 
 
 def open(args: argparse.Namespace) -> Console:
@@ -119,7 +117,7 @@ def settings(screen: Console, job: Job, everything: bool) -> None:
     """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
     shown = [s for s in job.settings() if everything or s.origin != "default"]
     rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in shown]
-    lines(screen, aligned([tuple(map(_cut, row)) for row in rows]), "dim")
+    lines(screen, aligned([tuple(map(cut, row)) for row in rows]), "dim")
 
 
 def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
@@ -147,83 +145,19 @@ def _from(inputs: Mapping[str, str]) -> str:
     return f"from {', '.join(inputs.values())}" if inputs else ""
 
 
-def _cut(text: str, limit: int = 60) -> str:
+def cut(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-# --------------------------------------------------------------------------- progress
-
-
-class Progress:
-    """Listens to a run: a line per stage that ended, and on a terminal a live line with the time left."""
-
-    def __init__(self, screen: Console, args: argparse.Namespace) -> None:
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bar
-
-        self.screen, self.verbose, self.quiet = screen, args.verbose, args.quiet
-        words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
-        hidden = not screen.is_terminal or args.quiet
-        # Drawn once a second: what is measured in the meantime shares this machine with us.
-        self.bar = Bar(
-            words[0], BarColumn(20), words[1], console=screen, transient=True, disable=hidden, refresh_per_second=1
-        )
-        self.task = self.bar.add_task("", total=1.0, what="", left="")
-
-    def __enter__(self) -> Progress:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *ended: object) -> None:
-        self.bar.stop()
-
-    def __call__(self, event: Event) -> None:
-        """Takes in one event of the run."""
-        if event.kind == "ended" and event.outcome:
-            return self._ended(event.outcome, raised=not event.stage.variants)
-        what = f"{one_line(event.stage.name)}: {_cut(one_line(event.what or event.why))}"
-        left = Countdown(event)
-        self.bar.update(self.task, completed=event.fraction, what=what, left=left)
-        if self.verbose and event.kind == "progress" and not self.screen.is_terminal:
-            line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
-        return None
-
-    def _ended(self, outcome: Outcome, raised: bool) -> None:
-        """A line for a stage; the error that ends the run is told at its end, and once."""
-        if self.quiet:
-            return
-        from rich.text import Text
-
-        hit = outcome.status == "ok" and outcome.why_run == "hit"
-        sign, colour = SIGNS["hit" if hit else outcome.status]
-        took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
-        reason = "" if raised and outcome.status == "failed" else outcome.reason.removeprefix(f"{outcome.stage}: ")
-        says = reason or ("" if hit else outcome.why_run)
-        text = f"  {one_line(outcome.stage):28} {took:>8}  {one_line(says)}".rstrip()
-        self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
-
-
-class Countdown:
-    """Where a run is, as of when it is printed: a stage that measures says nothing for minutes."""
-
-    def __init__(self, event: Event) -> None:
-        self.event, self.since = event, time.monotonic()
-
-    def __str__(self) -> str:
-        left_s = self.event.left_s - (time.monotonic() - self.since)
-        says = f"about {duration(left_s)} left" if left_s >= 1 else "longer than expected"
-        return f"stage {self.event.number} of {self.event.of}, {says}"
 
 
 # --------------------------------------------------------------------------- results
 
 
-def report(screen: Console, facts: Mapping[str, Any]) -> None:
-    """The tables of a report.json."""
+def report(screen: Console, facts: Mapping[str, Any], verbose: bool) -> None:
+    """What a report.json tells; verbose, with all its tables."""
     from edgecompress.reporting import model, terminal
 
     screen.print()
-    screen.print(terminal.render(model.of(facts)))
+    screen.print(terminal.render(model.of(facts), verbose), crop=False)
 
 
 def compared(screen: Console, args: argparse.Namespace, comparison: ReportComparison, page: Path | None = None) -> None:
@@ -253,13 +187,28 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
             line(screen, facts["summary"]["sentence"] if facts else result.message)
         return result.exit_code
     if facts:
-        report(screen, facts)
+        report(screen, facts, bool(args.verbose))
     else:
         line(screen, result.message)
-    for name, path in (("shipped", result.out), ("report", result.report and result.report / "report.html")):
-        if path:
-            line(screen, f"{name}: {path}")
+    lines(screen, _places(result))
     return result.exit_code
+
+
+def _places(result: Result) -> Iterable[str]:
+    """Where it lies, and what one does with it next."""
+    if result.out:
+        folder = _short(result.out)
+        files = [file for file in (result.out / "artifact").rglob("*") if file.is_file() and file.name != CARD]
+        largest = max(files, key=lambda file: file.stat().st_size, default=result.out).relative_to(result.out)
+        yield f"   {folder}/  report.html  deploy.json  {largest}"
+        yield f"   next: edgecompress package {shlex.quote(folder)}"
+    elif result.report:
+        yield f"   report: {_short(result.report / 'report.html')}"
+
+
+def _short(path: Path) -> str:
+    """A path as it is written from the working folder."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, Result]) -> int:
@@ -276,15 +225,16 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
             "; ".join(f"{name}: {'shipped' if r.out else 'nothing'}: {r.message}" for name, r in results.items()),
         )
         return code
-    for name, result in results.items():
+    for name, result in results.items() if args.verbose else ():
         if facts := result.read_report():
-            screen.print()
-            line(screen, name, "bold")
-            report(screen, facts)
+            line(screen, f"\n{name}", "bold")
+            report(screen, facts, verbose=True)
     line(screen, "")
-    rows = [(f"  {name}", "shipped" if r.out else "nothing", r.message) for name, r in results.items()]
-    for text in aligned(rows):
-        line(screen, text)
+    for name, result in results.items():
+        facts = result.read_report()
+        says = facts["summary"]["sentence"] if facts and result.exit_code <= CheckFailed.exit_code else result.message
+        line(screen, f"{'OK' if result.out else '✘ '} {name}: {says}", "" if result.out else "red")
+        lines(screen, [] if result.exit_code > CheckFailed.exit_code else [*_places(result)][:1])
     hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
     stages = sum(len(r.outcomes) for r in results.values())
     peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"

@@ -77,20 +77,20 @@ def plan(args: argparse.Namespace) -> int:
 def deploy(args: argparse.Namespace) -> int:
     """Takes the model to each target."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Phases
     from edgecompress.commands import deploy
 
     screen = console.open(args)
     plans = _plans(args)
-    for job, steps in plans if not args.quiet else ():
+    for job, steps in plans if args.verbose and not args.quiet else ():
         console.plan(screen, job, steps)
-        if args.verbose:
-            console.settings(screen, job, everything=True)
+        console.settings(screen, job, everything=True)
     if len(plans) > 1:
-        with console.Progress(screen, args) as progress:
-            results = deploy.run_all(plans, _options(args, progress))
+        with Phases(screen, args, plans) as phases:
+            results = deploy.run_all(plans, _options(args, phases))
         return console.all_ended(screen, args, results)
     job, steps = plans[0]
-    with console.Progress(screen, args) as progress:
+    with Phases(screen, args, plans) as progress:
         result = deploy.run(job, steps, _options(args, progress))
     return console.ended(screen, args, result)
 
@@ -104,12 +104,13 @@ def guard(args: argparse.Namespace) -> int:
 def analyze(args: argparse.Namespace) -> int:
     """Counts the cost of each layer, and measures its sensitivity if asked for."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import analyze
 
     screen = console.open(args)
     more = {key: value for key, value in _request(args).items() if key not in ("device", "only")}
     request = analyze.AnalysisRequest(tuple(args.device.split(",")), _sensitivity(args), args.html, args.storage)
-    with console.Progress(screen, args) as progress:
+    with Progress(screen, args) as progress:
         analysis = analyze.analyze(args.model, request, options=_options(args, progress), **more)
     page = str(analysis.page) if analysis.page else None
     console.say(args, {**analysis.facts, "page": page}, analyze.text(analysis, brief=args.quiet))
@@ -135,12 +136,13 @@ def _sensitivity(args: argparse.Namespace) -> Any:
 def diagnose(args: argparse.Namespace) -> int:
     """Finds the layer at which an artifact departs from its source."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import diagnose
 
     screen = console.open(args)
     more = {key: value for key, value in _request(args).items() if key != "only"}
     request = diagnose.DiagnosisRequest(args.variant, args.artifact, args.items, args.split, args.out)
-    with console.Progress(screen, args) as progress:
+    with Progress(screen, args) as progress:
         diagnosis = diagnose.diagnose(args.model, request, options=_options(args, progress), **more)
     console.say(
         args,
@@ -153,10 +155,11 @@ def diagnose(args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Checks a shipped artifact again."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import verify
 
     screen = console.open(args)
-    with console.Progress(screen, args) as progress:
+    with Progress(screen, args) as progress:
         result = verify.verify(args.artifact, args.model, options=_options(args, progress), **_request(args))
     return console.verified(screen, args, result)
 
@@ -164,10 +167,11 @@ def verify(args: argparse.Namespace) -> int:
 def profile(args: argparse.Namespace) -> int:
     """Measures a shipped artifact on a device."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import profile
 
     screen = console.open(args)
-    with console.Progress(screen, args) as progress:
+    with Progress(screen, args) as progress:
         result = profile.profile(args.artifact, options=_options(args, progress), **_request(args))
     return console.ended(screen, args, result)
 
@@ -175,12 +179,13 @@ def profile(args: argparse.Namespace) -> int:
 def report(args: argparse.Namespace) -> int:
     """Shows the report of a deploy, with what was measured elsewhere."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import report
     from edgecompress.reporting import read
 
     screen = console.open(args)
     if args.add:
-        with console.Progress(screen, args) as progress:
+        with Progress(screen, args) as progress:
             facts = report.add(args.artifact, args.add, _options(args, progress))
     else:
         facts = report.report(args.artifact)
@@ -190,20 +195,21 @@ def report(args: argparse.Namespace) -> int:
         elif args.quiet:
             console.line(screen, facts["summary"]["sentence"])
         else:
-            console.report(screen, facts)
+            console.report(screen, facts, bool(args.verbose))
     return 0
 
 
 def compare(args: argparse.Namespace) -> int:
     """Compares reports; returns 1 when a gate fails, 4 when one is undecided."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import compare, compare_page
 
     screen = console.open(args)
     if args.html:
         compare_page.check(args.html)
     request = compare.ComparisonRequest(tuple(args.fail_if), args.strict, args.across_models)
-    with console.Progress(screen, args) as progress:
+    with Progress(screen, args) as progress:
         options = _options(args, progress)
         if args.remeasure:
             comparison = compare.remeasured(args.reports, request, options=options, **_request(args))
@@ -369,11 +375,12 @@ def _device_settings(texts: Sequence[str]) -> dict[str, Any]:
 def device_blocks(args: argparse.Namespace) -> int:
     """Finds the channel block of a device and writes it into its file."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import device_blocks
     from edgecompress.core import catalog
 
     screen = console.open(args)
-    with console.Progress(screen, args) as progress:
+    with Progress(screen, args) as progress:
         device = catalog.device(args.device, _device_settings(args.set))
         staircase = device_blocks.measure(device, args.runtime, args.precision, _options(args, progress))
     file = device_blocks.write(staircase)

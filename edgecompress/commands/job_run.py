@@ -87,6 +87,7 @@ def begin(job: Job, options: Options, scope: str) -> PlanRun:
         scope=scope,
         offline=options.offline,
         remeasure=options.remeasure,
+        target=job.target.name,
         listener=options.listener,
     )
 

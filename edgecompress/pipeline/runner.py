@@ -40,6 +40,7 @@ class Event:
     number: int = 0  # of the stage, among so many that are known
     of: int = 0
     left_s: float = 0.0  # seconds until everything is done, as far as is known
+    target: str = ""  # of a deploy
 
 
 Listener = Callable[[Event], None]
@@ -55,6 +56,7 @@ class PlanRun:
     scope: str = ""  # whose stages these are: the reason for a re-run is told within a scope
     offline: bool = False
     remeasure: bool = False
+    target: str = ""  # for listeners
     listener: Listener = lambda event: None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)  # of each search in the place of a stage
@@ -179,7 +181,8 @@ class PlanRun:
         """An event, of whose stage `stage_s` seconds are left."""
         number, left_s = len({*self.outcomes, stage.name}), self.ahead_s + sum(map(self.expected_s, self.waiting))
         of = number + len(self.waiting)
-        self.listener(Event(kind, stage, number=number, of=of, left_s=stage_s + left_s, **more))
+        left_s += stage_s
+        self.listener(Event(kind, stage, number=number, of=of, left_s=left_s, target=self.target, **more))
 
     def expected_s(self, step: Stage | Search) -> float:
         """Seconds that a step takes: as the last time, as for other models, or as it says of itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from edgecompress.core import quantities
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, direction
@@ -12,6 +13,7 @@ from edgecompress.reporting.formatting import guessed, is_bound, known, plural, 
 from edgecompress.reporting.model import Called, Change, Delta, Metric, Number, Report, Variant
 from edgecompress.reporting.sessions import improvement
 
+VERSUS = 10  # letters of a variant's name that fit into the head of a column
 # The rows of the table, in their order.
 ROWS = quantities.of(
     (
@@ -53,6 +55,24 @@ def baseline(report: Report) -> str:
 def find(report: Report, name: str) -> Variant | None:
     """A variant by name."""
     return next((v for v in report.variants if v.name == name), None)
+
+
+def ordered(report: Report) -> list[Variant]:
+    """The variants, the best of what they are ranked by first; then those without a number, in the target's order."""
+    by = ranked_by(report)
+    return sorted(report.variants, key=lambda v: v.numbers[by].known if known(v.numbers.get(by)) else math.inf)
+
+
+def versus(report: Report) -> str:
+    """The head of the column of `factor`."""
+    return f"vs {report.baseline}" if 0 < len(report.baseline) < VERSUS else "speed-up"
+
+
+def factor(report: Report, name: str, variant: Variant) -> float | None:
+    """How many times better than the variant of a name another is, by what ranks them; None where unknown."""
+    other = find(report, name)
+    change = between(ranked_by(report), other, variant)[0] if other else None
+    return change.factor if change else None
 
 
 def table(report: Report) -> list[Delta]:

@@ -47,7 +47,7 @@ TILES = (
     "throughput",
 )
 SHOWN_TILES = 6
-NO_VARIANT = Report(SCHEMA)  # of a page whose tables and figures name none
+NO_VARIANT = Report(schema=SCHEMA, variants=[])  # of a page whose tables and figures name none
 SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
 SIGNS_USED = (
     "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
@@ -101,7 +101,9 @@ def _verdict(report: Report) -> Raw:
     outcome = report.summary.outcome
     good = "ok" if outcome in ("shipped", "measured") else "bad"
     sign = tag("span", SIGNS[outcome], class_="sign", aria_hidden="true")
-    words = tag("div", tag("p", WORDS[outcome], class_="kicker"), tag("p", report.summary.sentence, class_="sentence"))
+    more = tag("p", bdi("; ".join(report.summary.remarks)), class_="how") if report.summary.remarks else Raw("")
+    sentence = tag("p", report.summary.sentence, class_="sentence")
+    words = tag("div", tag("p", WORDS[outcome], class_="kicker"), sentence, more)
     rows = {row.metric: row for row in report.deltas}
     shown = [rows[m] for m in TILES if m in rows and known(rows[m].after)][:SHOWN_TILES]
     tiles = tag("div", [_tile(row) for row in shown], class_="tiles") if shown else Raw("")

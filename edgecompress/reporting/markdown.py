@@ -94,6 +94,7 @@ def page(report: Report) -> str:
     head = [
         f"# {text(report.title or 'edgecompress report')}",
         f"{SIGNS[summary.outcome]} **{text(summary.sentence)}**",
+        text("; ".join(summary.remarks)),
     ]
     notes = [f"> {'**Warning:** ' if n.level == 'warning' else ''}{text(n.text)}" for n in report.notes]
     facts = " · ".join(text(part) for part in (report.command, report.date) if part)

@@ -833,7 +833,8 @@ class Note(Part):
 class Summary(Part):
     """The verdict: what the variant that ships gains over the baseline by called changes, and what became worse.
 
-    `accuracy` is what it loses of the source, with its interval; `undecided` are its limits that are not decided.
+    `accuracy` is what it loses of the source, with its interval; `undecided` are its limits that are not decided;
+    `remarks`, the second line: costs, what else it gains, what is undecided or was not measured.
     """
 
     outcome: Ended = "nothing"
@@ -844,9 +845,10 @@ class Summary(Part):
     costs: list[str] = []
     accuracy: str = ""
     undecided: list[str] = []
+    remarks: list[str] = []
 
 
-class Report(Part):
+class Report(Part, kw_only=True):
     """All that a deploy or a profile found out. A change that breaks readers gets a new `schema`.
 
     `simulated` is what stands in for the device, `not_measured` why energy is not measured where that was required.
@@ -873,7 +875,7 @@ class Report(Part):
     configuration: list[Setting] = []
     stages: list[StageRow] = []
     passes: list[Look] = []
-    variants: list[Variant] = []
+    variants: list[Variant]
     fits: list[Fit] = []
     elsewhere: list[ExternalRow] = []
     ladders: list[Ladder] = []

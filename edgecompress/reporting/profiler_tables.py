@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgecompress.reporting.formatting import DASH, known, plain, significant, text
 from edgecompress.reporting.model import Number, Report, Table
-from edgecompress.reporting.profilers import answers
+from edgecompress.reporting.profilers import answers, number
 from edgecompress.reporting.tables import TextTable
 
 THROTTLED = {True: "throttled", False: "held", None: "not told"}
@@ -75,7 +75,7 @@ def periodic(report: Report) -> TextTable:
 def _periodic(name: str, answer: Table) -> list[tuple[str, ...]]:
     least = "≥ " if answer["floor"] else ""
     late = f"{answer['missed']:,} of {answer['due']:,} ({plain(answer['missed_share'], 'fraction')})"
-    energy = (_or_why(answer["energy_per_period"]), text(answer["power"], spread=True))
+    energy = (_or_why(number(answer["energy_per_period"])), text(number(answer["power"]), spread=True))
     first = (late, plain(answer["duty"], "fraction"), *energy)
     rest = ("",) * len(first)
     period = f"response, due every {plain(answer['period_ms'], 'ms')}"
@@ -103,7 +103,7 @@ def throughput(report: Report) -> TextTable:
 
 def _throughput(name: str, answer: Table) -> list[tuple[str, ...]]:
     marks = [_marks(answer, row["batch"]) for row in answer["rows"]]
-    energies = [row["energy_per_item"] for row in answer["rows"]]
+    energies = [number(row["energy_per_item"]) for row in answer["rows"]]
     energy = [_or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
     rows = [_batch(name, row, end) for row, *end in zip(answer["rows"], energy, marks, strict=True)]
     left = answer["left_out"].items()

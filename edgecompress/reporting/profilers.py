@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact
-from edgecompress.reporting.model import Look, Outcome, Report, Table
+from edgecompress.reporting.model import Look, Number, Outcome, Report, Table
 
 KEPT = 2000  # items of a list in report.json: of more, every k-th
 
@@ -151,6 +153,11 @@ def _is(value: Any, kind: str) -> bool:
         return kind in (B, T)
     finite = isinstance(value, (int, float)) and abs(value) < float("inf")
     return (kind in (N, M) and finite) or (kind == S and isinstance(value, str))
+
+
+def number(told: Table) -> Number:
+    """A number of an answer."""
+    return msgspec.convert(told, Number)
 
 
 def answers(report: Report, name: str) -> dict[str, Table]:

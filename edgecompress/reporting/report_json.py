@@ -41,7 +41,7 @@ def report(request: Request) -> Report:
     """Everything that is known."""
     job, inputs = ReportRequest.from_json(request.options), request.inputs
     report = Report(
-        model.SCHEMA,
+        schema=model.SCHEMA,
         title=job.title,
         command=job.command,
         date=job.date,

@@ -1,54 +1,73 @@
-"""The headline: what the variant that ships buys and costs, all against one baseline, and how sure its accuracy is."""
+"""The headline in two lines: what the variant that ships gains and loses; then its costs, and what is not decided."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from edgecompress.core.model import Check
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.reporting import precision
-from edgecompress.reporting.before_after import accuracy_says, find, near, ranked_by
+from edgecompress.reporting.before_after import accuracy_says, alike, find, ranked_by
 from edgecompress.reporting.formatting import known, significant, text
 from edgecompress.reporting.model import Delta, Metric, Number, Report, Table, Variant, Verification
 
 BOUGHT = ("size", "peak_rss", "energy_gross", "sram", "flash")  # beside what ranks the variants
 COSTS = (*BOUGHT, "load", "first")
 BARE = ("latency", "size", COUNTED, CYCLES)  # whose change says by itself what it is of
+LOSSES = {"items_lost": "items lost", "metric_ratio": "ratio to the source", "metric_drop": "drop of the metric"}
 
 
 def parts(report: Report) -> Table:
-    """What is better and what is worse by a called change, the accuracy, and the limits that are undecided."""
+    """What is better and what is worse by a called change, the accuracy, the limits that are undecided; the remarks."""
     subject = find(report, report.subject)
     return {
         "bought": list(_changes(report, "better", BOUGHT)),
         "costs": list(_changes(report, "worse", COSTS)),
         "accuracy": _accuracy(subject) if subject else "",
         "undecided": list(subject.undecided) if subject else [],
+        "remarks": list(_remarks(report, subject)) if subject else [],
     }
 
 
-def clauses(report: Report) -> str:
-    """`0.3020 ms; beside fp32 1.92× faster [1.88, 1.95], 3.52× smaller; costs: ...; accuracy: ...`."""
-    told, rows = parts(report), {row.metric: row for row in report.deltas}
-    by = ranked_by(report)
-    first = [took(rows[by].after)] if by in rows and known(rows[by].after) else []
-    ranked = _ranked(rows[by]) if by in rows else ""
-    bought = [*([ranked] if ranked else []), *told["bought"]]
-    beside = precision.called(report, report.baseline)
-    against = [f"beside {beside} {', '.join(bought)}"] if beside and bought else []
-    costs = [f"costs: {', '.join(told['costs'])}"] if told["costs"] else []
-    accuracy = [f"accuracy: {told['accuracy']}"] if told["accuracy"] else []
-    others = [f"undecided: {says}" for says in told["undecided"] if says != told["accuracy"]]
-    return "; ".join([*first, *_noisy(report), *against, *costs, *accuracy, *others]) or "nothing was measured"
+def gains(report: Report) -> str:
+    """`6.20× faster than fp32 (6.00–6.30), 3.60× smaller, accuracy −0.2 points`."""
+    rows, subject = {row.metric: row for row in report.deltas}, find(report, report.subject)
+    speed, size, beside = rows.get(ranked_by(report)), rows.get("size"), precision.called(report, report.baseline)
+    metric = subject.verify.metric if subject and subject.verify else None
+    noisy = subject and ranked_by(report) == "latency" and TOO_NOISY in subject.numbers["latency"].reason
+    told = [
+        f"{TOO_NOISY}, so no latency is told" if noisy else "",
+        _speed(speed, beside) if speed and known(speed.after) else "",
+        size.short if size and size.change and size.change.called == "better" else "",
+        _lost(metric) if metric else "",
+    ]
+    return ", ".join(filter(None, told)) or "nothing was measured"
 
 
-def _noisy(report: Report) -> Iterator[str]:
-    """That no latency or no factor is told, where the machine was too noisy for one."""
-    subject = find(report, report.subject)
-    if subject and ranked_by(report) == "latency" and TOO_NOISY in subject.numbers["latency"].reason:
-        yield f"{TOO_NOISY}, so no latency is told"
-    elif any(row.metric == "latency" and TOO_NOISY in row.short for row in report.deltas):
-        yield f"{TOO_NOISY} with {report.baseline}"
+def _speed(row: Delta, beside: str) -> str:
+    """What ranks the variants, beside the one to beat; without one, what an inference takes."""
+    change = row.change
+    if TOO_NOISY in row.short:
+        return f"{took(row.after)}, {TOO_NOISY} with {beside}"
+    if not change or not beside:
+        return took(row.after)
+    noun = {COUNTED: " instructions (simulated)", CYCLES: " cycles"}.get(row.metric, "")
+    if alike(change):
+        return f"as many{noun} as {beside}" if noun else f"as fast as {beside}"
+    ends = [1 / end if change.factor < 1 else end for end in (change.low, change.high) if end]
+    spread = f" ({'–'.join(significant(end, 3) for end in sorted(ends))})" if len(ends) > 1 else ""
+    says = row.short if not noun or noun.split()[0] in row.short else f"{row.short}{noun}"
+    return f"{says} than {beside}{spread}"
+
+
+def _lost(metric: Metric) -> str:
+    """`no net loss in 500 items`, `accuracy −0.2 points`, `perplexity 1.004× the source's`."""
+    if metric.net_lost and metric.before is not None and metric.after is not None:
+        points = 100 * (metric.after - metric.before)
+        return f"accuracy {points:+.{1 if abs(points) >= 0.1 else 2}f} points".replace("-", "−")
+    says = accuracy_says(metric)
+    return says if metric.net_lost is not None or not says else f"{metric.name} {says}"
 
 
 def took(n: Number) -> str:
@@ -57,21 +76,45 @@ def took(n: Number) -> str:
     return f"{text(n)}{units.get(n.unit, '')}"
 
 
-def _ranked(row: Delta) -> str:
-    """What ranks the variants, where no change of it is called: it is what one looks for first."""
-    change = row.change
-    if not change or change.called in ("better", "worse"):
-        return ""
-    if change.called == "same":
-        return f"as fast: {row.says}"
-    noun = {COUNTED: " instructions (simulated)", CYCLES: " cycles"}.get(row.metric, "")
-    return str(row.says) if near(change) else f"{row.says}{noun}"
+# --------------------------------------------------------------------------- the second line
 
 
-def _changes(report: Report, called: str, told: Sequence[str]) -> Iterator[str]:
+def _remarks(report: Report, subject: Variant) -> Iterator[str]:
+    """What else it gains, what it costs, what is not decided, and what was not measured."""
+    if also := list(_changes(report, "better", BOUGHT[1:], ranked=False)):
+        yield f"also {', '.join(also)}"
+    if costs := list(_changes(report, "worse", COSTS, ranked=False)):
+        yield f"costs: {', '.join(costs)}"
+    checks = [check for check in (subject.verify or Verification()).checks if check.decision == "undecided"]
+    yield from (f"undecided: {_open(check)}" for check in checks)
+    yield from (f"undecided: {says}" for says in subject.undecided if says not in {check.says for check in checks})
+    if report.choice.unmeasured:
+        yield "not measured on the target"
+    elif one_session(report):
+        yield "one session, so no change is called"
+
+
+def _open(check: Check) -> str:
+    """`−5.82 to 8.09 items lost (limit 4.36); about 1,600 items would tell`."""
+    if check.low is None or check.high is None or check.limit is None:
+        return check.says
+    ends = f"{significant(check.low, 3)} to {significant(check.high, 3)}"
+    enough = f"; about {int(float(f'{check.needed:.2g}')):,} items would tell" if check.needed else ""
+    return f"{LOSSES.get(check.name, check.name)} {ends}, limit {significant(check.limit, 3)}{enough}"
+
+
+def one_session(report: Report) -> bool:
+    """Whether it was measured, in a single session."""
+    measured = report.deltas and not report.choice.unmeasured
+    return bool(measured) and ranked_by(report) != COUNTED and (report.profile.get("sessions") or 0) == 1
+
+
+def _changes(report: Report, called: str, told: Sequence[str], ranked: bool = True) -> Iterator[str]:
+    """The called changes of these quantities, and of what ranks the variants."""
+    by = ranked_by(report)
     for row in report.deltas:
         change = row.change
-        if row.metric in (ranked_by(report), *told) and change and change.called == called:
+        if (row.metric in told or (ranked and row.metric == by)) and change and change.called == called:
             yield row.says if row.metric in BARE else f"{row.label.lower()} {row.says}"
 
 

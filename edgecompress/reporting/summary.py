@@ -42,10 +42,7 @@ def _outcome(report: Report) -> Ended:
 
 
 def _shipped(report: Report) -> str:
-    one = "; one session, so no change is called" if _one_session(report) else ""
-    if report.choice.unmeasured:
-        one = "; not measured on the target"
-    return f"{report.subject} ships: {shipped_headline.clauses(report)}{one}."
+    return f"{report.subject} ships: {shipped_headline.gains(report)}."
 
 
 def _measured(report: Report) -> str:
@@ -82,11 +79,6 @@ def _failed(report: Report) -> str:
 def _first_bad(report: Report) -> str:
     bad = (s for s in report.stages if s.status != "ok")
     return next((f"{s.stage}: {s.reason}".rstrip(".") for s in bad), "no reason was given")
-
-
-def _one_session(report: Report) -> bool:
-    measured = report.deltas and not report.choice.unmeasured
-    return bool(measured) and ranked_by(report) != COUNTED and (report.profile.get("sessions") or 0) == 1
 
 
 def notes(report: Report) -> list[Note]:
@@ -172,7 +164,7 @@ def _notes(report: Report) -> Iterator[str]:
     yield from precision.notes(report)
     yield from _of_the_device(report)
     yield from estimates.notes(report)
-    if _one_session(report):
+    if shipped_headline.one_session(report):
         yield (
             "One session per variant: no number has an interval, and no change is called. Where the choice gives a "
             "range beside a ratio, it assumes that processes of one variant differ by "

@@ -9,7 +9,7 @@ from edgecompress.core.model import Check
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
-from edgecompress.reporting.formatting import DASH, ended, known, plain, provenance, significant, text
+from edgecompress.reporting.formatting import DASH, ended, known, plain, provenance, significant, text, times
 from edgecompress.reporting.model import (
     Delta,
     LeftOperator,
@@ -25,6 +25,8 @@ from edgecompress.reporting.model import (
 )
 
 RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
+UNITS = {"latency": "ms", COUNTED: "instructions", CYCLES: "cycles"}
+METRICS = {"top1": "top-1", "top5": "top-5"}
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,43 @@ def _delta(row: Delta, baseline: str) -> tuple[str, ...]:
 
 
 def variants(report: Report) -> TextTable:
-    """Every variant, and why each lost."""
-    by = deltas.ranked_by(report)
-    head = ("variant", "runtime", RANKS[by], "accuracy", "size", "verdict")
-    names = [v.name for v in report.variants]
-    rows = tuple(_variant(v, by) for v in report.variants)
-    return TextTable("Variants", head, rows, names.index(report.subject) if report.subject in names else -1)
+    """Every variant, the fastest first, and why each lost."""
+    by, ordered = deltas.ranked_by(report), deltas.ordered(report)
+    head = ("variant", "runtime", RANKS[by], deltas.versus(report), "accuracy", "size", "verdict")
+    rows = tuple((*_variant(report, v, by), ended(v)) for v in ordered)
+    return TextTable("Variants", head, rows, _marked(report, ordered))
+
+
+def standings(report: Report) -> TextTable:
+    """The same in few words, for a terminal: how far behind the one that ships each is, or why it was lost."""
+    by, ordered = deltas.ranked_by(report), deltas.ordered(report)
+    accuracy = next((v.verify.metric.name for v in ordered if v.verify and v.verify.metric), "accuracy")
+    head = ("variant", "runtime", UNITS[by], deltas.versus(report), METRICS.get(accuracy, accuracy), "size", "")
+    rows = [(*_variant(report, v, by), _behind(report, v)) for v in ordered]
+    if by == "latency":
+        rows = [(*row[:2], _bare(v.numbers[by].value), *row[3:]) for row, v in zip(rows, ordered, strict=True)]
+    kept = [i for i in range(len(head)) if i < 2 or any(row[i] not in ("", DASH) for row in rows)]
+    told = tuple(tuple(row[i] for i in kept) for row in rows)
+    return TextTable("Variants", tuple(head[i] for i in kept), told, _marked(report, ordered))
+
+
+def _bare(value: float | None) -> str:
+    return DASH if value is None else significant(value, 3)
+
+
+def _marked(report: Report, ordered: Sequence[Variant]) -> int:
+    return next((i for i, v in enumerate(ordered) if v.name == report.subject), -1)
+
+
+def _behind(report: Report, variant: Variant) -> str:
+    """`ships`, `+6 %`, `+1 %, undecided`; of a variant that was not raced why it was lost."""
+    if variant.name == report.subject:
+        return "ships" if variant.verdict == "shipped" else variant.verdict
+    slower = deltas.factor(report, report.subject, variant)
+    if variant.verdict not in ("slower", "equal", "undecided", "noisy") or slower is None:
+        return ended(variant) if variant.verdict == "failed" else variant.reason or variant.verdict
+    percent = f"{100 * (1 / slower - 1):+.0f} %".replace("-", "−")
+    return percent if variant.verdict == "slower" else f"{percent}, {variant.verdict}"
 
 
 def precisions(report: Report) -> TextTable:
@@ -69,9 +102,10 @@ def precisions(report: Report) -> TextTable:
     return TextTable("Precision", ("", "weights", "computes"), precision.rows(report))
 
 
-def _variant(variant: Variant, by: str) -> tuple[str, ...]:
-    n = variant.numbers
-    return variant.name, variant.runtime, text(n.get(by)), text(n["accuracy"]), text(n["size"]), ended(variant)
+def _variant(report: Report, variant: Variant, by: str) -> tuple[str, ...]:
+    n, faster = variant.numbers, deltas.factor(report, report.baseline, variant)
+    beside = times(faster) if faster is not None else DASH
+    return variant.name, variant.runtime, text(n.get(by)), beside, text(n["accuracy"]), text(n["size"])
 
 
 def sessions(report: Report) -> TextTable:

@@ -1,10 +1,11 @@
-"""The report in a terminal: before and after, the variants and why each lost, the verdict."""
+"""The report in a terminal: the variants in order, what must not be overlooked, the headline; verbose, all tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
+from edgecompress.core.plain_text import aligned
 from edgecompress.reporting import (
     compression_gains,
     estimates,
@@ -19,22 +20,48 @@ from edgecompress.reporting.model import Report
 from edgecompress.reporting.tables import TextTable
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
     from rich.table import Table as RichTable
     from rich.text import Text
 
-SIGNS = {"shipped": ("✔", "green"), "measured": ("✔", "green"), "nothing": ("✘", "red"), "failed": ("✘", "red")}
+SIGNS = {"shipped": ("OK", "green"), "measured": ("OK", "green"), "nothing": ("✘", "red"), "failed": ("✘", "red")}
 CALLED = {"better": "green", "worse": "red"}
+LEAST = 12  # letters of the last column that are shown in a narrow terminal
 
 
-def render(report: Report) -> Group:
+def render(report: Report, verbose: bool = False) -> Group:
     """What a console prints of report.json; every name in it is shown as text, never as markup or control codes."""
     from rich.console import Group
 
     told = clean(report)
-    parts: list[Any] = [_table(tables.before_after(told), _change_styles(told))] if told.deltas else []
-    if len(told.variants) > 1 or not parts:
-        parts += ["", _table(tables.variants(told), {})]
+    parts: list[RenderableType] = [*_all_tables(told)] if verbose else [_Standings(tables.standings(told))]
+    elsewhere = (make(told) for make in (external_section.table, external_section.places))
+    parts += [part for table in elsewhere if table.rows for part in ("", _table(table, {}))]
+    return Group(*parts, *_notes(told, verbose), *_headline(told))
+
+
+class _Standings:
+    """A table whose names are never split: its last column is cut."""
+
+    def __init__(self, table: TextTable) -> None:
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        rows = [self.table.head, *self.table.rows]
+        names = max(map(len, aligned([row[:-1] for row in rows]))) + 2
+        room = max(options.max_width, names + LEAST)
+        for i, line in enumerate(aligned(rows)):
+            shown = line if len(line) <= room else f"{line[: room - 1]}…"
+            yield Text(shown, "bold" if i in (0, self.table.marked + 1) else "", no_wrap=True, overflow="ignore")
+
+
+def _all_tables(told: Report) -> Iterator[RenderableType]:
+    if told.deltas:
+        yield _table(tables.before_after(told), _change_styles(told))
+    if len(told.variants) > 1 or not told.deltas:
+        yield from ("", _table(tables.variants(told), {}))
     own = (
         tables.precisions,
         estimates.table,
@@ -45,10 +72,8 @@ def render(report: Report) -> Group:
         tables.slow,
         profiler_tables.findings,
     )
-    more = (make(told) for make in (*own, external_section.table, external_section.places))
-    for table in (table for table in more if table.rows):
-        parts += ["", _table(table, {})]
-    return Group(*parts, *_notes(told), _verdict(told))
+    for table in (table for table in (make(told) for make in own) if table.rows):
+        yield from ("", _table(table, {}))
 
 
 def _change_styles(report: Report) -> dict[int, str]:
@@ -64,7 +89,7 @@ def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
 
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title_justify="left", header_style="bold")
     for i, head in enumerate(table.head):
-        shown.add_column(Text(head), overflow="fold", ratio=None, min_width=6 if i else None)
+        shown.add_column(Text(head), overflow="fold", ratio=None, min_width=6 if i else None, no_wrap=not i)
     for i, row in enumerate(table.rows):
         cells = [Text(cell) for cell in row]
         cells[-1].stylize(styles.get(i, ""))
@@ -72,16 +97,20 @@ def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
     return shown
 
 
-def _notes(report: Report) -> list[Text]:
+def _notes(report: Report, verbose: bool) -> Iterable[Text]:
     from rich.text import Text
 
     colour = {"warning": "yellow", "note": "dim"}
-    lines = [Text(f"{'!' if n.level == 'warning' else '·'} {n.text}", style=colour[n.level]) for n in report.notes]
+    told = [n for n in report.notes if verbose or n.level == "warning"]
+    lines = [Text(f"{'!' if n.level == 'warning' else '·'} {n.text}", style=colour[n.level]) for n in told]
     return [Text(""), *lines] if lines else []
 
 
-def _verdict(report: Report) -> Text:
+def _headline(report: Report) -> Iterator[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     sign, colour = SIGNS[report.summary.outcome]
-    return Text.assemble("\n", (f"{sign} ", f"bold {colour}"), (report.summary.sentence, "bold"))
+    yield Text.assemble("\n", (f"{sign} ", f"bold {colour}"), (report.summary.sentence, "bold"))
+    if report.summary.remarks:
+        yield Padding(Text("; ".join(report.summary.remarks), style="dim"), (0, 0, 0, 3))

@@ -1,0 +1,167 @@
+"""What a run shows while it goes on: its phases, on a terminal a live line with the time left; verbose, each stage."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgecompress.cli.console import cut, duration, line
+from edgecompress.core.model import Outcome
+from edgecompress.core.plain_text import one_line, plural
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.plan import Plan
+from edgecompress.pipeline.runner import Event
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
+ROUND = "race/round-"  # what the stages of a race are called
+
+
+class Progress:
+    """Listens to a run: on a terminal a live line with the time left; verbose, a line per stage that ended."""
+
+    def __init__(self, screen: Console, args: argparse.Namespace) -> None:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self.screen, self.verbose = screen, 0 if args.quiet else args.verbose
+        words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
+        hidden = not screen.is_terminal or args.quiet
+        # Drawn once a second: what is measured in the meantime shares this machine with us.
+        self.bar = Bar(
+            words[0], BarColumn(20), words[1], console=screen, transient=True, disable=hidden, refresh_per_second=1
+        )
+        self.task = self.bar.add_task("", total=1.0, what="", left="")
+
+    def __enter__(self) -> Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Takes in one event of the run."""
+        if event.kind == "ended" and event.outcome:
+            return self._ended(event.outcome, raised=not event.stage.variants)
+        what = self.doing(event)
+        left = Countdown(event)
+        self.bar.update(self.task, completed=event.fraction, what=what, left=left)
+        if self.verbose > 1 and event.kind == "progress" and not self.screen.is_terminal:
+            line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
+        return None
+
+    def doing(self, event: Event) -> str:
+        """What is done now, for the live line."""
+        return f"{one_line(event.stage.name)}: {cut(one_line(event.what or event.why))}"
+
+    def _ended(self, outcome: Outcome, raised: bool) -> None:
+        """A line for a stage; the error that ends the run is told at its end, and once."""
+        if not self.verbose:
+            return
+        from rich.text import Text
+
+        hit = outcome.status == "ok" and outcome.why_run == "hit"
+        sign, colour = SIGNS["hit" if hit else outcome.status]
+        took = "" if outcome.why_run == "hit" else duration(outcome.wall_s)
+        reason = "" if raised and outcome.status == "failed" else outcome.reason.removeprefix(f"{outcome.stage}: ")
+        says = reason or ("" if hit else outcome.why_run)
+        text = f"  {one_line(outcome.stage):28} {took:>8}  {one_line(says)}".rstrip()
+        self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
+
+
+class Countdown:
+    """Where a run is, as of when it is printed: a stage that measures says nothing for minutes."""
+
+    def __init__(self, event: Event) -> None:
+        self.event, self.since = event, time.monotonic()
+
+    def __str__(self) -> str:
+        left_s = self.event.left_s - (time.monotonic() - self.since)
+        says = f"about {duration(left_s)} left" if left_s >= 1 else "longer than expected"
+        return f"stage {self.event.number} of {self.event.of}, {says}"
+
+
+class Phases(Progress):
+    """The same of deploys: a line for each target, and for each phase that is over."""
+
+    def __init__(self, screen: Console, args: argparse.Namespace, plans: Sequence[tuple[Job, Plan]]) -> None:
+        super().__init__(screen, args)
+        self.phase: Phase | None = None
+        self.plans = {} if args.quiet else {job.target.name: (job, steps) for job, steps in plans}
+
+    def __call__(self, event: Event) -> None:
+        """Takes in one event of the run."""
+        if event.target in self.plans and (self.phase is None or event.target != self.phase.target):
+            self._over()
+            self.phase = Phase(*self.plans[event.target])
+            line(self.screen, self.phase.head())
+        if self.phase and (told := self.phase.take(event)) and not self.verbose:
+            line(self.screen, told)
+        super().__call__(event)
+
+    def __exit__(self, *ended: object) -> None:
+        self._over()
+        super().__exit__(*ended)
+
+    def _over(self) -> None:
+        if self.phase and (told := self.phase.over()) and not self.verbose:
+            line(self.screen, told)
+
+    def doing(self, event: Event) -> str:
+        """The phase, before the stage."""
+        says = self.phase.says() if self.phase and not self.verbose else ""
+        return says or super().doing(event)
+
+
+class Phase:
+    """Which part of a deploy to one target goes on: building the variants, or racing them."""
+
+    def __init__(self, job: Job, steps: Plan) -> None:
+        self.job, self.steps, self.target = job, steps, job.target.name
+        self.verdicts = {candidate.verdict for candidate in steps.candidates}
+        self.built: set[str] = set()
+        self.lost: set[str] = set()
+        self.left: tuple[str, ...] = ()
+        self.rounds, self.stored, self.name = 0, True, ""
+
+    def head(self) -> str:
+        """`demo → x86 on this machine, about 2 min`."""
+        device = "this machine" if self.job.device.name == "host" else self.job.device.name
+        where = "no device of it here" if self.steps.race.unmeasured else f"on {device}"
+        source = self.job.source.value
+        model = source.name or source.model.rpartition(os.sep)[2]
+        return f"{model} → {self.target}, {where}, about {duration(self.steps.estimate_s())}"
+
+    def take(self, event: Event) -> str:
+        """Takes in an event; returns the line of the phase that it ends."""
+        name = "racing" if event.stage.name.startswith(ROUND) else "building" if event.stage.variants else ""
+        if event.stage.max_age_s is not None and name == "building":
+            name = "measuring"
+        told = self.over() if name and name != self.name else ""
+        self.name, self.stored = name or self.name, self.stored if not told else True
+        if name == "racing":
+            self.left, self.rounds = event.stage.variants, int(event.stage.name.removeprefix(ROUND))
+        if outcome := event.outcome:
+            self.stored &= outcome.why_run == "hit"
+            self.lost |= set(event.stage.variants) if outcome.status != "ok" and name == "building" else set()
+            self.built |= set(event.stage.variants) if event.stage.name in self.verdicts else set()
+        return told
+
+    def over(self) -> str:
+        """The line of the phase that is over."""
+        return f"{self.says()}{', all stored' if self.stored else ''}" if self.says() else ""
+
+    def says(self) -> str:
+        """`building    3 of 10 variants`, `racing      2 left of 9, round 5`."""
+        if self.name == "building":
+            lost = f", {len(self.lost)} lost" if self.lost else ""
+            return f"building    {len(self.built | self.lost)} of {plural(len(self.steps.candidates), 'variant')}{lost}"
+        if self.name == "racing":
+            return f"racing      {len(self.left)} left of {len(self.steps.race.entrants)}, round {self.rounds}"
+        return ""
