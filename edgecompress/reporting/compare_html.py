@@ -102,5 +102,5 @@ def _front(front: Facts, place: int) -> Iterator[Raw]:
 
 def _inks(names: Iterable[str]) -> Report:
     """What decides the colours: a variant has the same on every device."""
-    variants = [Variant(name) for name in dict.fromkeys(names)]
+    variants = [Variant(name, runtime=name) for name in dict.fromkeys(names)]
     return Report(schema=SCHEMA, subject=variants[0].name if variants else "", variants=variants)

@@ -36,22 +36,17 @@ class Figure:
 
 
 def colour(report: Report, name: str) -> str:
-    """The subject is blue, the one to beat grey, the others the rest of the palette in the target's order."""
-    if name == report.subject:
-        return "var(--c1)"
-    if name == report.baseline:
-        return "var(--c0)"
-    return f"var(--c{2 + _place(report, name) % (COLOURS - 1)})"
+    """One for each runtime, in the target's order."""
+    runtimes = list(dict.fromkeys(v.runtime for v in report.variants))
+    runtime = next((v.runtime for v in report.variants if v.name == name), "")
+    return f"var(--c{1 + (runtimes.index(runtime) if runtime in runtimes else 0) % COLOURS})"
 
 
 def dash(report: Report, name: str) -> list[int]:
-    """A line is told apart without its colour too."""
-    return DASHES[0] if name == report.subject else DASHES[1 + _place(report, name) % (len(DASHES) - 1)]
-
-
-def _place(report: Report, name: str) -> int:
-    rest = [v.name for v in report.variants if v.name not in (report.subject, report.baseline)]
-    return rest.index(name) if name in rest else 0
+    """One for each variant of a runtime, in the target's order; a reference, which changes no precision, is solid."""
+    runtime = next((v.runtime for v in report.variants if v.name == name), "")
+    those = sorted((v for v in report.variants if v.runtime == runtime), key=lambda v: not v.reference)
+    return DASHES[next((i for i, v in enumerate(those) if v.name == name), 0) % len(DASHES)]
 
 
 def axis(title: str, **rest: Any) -> dict[str, Any]:

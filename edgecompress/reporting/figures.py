@@ -116,14 +116,17 @@ def _changes_spec(values: Values) -> Spec:
 # ------------------------------------------------------------------ accuracy, latency, size
 
 
+WIDE, APART = 220, 15  # pixels: about the width of the drawing, and between two numbers
+
+
 def tradeoff(report: Report) -> Figure:
     """Latency (or instructions) across, accuracy up, size as area; what has none stands in a lane of its own."""
-    shown = [v for v in report.variants if known(v.numbers["accuracy"])]
+    shown = [v for v in before_after.ordered(report) if known(v.numbers["accuracy"])]
     if not shown:
         return Figure("tradeoff", "Accuracy, latency, size", "No variant has an accuracy: nothing to draw.")
     by = before_after.ranked_by(report)
     points, edge, scale = _points(report, shown, by)
-    key = tuple((p["name"], f"{p['number']} {p['says']}") for p in points)
+    key = tuple((p["name"], f"{p['number']} {p['words']}") for p in points)
     caption = f"Left {LEFT[by]}, {'up' if _higher(shown) else 'down'} is more accurate"
     caption += f"; the area is the artifact's size. {FILLED[by]}; what was {NOT_RANKED[by]} stands right of the line."
     title = f"Accuracy, {by}, size"
@@ -150,18 +153,17 @@ def _points(report: Report, shown: Sequence[Variant], by: str) -> tuple[Values, 
 
 
 def _dodge(points: Values, scale: str) -> None:
-    """Numbers of points that lie nearly on one another are set side by side, in the order of the points."""
+    """Numbers of points that lie nearly on one another are moved apart, in the order of the points."""
     at = {p["number"]: math.log(p["x"]) if scale == "log" else p["x"] for p in points}
     spread = (max(at.values()) - min(at.values())) or 1.0
     height = (max(p["y"] for p in points) - min(p["y"] for p in points)) or 1.0
-    for p in points:
-        near = [
-            q
-            for q in points
-            if abs(at[q["number"]] - at[p["number"]]) < 0.05 * spread and abs(q["y"] - p["y"]) < 0.08 * height
-        ]
-        near.sort(key=lambda q: (q["x"], q["number"]))
-        p["dx"] = 14 * (near.index(p) - (len(near) - 1) / 2)
+    placed: list[tuple[float, float]] = []  # pixels across, and the height, of each number
+    for p in sorted(points, key=lambda p: at[p["number"]]):
+        across = WIDE * (at[p["number"]] - min(at.values())) / spread
+        before = [x for x, y in placed if abs(y - p["y"]) < 0.08 * height]
+        moved = max([across, *(x + APART for x in before)])
+        placed.append((moved, p["y"]))
+        p["dx"] = moved - across
 
 
 def _point(report: Report, variant: Variant, lane: float, by: str) -> dict[str, Any]:
@@ -180,6 +182,7 @@ def _point(report: Report, variant: Variant, lane: float, by: str) -> dict[str, 
         "bytes": n["size"].value or 0,
         "fill": colour(report, variant.name),
         "opacity": min(opacity, 0.15) if raced and guessed(n[by]) else opacity,
+        "words": words,
         "says": f"{words} ({why})",
     }
 

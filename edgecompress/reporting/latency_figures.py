@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from edgecompress.reporting import before_after
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
@@ -36,7 +37,7 @@ _STRIP = (
 
 
 def _shaped(report: Report) -> list[tuple[Variant, Distribution]]:
-    return [(v, v.distribution) for v in report.variants if v.distribution]
+    return [(v, v.distribution) for v in before_after.ordered(report) if v.distribution]
 
 
 def histogram(report: Report) -> Figure:
@@ -123,7 +124,7 @@ def _line(report: Report, name: str) -> dict[str, Any]:
         "type": "line",
         "stroke": colour(report, name),
         "strokeDash": dash(report, name),
-        "strokeWidth": 2,
+        "strokeWidth": 3 if name == report.subject else 2,
         "interpolate": "step-after",
     }
 

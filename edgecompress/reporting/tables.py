@@ -111,7 +111,7 @@ def _variant(report: Report, variant: Variant, by: str) -> tuple[str, ...]:
 def sessions(report: Report) -> TextTable:
     """Each fresh process of each variant."""
     head = ("variant", "session", "median", "p90", "runs", "load", "first", "warm-up", "flags")
-    rows = tuple(_session(v.name, s) for v in report.variants for s in v.sessions)
+    rows = tuple(_session(v.name, s) for v in deltas.ordered(report) for s in v.sessions)
     return TextTable("Sessions", head, rows, empty="No session was run.")
 
 
@@ -133,7 +133,7 @@ def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
     head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "a call without a net")
     return TextTable(
-        "Latency", head, tuple(_latency(v) for v in report.variants if v.sessions), empty="Nothing was timed."
+        "Latency", head, tuple(_latency(v) for v in deltas.ordered(report) if v.sessions), empty="Nothing was timed."
     )
 
 
@@ -156,7 +156,7 @@ def _call(numbers: dict[str, Number]) -> str:
 def memory(report: Report) -> TextTable:
     """Memory is four numbers, never one."""
     head = ("variant", "artifact", "planned arena", "its largest tensor", "peak RSS over baseline", "of it file-backed")
-    rows = tuple(_memory(v) for v in report.variants if v.sessions)
+    rows = tuple(_memory(v) for v in deltas.ordered(report) if v.sessions)
     return TextTable("Memory", head, rows, empty="Not measured.")
 
 
@@ -170,7 +170,7 @@ def _memory(variant: Variant) -> tuple[str, ...]:
 def energy(report: Report) -> TextTable:
     """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
     head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
-    rows = tuple(_energy(v) for v in report.variants if _energy_known(v))
+    rows = tuple(_energy(v) for v in deltas.ordered(report) if _energy_known(v))
     return TextTable("Energy", head, rows, empty=_no_energy(report))
 
 
@@ -185,7 +185,7 @@ def _energy(variant: Variant) -> tuple[str, ...]:
 
 
 def _no_energy(report: Report) -> str:
-    reasons = {v.numbers["energy_gross"].reason for v in report.variants}
+    reasons = {v.numbers["energy_gross"].reason for v in deltas.ordered(report)}
     return f"No energy number: {'; '.join(sorted(filter(None, reasons))) or 'no reason was given'}."
 
 
@@ -203,7 +203,7 @@ def sensors(report: Report) -> TextTable:
 def outputs(report: Report) -> TextTable:
     """Each output of each verified variant against the source's."""
     head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
-    rows = tuple((v.name, *_output(o)) for v in report.variants if v.verify for o in v.verify.outputs or ())
+    rows = tuple((v.name, *_output(o)) for v in deltas.ordered(report) if v.verify for o in v.verify.outputs or ())
     return TextTable("Outputs against the source", head, rows, empty="Nothing was verified.")
 
 
@@ -221,7 +221,7 @@ def _short(value: float | None, digits: int, output: Output) -> str:
 def metrics(report: Report) -> TextTable:
     """The task metric of each verified variant, as a paired comparison with the source."""
     head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "its 95 % interval", "items")
-    rows = tuple(_metric(v.name, v.verify.metric) for v in report.variants if v.verify and v.verify.metric)
+    rows = tuple(_metric(v.name, v.verify.metric) for v in deltas.ordered(report) if v.verify and v.verify.metric)
     return TextTable("The task", head, rows, empty="The source has no metric.")
 
 
@@ -237,7 +237,7 @@ def _metric(variant: str, m: Metric) -> tuple[str, ...]:
 def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")
-    judged = [(v.name, c) for v in report.variants if v.verify for c in v.verify.checks or ()]
+    judged = [(v.name, c) for v in deltas.ordered(report) if v.verify for c in v.verify.checks or ()]
     rows = tuple((name, c.name, _kept(c), c.says) for name, c in judged)
     return TextTable("Checks", head, rows, empty="No check was made.")
 
@@ -264,7 +264,7 @@ def configuration(report: Report) -> TextTable:
 def files(report: Report) -> TextTable:
     """What was built, byte for byte."""
     head = ("variant", "file", "bytes", "sha256")
-    built = [(v.name, f) for v in report.variants if v.artifact for f in v.artifact.files]
+    built = [(v.name, f) for v in deltas.ordered(report) if v.artifact for f in v.artifact.files]
     rows = tuple((n, f.name, f"{f.bytes:,}", f.sha256) for n, f in built)
     return TextTable("Files", head, rows, empty="None.")
 
@@ -272,7 +272,7 @@ def files(report: Report) -> TextTable:
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
     head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
-    rows = tuple(_operators(v, v.ops) for v in report.variants if v.ops)
+    rows = tuple(_operators(v, v.ops) for v in deltas.ordered(report) if v.ops)
     return TextTable("Operators", head, rows, empty="No per-operator pass was run.")
 
 
@@ -287,7 +287,7 @@ def _operators(variant: Variant, ops: Operators) -> tuple[str, ...]:
 
 def slow(report: Report) -> TextTable:
     """Why variants are slower than the fastest reference."""
-    slow = (v for v in report.variants if v.evidence)
+    slow = (v for v in deltas.ordered(report) if v.evidence)
     rows = tuple((v.name, v.evidence.removeprefix(f"{v.name} ")) for v in slow)
     return TextTable("Slower than the reference", ("variant", "why"), rows)
 
@@ -295,7 +295,7 @@ def slow(report: Report) -> TextTable:
 def fallback(report: Report) -> TextTable:
     """Operators that left the accelerator, by their type."""
     head = ("variant", "operators", "type", "time", "share", "which")
-    rows = tuple((v.name, *row) for v in report.variants for row in _fallback(v.verify or Verification()))
+    rows = tuple((v.name, *row) for v in deltas.ordered(report) for row in _fallback(v.verify or Verification()))
     return TextTable("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
 
 
