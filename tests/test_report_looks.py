@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import report_inputs
 import report_looks
@@ -449,3 +452,38 @@ def test_the_text_is_the_golden_one(counted: Report, name: str) -> None:
     if os.environ.get("EDGECOMPRESS_GOLDEN") == "write":
         (GOLDEN / name).write_text(plain, encoding="utf-8")
     assert plain == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+# The linear RGB that an eye without the long- or the middle-wave cones sees (G. M. Machado, M. M. Oliveira, L. A. F.
+# Fernandes: A physiologically-based model for simulation of color vision deficiency, 2009, table 1, severity 1).
+EYES = {
+    "all cones": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+}
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_the_colours_of_the_series_are_told_apart(eye: str) -> None:
+    style = (Path(html.__file__).parent / "style.css").read_text(encoding="utf-8")
+    for palette in re.findall(r"--c0: .*", style):
+        hexes = re.findall(r"--c[1-6]: #(\w{6})", palette)
+        srgb = np.array([[int(text[i : i + 2], 16) / 255 for i in (0, 2, 4)] for text in hexes])
+        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+        xyz = np.clip(linear @ np.array(EYES[eye]).T, 0, 1) @ XYZ.T / (0.95047, 1, 1.08883)
+        f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+        lab = np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+        assert (
+            min(np.linalg.norm(a - b) for a, b in itertools.combinations(lab, 2)) > 10
+        )  # of CIE 1976; 2.3 is just seen
