@@ -18,6 +18,8 @@ from edgecompress.core.plain_text import HIDDEN, Row, aligned, cell, columns
 from edgecompress.core.plugins import Plugin, described
 from edgecompress.core.settings import Device
 
+# What a list does not show of devices and sensors: reasons stand below it, the rest is told of a single one.
+ASIDE = ("why_not", "path", "description", "cores", "vector_bits", "memory_mib")
 READERS: dict[str, Callable[[str], catalog.Found[Any]]] = {
     "targets": catalog.target,
     "devices": catalog.device,
@@ -160,11 +162,8 @@ def text(table: Sequence[Row] | Row) -> str:
         rows = [(k, cell(v)) for k, v in table.items() if k not in ("text", "options") and v not in HIDDEN]
         rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in table.get("options", [])]
         return "\n".join(aligned(rows)) + (f"\n\n{body.rstrip()}" if body else "")
-    return devices_text(table) if table and "reachable" in table[0] else columns(table)
-
-
-def devices_text(rows: Sequence[Row]) -> str:
-    """The devices as columns, and below why some cannot be reached: reasons are sentences, too long for a column."""
-    away = aligned([(f"  {row['name']}", row["why_not"]) for row in rows if row.get("why_not")])
-    table = columns([{k: v for k, v in row.items() if k not in ("why_not", "path", "description")} for row in rows])
-    return "\n".join([table, "", "not reachable now:", *away] if away else [table])
+    if not table or "why_not" not in table[0]:
+        return columns(table)
+    away = aligned([(f"  {row['name']}", row["why_not"]) for row in table if row.get("why_not")])
+    shown = columns([{k: v for k, v in row.items() if k not in ASIDE} for row in table])
+    return "\n".join([shown, "", "not here, because:", *away] if away else [shown])

@@ -28,6 +28,8 @@ def columns(rows: Sequence[Row]) -> str:
 def cell(value: Any) -> str:
     if value in HIDDEN:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 

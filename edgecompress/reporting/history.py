@@ -80,16 +80,16 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
 
 
 def shown(rows: list[Row]) -> list[Row]:
-    """The rows in words, for a table."""
+    """The rows in words, for a table: what is the same in all of them is left out, but for the target."""
+    told = [key for key in ("source", "device", "profile", "command") if len({row[key] for row in rows}) > 1]
     return [
         {
-            "date": row["date"],
-            **{key: row[key] for key in ("command", "source", "target", "device", "profile", "variant")},
+            "date": row["date"][:16].replace("T", " "),
+            **{key: row[key] for key in (*told, "target", "variant")},
             "latency": _words(row["latency_ms"], unit("latency")),
             "instructions": _words(row["instructions"], unit("instructions")),
             "change": row["change"]["says"],
             "energy": _words(row["energy_mj"], unit("energy_gross"), row["energy_status"]),
-            "energy of": f"{row['energy_scope']}, {row['energy_status']}" if row["energy_mj"] is not None else "",
             "accuracy": _words(row["accuracy"], "", "measured"),
             "size": _words(row["size_bytes"], unit("size")),
         }
