@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from edgecompress.commands.analyze import analyze
+    from edgecompress.commands.analyze import Analysis, AnalysisRequest, SensitivityRequest, analyze
     from edgecompress.commands.deploy import deploy
-    from edgecompress.commands.diagnose import diagnose
+    from edgecompress.commands.diagnose import Diagnosis, DiagnosisRequest, diagnose
     from edgecompress.commands.job_run import Options, Result
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
     from edgecompress.commands.verify import verify
+    from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 
-__all__ = ["Options", "Result", "analyze", "deploy", "diagnose", "package", "profile", "verify"]
+_HOMES = {
+    "commands.analyze": ("Analysis", "AnalysisRequest", "SensitivityRequest", "analyze"),
+    "commands.deploy": ("deploy",),
+    "commands.diagnose": ("Diagnosis", "DiagnosisRequest", "diagnose"),
+    "commands.job_run": ("Options", "Result"),
+    "commands.package": ("package",),
+    "commands.profile": ("profile",),
+    "commands.verify": ("verify",),
+    "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
+}
+__all__ = [
+    "Analysis",
+    "AnalysisRequest",
+    "CheckFailed",
+    "Diagnosis",
+    "DiagnosisRequest",
+    "EdgeError",
+    "InputError",
+    "Options",
+    "Result",
+    "SensitivityRequest",
+    "StageFailed",
+    "analyze",
+    "deploy",
+    "diagnose",
+    "package",
+    "profile",
+    "verify",
+]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """The public names are imported from their modules at first use, so `import edgecompress` is cheap."""
-    if name in __all__:
-        from importlib import import_module
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")
+    from importlib import import_module
 
-        home = "job_run" if name in ("Options", "Result") else name
-        return getattr(import_module(f"edgecompress.commands.{home}"), name)
-    raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")
+    return getattr(import_module(f"edgecompress.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    """What completion and `help` show."""
+    return sorted([*__all__, "__version__"])

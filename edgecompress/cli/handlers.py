@@ -14,7 +14,8 @@ def _request(args: argparse.Namespace) -> dict[str, Any]:
     """What `edgecompress.pipeline.job.job` takes, from the arguments."""
     names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target", "untrusted")
     request = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
-    request["only"] = [v for text in getattr(args, "only", []) for v in text.split(",")]
+    if hasattr(args, "only"):
+        request["only"] = ",".join(args.only)
     request["settings"] = _settings(args.set, "limits.items_lost=2")
     if getattr(args, "strict", False):
         request["settings"]["limits.strict"] = True
@@ -108,8 +109,8 @@ def analyze(args: argparse.Namespace) -> int:
     from edgecompress.commands import analyze
 
     screen = console.open(args)
-    more = {key: value for key, value in _request(args).items() if key not in ("device", "only")}
-    request = analyze.AnalysisRequest(tuple(args.device.split(",")), _sensitivity(args), args.html, args.storage)
+    more = {key: value for key, value in _request(args).items() if key != "device"}
+    request = analyze.AnalysisRequest(args.device, _sensitivity(args), args.html, args.storage)
     with Progress(screen, args) as progress:
         analysis = analyze.analyze(args.model, request, options=_options(args, progress), **more)
     page = str(analysis.page) if analysis.page else None
@@ -140,10 +141,9 @@ def diagnose(args: argparse.Namespace) -> int:
     from edgecompress.commands import diagnose
 
     screen = console.open(args)
-    more = {key: value for key, value in _request(args).items() if key != "only"}
     request = diagnose.DiagnosisRequest(args.variant, args.artifact, args.items, args.split, args.out)
     with Progress(screen, args) as progress:
-        diagnosis = diagnose.diagnose(args.model, request, options=_options(args, progress), **more)
+        diagnosis = diagnose.diagnose(args.model, request, options=_options(args, progress), **_request(args))
     console.say(
         args,
         {**diagnosis.facts, "out": str(diagnosis.out) if diagnosis.out else None},

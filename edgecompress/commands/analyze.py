@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import job_run
+from edgecompress.commands import job_run, objects
+from edgecompress.commands.object_data import Data
+from edgecompress.commands.objects import Model
 from edgecompress.core import catalog, environments, output_place, registry
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import Roof
 from edgecompress.pipeline import plan
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import Job, Name, job
 from edgecompress.pipeline.runner import PlanRun
 
 STORED = "stages.weight_storage:run"
@@ -49,13 +51,19 @@ class SensitivityRequest:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Analysis:
     """What was found, as JSON, and the page if one was asked for."""
 
     facts: Mapping[str, Any]
     page: Path | None = None
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Analysis({text(self, brief=True)})"
+
+    def __str__(self) -> str:
+        return text(self)
 
 
 @dataclass(frozen=True)
@@ -65,28 +73,40 @@ class AnalysisRequest:
     `storage`: the bytes of the weights in sparse and compressed encodings.
     """
 
-    devices: tuple[str, ...] = ("host",)
+    devices: str | Sequence[str] = ("host",)
     sensitivity: SensitivityRequest | None = None
-    page: Path | None = None
+    page: Name | None = None
     storage: bool = False
 
 
+@edge_errors
 def analyze(
-    model: str | None = None,
+    model: Model | None = None,
     request: AnalysisRequest | None = None,
     *,
+    data: Data | None = None,
+    metric: str | None = None,
+    samples: int | None = None,
+    threads: int = 1,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
     options: job_run.Options | None = None,
-    **more: Any,
 ) -> Analysis:
     """Costs, zeros and, where asked for, sensitivity of `model` (None: the embedded demo). Raises EdgeError.
 
-    `more` is what `edgecompress.pipeline.job.job` takes: data, metric, samples, threads, batch, seed, settings.
+    The keywords are those of `deploy`.
     """
     request, options = request or AnalysisRequest(), options or job_run.Options()
-    if request.page:
-        output_place.check_file(request.page, "--html")
-    analysis_job = job(model, **more)
-    devices = [catalog.device(name) for name in request.devices]
+    file = Path(request.page) if request.page else None
+    if file:
+        output_place.check_file(file, "--html")
+    given, items = objects.written(model, data, options, batch, settings)
+    analysis_job = job(
+        given, data=items, metric=metric, samples=samples, threads=threads, batch=batch, seed=seed, settings=settings
+    )
+    names = request.devices.split(",") if isinstance(request.devices, str) else request.devices
+    devices = [catalog.device(name) for name in names]
     steps = stages(analysis_job, request.sensitivity, request.storage)
     walk = job_run.begin(analysis_job, options, f"analyze>{analysis_job.source.given}")
     walk.stages(steps)
@@ -94,8 +114,7 @@ def analyze(
     facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in devices]
     facts["sensitivity"] = _facts(walk, "sensitivity") if request.sensitivity else None
     facts["storage"] = _facts(walk, "storage") if request.storage else None
-    file = _drawn(walk, facts, request.page) if request.page else None
-    return Analysis(facts, file, walk.outcomes)
+    return Analysis(facts, _drawn(walk, facts, file) if file else None, walk.outcomes)
 
 
 def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Unpack
 
 from edgecompress.commands import profile
 from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+from edgecompress.pipeline.job import Keys
 from edgecompress.reporting import before_after, gates, model, read
 from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, ReportComparison, of
 from edgecompress.reporting.formatting import cleaned
@@ -51,17 +52,17 @@ def remeasured(
     request: ComparisonRequest = DEFAULT,
     *,
     options: Options | None = None,
-    **more: Any,
+    **keys: Unpack[Keys],
 ) -> ReportComparison:
     """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
 
-    Accuracy is that of their reports. `more` is what `api.profile` takes. Raises EdgeError.
+    Accuracy is that of their reports. `keys`: as `profile` takes them. Raises EdgeError.
     """
     promises = request.gates()
     entries = _entries(paths, request)
     names = [f"{letter}-{e.variant.name}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
     folders = dict(zip(names, map(Path, paths), strict=True))
-    result = profile.profile_in_turns(folders, options=options, **more)
+    result = profile.profile_in_turns(folders, options=options, **keys)
     if result.report is None:
         raise StageFailed(result.message)
     report, run = _report(result.report)

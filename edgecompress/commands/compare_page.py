@@ -33,7 +33,7 @@ def write(comparison: ReportComparison, file: Path, options: job_run.Options | N
     """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
     check(file)
     options = options or job_run.Options()
-    walk = PlanRun(Store(store_place.root(options.store)), Context(), scope="compare", listener=options.listener)
+    walk = PlanRun(Store(store_place.root(options.store)), Context(), scope="compare", listener=options.hears)
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
     try:

@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
-from edgecompress.commands import report_request
+from edgecompress.commands import objects, report_request
 from edgecompress.commands.job_run import (
     Options,
     Result,
@@ -21,32 +21,90 @@ from edgecompress.commands.job_run import (
     out_folder,
     remember,
 )
+from edgecompress.commands.object_data import Data
+from edgecompress.commands.objects import Model
 from edgecompress.core import catalog
-from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean
+from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice
 from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.shipping import ORIGIN
 from edgecompress.reporting import external_results
 
+Targets = list[str] | list[Path] | list[Name] | tuple[Name, ...]
 MOST = sys.float_info.max  # JSON knows no infinity
 
 
-def deploy(model: str | None = None, target: str = "x86", *, options: Options | None = None, **settings: Any) -> Result:
-    """Compresses, exports, verifies, measures and ships `model` (None: the embedded demo) for `target`.
+class _How(TypedDict, total=False):
+    data: Data | None
+    metric: str | None
+    samples: int | None
+    device: Name | None
+    profile: Name
+    only: str | Sequence[str]
+    threads: int
+    batch: int
+    seed: int
+    settings: Mapping[str, Json] | None
+    options: Options | None
 
-    `settings` is what `pipeline.job.job` takes: data, metric, device, profile, only, threads, batch, seed, settings.
+
+@overload
+def deploy(model: Model | None = None, target: Name = "x86", **how: Unpack[_How]) -> Result: ...
+
+
+@overload
+def deploy(model: Model | None, target: Targets, **how: Unpack[_How]) -> dict[str, Result]: ...
+
+
+@edge_errors
+def deploy(
+    model: Model | None = None,
+    target: Name | Targets = "x86",
+    *,
+    data: Data | None = None,
+    metric: str | None = None,
+    samples: int | None = None,
+    device: Name | None = None,
+    profile: Name = "standard",
+    only: str | Sequence[str] = (),
+    threads: int = 1,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
+    options: Options | None = None,
+) -> Result | dict[str, Result]:
+    """Compresses, exports, verifies, measures and ships a model for a target.
+
+    model: a factory "pkg.mod:fn" or the path of a file, as on the command line; a torch.nn.Module, a function that
+        returns one, a Keras model, an onnx.ModelProto; None is the embedded demo.
+    target: a name, or the path of a TOML file. A list of them gives a dictionary of results by the targets' names.
+    data: a reference or a path, as on the command line; an array, a dictionary of arrays by input name, or
+        (inputs, labels); a DataLoader or a Dataset of torch; or a dictionary of these by split: "calibrate", "select",
+        "test", "train". Without splits it is divided by the seed.
+    metric: "top1" by default; samples: at most so many items per split.
+    device, profile: where and how it is measured; only: the variants to build.
+    settings: the values of --set, {"limits.items_lost": 2}.
+    options: the folders, and whatever else changes no result.
+
     Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1, and
     one with the code of the first error tells that every variant broke; both have a report.
     """
     options = options or Options()
-    resolved = job(model, target, untrusted=options.untrusted, **settings)
-    return run(resolved, plan.deploy(resolved), options)
+    targets = target if isinstance(target, (list, tuple)) else [target]
+    given, data_given = objects.written(model, data, options, batch=batch, settings=settings)
+    keys = Keys(
+        data=data_given, metric=metric, samples=samples, device=device, profile=profile, only=only, threads=threads,
+        batch=batch, seed=seed, settings=settings, untrusted=options.untrusted,
+    )  # fmt: skip
+    jobs = [job(given, **keys | Keys(target=each)) for each in targets]
+    plans = [(each, plan.deploy(each)) for each in jobs]
+    return run(*plans[0], options) if targets is not target else run_all(plans, options)
 
 
 def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result:
@@ -87,7 +145,7 @@ def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Re
     for each, steps in plans:
         later_s -= steps.estimate_s()
         name = each.target.name
-        own = dataclasses.replace(options, out=options.out / name) if options.out else options
+        own = dataclasses.replace(options, out=Path(options.out) / name) if options.out else options
         try:
             results[name] = run(each, steps, own, later_s)
         except EdgeError as error:

@@ -54,7 +54,7 @@ def measure(place: Found[Device], runtime: str, precision: str, options: job_run
         scope=scope,
         offline=options.offline,
         remeasure=options.remeasure,
-        listener=options.listener,
+        listener=options.hears,
     )
     outcome = walk.stage(stage)
     if outcome.artifact is None:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import job_run
-from edgecompress.commands.shipped_folder import runtime_of, shipped
+from edgecompress.commands import job_run, objects
+from edgecompress.commands.object_data import Data
+from edgecompress.commands.objects import Model
+from edgecompress.commands.shipped_folder import runtime_of, shipped, shipped_with
 from edgecompress.core import catalog, output_place, registry
-from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean
+from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean, edge_errors
+from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import SPLITS
@@ -21,7 +24,7 @@ from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.stages.diagnose import advice
@@ -39,10 +42,10 @@ class DiagnosisRequest:
     """
 
     variant: str = ""
-    artifact: Path | None = None
+    artifact: Name | None = None
     items: int = diagnosis.ITEMS
     split: str = diagnosis.SPLIT
-    out: Path | None = None
+    out: Name | None = None
 
     def __post_init__(self) -> None:
         if self.items < 1:
@@ -51,7 +54,7 @@ class DiagnosisRequest:
             raise InputError(f"--split {self.split}: must be one of {', '.join(SPLITS)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """What was found, as JSON, and the folder that it was written to."""
 
@@ -59,22 +62,41 @@ class Diagnosis:
     out: Path | None = None
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Diagnosis({text(self, brief=True)})"
 
+    def __str__(self) -> str:
+        return text(self)
+
+
+@edge_errors
 def diagnose(
-    model: str | None = None,
+    model: Model | None = None,
     request: DiagnosisRequest | None = None,
     *,
+    target: Name | None = None,
+    data: Data | None = None,
+    metric: str | None = None,
+    samples: int | None = None,
+    threads: int = 1,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
     options: job_run.Options | None = None,
-    **more: Any,
 ) -> Diagnosis:
     """Finds the layers whose outputs differ from the source's, and the remedy. Raises EdgeError.
 
-    `more` is what `edgecompress.pipeline.job.job` takes: target, data, metric, samples, threads, batch, seed, settings.
+    `target`: by default that of the artifact's deploy, else x86. The other keywords are those of `deploy`.
     """
     request, options = request or DiagnosisRequest(), options or job_run.Options()
-    if request.out:
-        output_place.check_folder(request.out, "--out")
-    job, walk, subject = (_of_file if request.artifact else _of_variant)(model, request, options, more)
+    out = Path(request.out) if request.out else None
+    if out:
+        output_place.check_folder(out, "--out")
+    given, items = objects.written(model, data, options, batch, settings)
+    keys = Keys(metric=metric, samples=samples, threads=threads, batch=batch, seed=seed, settings=settings)
+    keys |= Keys(data=items) if items else Keys()
+    keys |= Keys(target=target) if target else Keys()
+    job, walk, subject = (_of_file if request.artifact else _of_variant)(given, request, options, keys)
     stages = diagnosis.stages(job, NAME, subject, request.items, request.split)
     if not stages:
         raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
@@ -85,7 +107,7 @@ def diagnose(
         "variant": request.variant,
         **_facts(walk, NAME),
     }
-    return Diagnosis(facts, _written(walk, facts, request.out) if request.out else None, walk.outcomes)
+    return Diagnosis(facts, _written(walk, facts, out) if out else None, walk.outcomes)
 
 
 def _facts(walk: PlanRun, name: str) -> dict[str, Any]:
@@ -110,10 +132,10 @@ def _written(walk: PlanRun, facts: Mapping[str, Any], out: Path) -> Path:
 
 
 def _of_variant(
-    model: str | None, request: DiagnosisRequest, options: job_run.Options, more: Mapping[str, Any]
+    model: str | None, request: DiagnosisRequest, options: job_run.Options, keys: Keys
 ) -> tuple[Job, PlanRun, DiagnosisSubject]:
     """The walk up to the variant's artifact."""
-    whole = job(model, **more)
+    whole = job(model, **keys)
     compressed = [v.name for v in whole.target.value.variant if v.compress]
     if request.variant and request.variant not in (known := [v.name for v in whole.target.value.variant]):
         raise NotFound(
@@ -121,7 +143,7 @@ def _of_variant(
             f"variant{did_you_mean(request.variant, known)}"
         )
     name = request.variant or next(iter(compressed), whole.target.value.variant[0].name)
-    variant_job = job(model, **{**more, "only": [name]})
+    variant_job = job(model, **keys | Keys(only=[name]))
     steps = plan.deploy(variant_job)
     candidate = steps.candidates[0]
     walk = job_run.begin(variant_job, options, f"diagnose>{variant_job.source.given}>{variant_job.target.path}")
@@ -173,16 +195,16 @@ def _kind(source: ResolvedSource) -> tuple[str, str]:
 
 
 def _of_file(
-    model: str | None, request: DiagnosisRequest, options: job_run.Options, more: Mapping[str, Any]
+    model: str | None, request: DiagnosisRequest, options: job_run.Options, keys: Keys
 ) -> tuple[Job, PlanRun, DiagnosisSubject]:
     """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
     assert request.artifact
-    place = request.artifact.resolve()
+    place = Path(request.artifact).resolve()
     deployed = shipped(place) if place.is_dir() else None
     origin = deployed[2] if deployed else {}
     if model is None and origin:
-        model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
-    file_job = job(model, **{"target": origin.get("target", "x86"), **more})
+        model, keys = origin.get("model"), shipped_with(origin, keys)
+    file_job = job(model, **Keys(target=origin.get("target", "x86")) | keys)
     walk = job_run.begin(file_job, options, f"diagnose>{place}")
     front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source")]
     if deployed:

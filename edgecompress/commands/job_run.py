@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgecompress.core.errors import CheckFailed, EdgeError, StageFailed
+from edgecompress.commands import progress
+from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.pipeline import plan, store_place
-from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job import Job, Name
 from edgecompress.pipeline.runner import Listener, PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import history
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
 
 @dataclass(frozen=True)
 class Options:
     """How a job is run; nothing here changes a result."""
 
-    store: Path | None = None  # None: .edgecompress in the working folder, where that is one of yours
-    out: Path | None = None  # where it ships; None: dist/TARGET
+    store: Name | None = None  # None: .edgecompress in the working folder, where that is one of yours
+    out: Name | None = None  # where it ships; None: dist/TARGET
     until: str = ""  # stop after this stage
     offline: bool = False
     untrusted: bool = False  # refuse a source that runs its author's code
     remeasure: bool = False
     require_measured: bool = False  # energy that no sensor measured is a failed check
     command: str = "edgecompress.deploy(...)"  # for the report
-    listener: Listener = lambda event: None
+    progress: bool | None = None  # one line of it on stderr; None: in notebooks and on terminals
+    listener: Listener | None = None  # hears what happens, in the place of that line
+
+    @property
+    def hears(self) -> Listener:
+        """Who is told what happens."""
+        shown = {None: progress.automatic, True: progress.line, False: progress.silent}
+        return self.listener or shown[self.progress]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """How a job ended."""
 
@@ -49,6 +62,29 @@ class Result:
     def read_report(self) -> dict[str, Any]:
         """The content of report.json; empty when there is none."""
         return json.loads((self.report / "report.json").read_text(encoding="utf-8")) if self.report else {}
+
+    def run(self, inputs: ArrayLike | Mapping[str, ArrayLike], threads: int = 1) -> dict[str, np.ndarray]:
+        """What the shipped model answers here, on the runtime that it shipped for: outputs by name.
+
+        `inputs`: an array, or arrays by input name; items on axis 0, as many as you like, preprocessed as the net
+        takes them. Raises EdgeError.
+        """
+        from edgecompress.commands import shipped_run
+
+        if self.out is None:
+            raise InputError(f"run: nothing shipped: {self.message}")
+        return shipped_run.run(self.out, inputs, threads)
+
+    def __repr__(self) -> str:
+        place = f", out={str(self.out)!r}" if self.out else ""
+        return f"Result(exit_code={self.exit_code}, {self.message!r}{place})"
+
+    def _repr_html_(self) -> str:
+        """The report, as a notebook shows it."""
+        if self.report is None:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        page = html.escape((self.report / "report.html").read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"></iframe>'
 
 
 def check_sensors(job: Job, race: Race | Count, options: Options) -> None:
@@ -88,7 +124,7 @@ def begin(job: Job, options: Options, scope: str) -> PlanRun:
         offline=options.offline,
         remeasure=options.remeasure,
         target=job.target.name,
-        listener=options.listener,
+        listener=options.hears,
     )
 
 
@@ -101,7 +137,7 @@ def all_broke(walk: PlanRun, choice: Choice) -> EdgeError | None:
 
 def out_folder(job: Job, options: Options) -> Path:
     """The output folder."""
-    return (options.out or Path("dist") / job.target.name).resolve()
+    return Path(options.out or Path("dist") / job.target.name).resolve()
 
 
 def artifact_of(walk: PlanRun, stage: str) -> Artifact:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgecompress.commands.shipped_folder import runtime_of, shipped
+from edgecompress.commands.shipped_folder import folder_named, runtime_of, shipped
 from edgecompress.core import environments, output_place, registry
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.packaging.model_card import Shipped
 from edgecompress.pipeline import shipping
+from edgecompress.pipeline.job import Name
 from edgecompress.reporting import read
 
 
+@edge_errors
 def package(
-    path: Path,
+    path: Name,
     packager: str = "",
-    out: Path | None = None,
+    out: Name | None = None,
     settings: Mapping[str, Json] | None = None,
-    sign: Path | None = None,
+    sign: Name | None = None,
 ) -> Path:
     """Packages a shipped artifact for an app; returns the file (by default beside the folder). Raises EdgeError.
 
@@ -28,13 +30,14 @@ def package(
     """
     from edgecompress.packaging import pack, signing
 
-    shipped = _to_pack(path)
+    given = folder_named(path)
+    shipped = _to_pack(given)
     packager = packager or str(shipped.report["target"].get("package") or "tar")
     module = registry.load("packagers", packager)
     environments.require(module, f"packager '{packager}'")
-    key = signing.secret(sign) if sign else None
-    folder = path.resolve()
-    place = (out or folder.with_name(f"{folder.name}-{packager}{module.SUFFIX}")).resolve()
+    key = signing.secret(Path(sign)) if sign else None
+    beside = given.resolve()
+    place = Path(out or beside.with_name(f"{beside.name}-{packager}{module.SUFFIX}")).resolve()
     output_place.check_file(place, "--out")
     made = pack.pack(shipped, packager, place, settings)
     if key is not None:

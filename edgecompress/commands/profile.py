@@ -5,27 +5,44 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from edgecompress.commands import report_request
 from edgecompress.commands.job_run import Options, Result, all_broke, begin, check_sensors, not_measured, remember
-from edgecompress.commands.shipped_folder import runtime_of, shipped, shipped_source
+from edgecompress.commands.shipped_folder import folder_named, runtime_of, shipped, shipped_source
 from edgecompress.core import registry
-from edgecompress.core.errors import CheckFailed, InputError, StageFailed
+from edgecompress.core.errors import CheckFailed, InputError, StageFailed, edge_errors
+from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome
 from edgecompress.core.settings import Variant
 from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.runner import PlanRun
 
 
-def profile(path: Path, *, options: Options | None = None, **settings: Any) -> Result:
-    """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError."""
-    return _profile({"": path}, options or Options(), settings)
+@edge_errors
+def profile(
+    path: Name,
+    *,
+    target: Name | None = None,
+    device: Name | None = None,
+    profile: Name = "standard",
+    threads: int = 1,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
+    options: Options | None = None,
+) -> Result:
+    """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError.
+
+    `target`: by default that of its deploy. The keywords are those of `deploy`.
+    """
+    keys = Keys(device=device, profile=profile, threads=threads, batch=batch, seed=seed, settings=settings)
+    return _profile({"": folder_named(path)}, options or Options(), keys | (Keys(target=target) if target else Keys()))
 
 
-def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **settings: Any) -> Result:
+def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **keys: Unpack[Keys]) -> Result:
     """Measures several shipped artifacts, interleaved, all on the first one's excerpt of inputs.
 
     The variants of its report have the names given. Raises EdgeError.
@@ -37,13 +54,13 @@ def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = Non
         raise InputError(
             f"{other.path}: its inputs differ from those of {first.path}; profile artifacts of one model together"
         )
-    return _profile(named, options or Options(), settings)
+    return _profile(named, options or Options(), keys)
 
 
-def _profile(named: Mapping[str, Path], options: Options, settings: Mapping[str, Any]) -> Result:
+def _profile(named: Mapping[str, Path], options: Options, keys: Keys) -> Result:
     first = next(iter(named.values()))
     origin = shipped(first)[2]
-    resolved = job(**{"target": origin.get("target", "x86"), **settings})
+    resolved = job(**Keys(target=origin.get("target", "x86")) | keys)
     resolved = dataclasses.replace(resolved, source=shipped_source(first, origin))
     alone = plan.ranking(resolved, ())
     if alone.unmeasured:

@@ -41,7 +41,7 @@ def add(folder: Path, files: Sequence[Path], options: job_run.Options | None = N
         )
     model = _model(home)
     new = [external_results.held(external_results.read(file), model, file) for file in files]
-    walk = PlanRun(Store(store_place.root(options.store)), Context(), scope=f"report>{home}", listener=options.listener)
+    walk = PlanRun(Store(store_place.root(options.store)), Context(), scope=f"report>{home}", listener=options.hears)
     with walk.store.locked(external_results.lock(home)):
         known = external_results.kept(home, model)
         external_results.no_other_telling(known, new)

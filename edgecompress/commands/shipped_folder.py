@@ -13,12 +13,20 @@ from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact
 from edgecompress.core.settings import Limits, Source
 from edgecompress.pipeline import shipping
+from edgecompress.pipeline.job import Keys, Name
 from edgecompress.pipeline.shipping import ORIGIN
 
 TEXTS = ("variant", "runtime", "model", "target", "data", "metric")  # of deploy.json
 NAMES = ("name", "model")  # of its source
 
 # --------------------------------------------------------------------------- an artifact that is there already
+
+
+def folder_named(path: Name) -> Path:
+    """The folder that a call names. Raises InputError for what names none."""
+    if isinstance(path, (str, os.PathLike)):
+        return Path(path)
+    raise InputError(f"path: is a {type(path).__name__}; give the folder that a deploy wrote, as result.out has it")
 
 
 def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
@@ -31,6 +39,12 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
     if record.get(shipping.SHA256, artifact.sha256) != artifact.sha256:
         raise InputError(f"{inner}: is not the artifact that shipped with {origin} (sha256 differs); deploy again")
     return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, record
+
+
+def shipped_with(origin: Mapping[str, Any], keys: Keys) -> Keys:
+    """The keys of a job with the data and the metric that an artifact was deployed with, where they are not given."""
+    kept = Keys(data=keys.get("data") or origin.get("data"), metric=keys.get("metric") or origin.get("metric"))
+    return keys | kept
 
 
 def _origin_in(file: Path) -> dict[str, Any]:

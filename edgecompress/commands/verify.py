@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
+from edgecompress.commands import objects
 from edgecompress.commands.job_run import Options, Result, begin
-from edgecompress.commands.shipped_folder import runtime_of, shipped
-from edgecompress.core.errors import CheckFailed
+from edgecompress.commands.object_data import Data
+from edgecompress.commands.objects import Model
+from edgecompress.commands.shipped_folder import folder_named, runtime_of, shipped, shipped_with
+from edgecompress.core.errors import CheckFailed, edge_errors
+from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome
 from edgecompress.pipeline import plan, shipping, verification
-from edgecompress.pipeline.job import job
+from edgecompress.pipeline.job import Keys, Name, job
 
 
-def verify(path: Path, model: str | None = None, *, options: Options | None = None, **more: Any) -> Result:
+@edge_errors
+def verify(
+    path: Name,
+    model: Model | None = None,
+    *,
+    target: Name | None = None,
+    data: Data | None = None,
+    metric: str | None = None,
+    samples: int | None = None,
+    device: Name | None = None,
+    profile: Name = "standard",
+    threads: int = 1,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
+    options: Options | None = None,
+) -> Result:
     """Checks a shipped artifact against its source again, and against what it answered when it was verified before it
     shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails.
 
     The model, data, metric, target and limits are those it was deployed with unless given; another target has its own
-    limits. Raises EdgeError.
+    limits. The keywords are those of `deploy`. Raises EdgeError.
     """
     options = options or Options()
-    artifact, _, origin = shipped(path)
+    artifact, _, origin = shipped(folder_named(path))
     runtime = runtime_of(artifact, origin.get("runtime", ""))
-    if model is None:
-        model, more = origin.get("model"), {**{k: origin[k] for k in ("data", "metric") if k in origin}, **more}
-    if "target" not in more:
+    given, items = objects.written(model, data, options, batch, settings)
+    keys = Keys(
+        data=items, metric=metric, samples=samples, device=device, profile=profile, threads=threads, batch=batch,
+        seed=seed, settings=settings,
+    )  # fmt: skip
+    if given is None:
+        given, keys = origin.get("model"), shipped_with(origin, keys)
+    if target is None:
         limits = {f"limits.{name}": value for name, value in origin.get("limits", {}).items()}
-        more = {**more, "settings": {**limits, **(more.get("settings") or {})}}
-    verify_job = job(model, **{"target": origin.get("target", "x86"), **more})
+        keys["settings"] = {**limits, **(settings or {})}
+    verify_job = job(given, **keys | Keys(target=target or origin.get("target", "x86")))
     walk = begin(verify_job, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     variant = next((v for v in verify_job.target.value.variant if v.name == origin.get("variant")), None)

@@ -18,8 +18,13 @@ EdgeError                 exit 3   the root; the command line prints it without 
 from __future__ import annotations
 
 import errno
+import functools
 import os
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
+T = TypeVar("T")
+P = ParamSpec("P")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
 UNDECIDED = 4  # the exit code of a comparison that cannot be decided
@@ -105,6 +110,21 @@ def of_system(error: OSError) -> EdgeError | None:
     if code in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
         return InputError(f"{where}{error.strerror}; give another path")
     return None
+
+
+def edge_errors(call: Callable[P, T]) -> Callable[P, T]:
+    """The function, raising EdgeError in the place of OSError where the system refused something."""
+
+    @functools.wraps(call)
+    def told(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return call(*arguments, **named)
+        except OSError as error:
+            if fault := of_system(error):
+                raise fault from error
+            raise
+
+    return told
 
 
 def blamed(error: BaseException, user: type[InputError] = InputError) -> type[EdgeError]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from edgecompress.core import catalog, plain_file, registry
 from edgecompress.core import source as sources
@@ -20,7 +20,7 @@ from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import Device, Profile, Target
 from edgecompress.core.source import ResolvedSource
 
-SOURCE_FLAGS = ("data", "metric", "samples")
+Name: TypeAlias = "str | os.PathLike[str]"  # of a target, a device or a profile, or the path of its file
 TARGETS = ("variant", "limits", "guard")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
 LARGEST = 1 << 30  # bytes of a file that a sensor goes by
@@ -80,39 +80,78 @@ class Job:
         ]
 
 
+class Keys(TypedDict, total=False):
+    """What `job` takes beside the model."""
+
+    target: Name
+    device: Name | None
+    profile: Name
+    only: str | Sequence[str]
+    data: str | None
+    metric: str | None
+    samples: int | None
+    threads: int
+    batch: int
+    seed: int
+    settings: Mapping[str, Json] | None
+    untrusted: bool
+
+
 def job(
     model: str | None = None,
-    target: str = "x86",
-    device: str | None = None,
-    profile: str = "standard",
-    only: Sequence[str] = (),
-    **more: Any,
+    target: Name = "x86",
+    device: Name | None = None,
+    profile: Name = "standard",
+    only: str | Sequence[str] = (),
+    *,
+    data: str | None = None,
+    metric: str | None = None,
+    samples: int | None = None,
+    threads: int = 1,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
+    untrusted: bool = False,
 ) -> Job:
-    """The effective configuration. `more`: data, metric, samples, threads, batch, seed, and settings (`--set` values).
+    """The effective configuration. `settings`: the values of `--set`; `only`: names of variants, or text with commas.
 
     `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths.
     Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
     """
-    known, own = (*SOURCE_FLAGS, *RUN_FLAGS, "settings", "untrusted"), not more.get("untrusted")
-    if unknown := sorted(set(more) - set(known)):
-        raise ConfigError(f"unknown option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
-    laid = _laid(more.get("settings") or {})
-    flags = {k: more[k] for k in SOURCE_FLAGS if more.get(k) is not None}
-    parsed_target = catalog.target(target, laid["target"], own)
-    place = catalog.device(device or _own_device(parsed_target), laid["device"], own)
-    measured_as = catalog.profile(profile, laid["profile"], own)
+    laid, own = _laid(settings or {}), not untrusted
+    parsed_target = catalog.target(_name(target, "target"), laid["target"], own)
+    place_name = _name(device, "device") if device else _own_device(parsed_target)
+    place = catalog.device(place_name, laid["device"], own)
+    measured_as = catalog.profile(_name(profile, "profile"), laid["profile"], own)
     _check_names(parsed_target, place, measured_as)
     effective = Job(
-        source=catalog.source(model, {**laid["source"], **flags}),
+        source=source(model, data, metric, samples, settings),
         target=parsed_target,
         device=place,
         profile=measured_as,
-        context=context(place.name, place.value, more),
-        only=tuple(only),
+        context=context(place.name, place.value, {"threads": threads, "batch": batch, "seed": seed}),
+        only=tuple(filter(None, only.split(",") if isinstance(only, str) else only)),
     )
     if device and not effective.at_hand:
         raise InputError(_wrong_place(effective))
     return effective
+
+
+def source(
+    model: str | None, data: str | None, metric: str | None, samples: int | None, settings: Mapping[str, Json] | None
+) -> FoundSource:
+    """The source of a job; the model is not looked for yet. Raises InputError."""
+    flags = {"data": data, "metric": metric, "samples": samples}
+    given = {key: value for key, value in flags.items() if value is not None}
+    return catalog.source(model, {**_laid(settings or {})["source"], **given})
+
+
+def _name(given: Name, what: str) -> str:
+    """A name or a path as text. Raises InputError for an object that is neither."""
+    try:
+        return os.fsdecode(given)
+    except TypeError as error:
+        raise InputError(f"{what}: is a {type(given).__name__}; give a name, or the path of a TOML file") from error
 
 
 def _check_names(target: Found[Target], device: Found[Device], profile: Found[Profile]) -> None:
@@ -169,9 +208,12 @@ def _laid(settings: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
 
 def context(name: str, device: Device, more: Mapping[str, int | None]) -> Context:
     """What a run on a device may know of it; `more`: threads, batch, seed. Raises Unreachable, InputError."""
-    threads, batch, seed = (
-        d if (value := more.get(k)) is None else int(value) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
-    )
+    try:
+        threads, batch, seed = (
+            d if (value := more.get(k)) is None else int(value) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"threads, batch and seed must be whole numbers: {error}") from error
     if threads < 1 or batch < 1 or seed < 0:
         raise InputError(
             f"threads {threads}, batch {batch}, seed {seed}: threads and batch must be at least 1, the seed at least 0"

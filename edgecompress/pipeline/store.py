@@ -5,6 +5,7 @@ ROOT/observed/KEY.json                     of stages that run user code: the fil
 ROOT/last/NAME.json                        what a stage's key was made of the last time: the reason for a re-run
 ROOT/kept/KEY/                             a stage's own: checkpoints until it ends; the log of a training stays
 ROOT/checked/KEY                           the files' identities, sizes and times when their bytes were last checked
+ROOT/given/DIGEST/NAME                     a model, or data, that a Python program handed over as an object
 ROOT/mark                                  by what the user who made the store knows it: `store_place`
 ROOT/tmp, ROOT/locks, ROOT/logs
 
@@ -22,7 +23,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -294,6 +295,20 @@ class Store:
             self._observe(primary, key, files)
         return StoredResult(key, Artifact.read(place / "artifact"), receipt)
 
+    def give(self, name: str, write: Callable[[Path], None]) -> Path:
+        """The file or folder `name` as `write` makes it: the same bytes have the same place, whoever gives them."""
+        with self.locked("given"):
+            part = self.scratch("given") / name
+            write(part)
+            files = [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
+            told = {file.relative_to(part.parent).as_posix(): sha256_of(file) for file in files}
+            place = self.root / "given" / key_of(dict(told))[:32]
+            for file in files:  # again, where they are there: what is damaged is mended
+                there = place / file.relative_to(part.parent)
+                there.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(there)
+        return place / name
+
     def _observe(self, primary: str, key: str, files: Mapping[str, str]) -> None:
         index = self.root / "observed" / f"{primary}.json"
         seen = [s for s in self._seen(primary) if s["key"] != key]
@@ -363,7 +378,7 @@ class Store:
         for folder in (self.root / "store").iterdir():
             if not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s:
                 self.remove(folder.name)
-        for left in (*(self.root / "kept").iterdir(), *(self.root / "logs").iterdir()):
+        for left in (path for name in ("kept", "logs", "given") for path in (self.root / name).iterdir()):
             if _idle_s(left, *left.rglob("*")) > older_than_s:
                 _remove(left)
         for known in (self.root / "checked").iterdir():

@@ -18,16 +18,16 @@ from edgecompress.core import atomic_file, home
 from edgecompress.core.errors import InputError
 
 DEFAULT = Path(".edgecompress")  # in the working folder
-FOLDERS = ("store", "observed", "last", "kept", "checked", "tmp", "locks", "logs")
+FOLDERS = ("store", "observed", "last", "kept", "checked", "tmp", "locks", "logs", "given")
 MARK = "mark"
 HERE = "here"  # tells of the mark what no copy of it has
 PRIVATE = 0o700
 LONGEST = 256  # bytes of a mark, or of what is told of it
 
 
-def root(named: Path | None) -> Path:
+def root(named: str | os.PathLike[str] | None) -> Path:
     """The folder of a store: the one that was named, or DEFAULT. Raises InputError where you did not make DEFAULT."""
-    place = (named or DEFAULT).resolve()
+    place = Path(named or DEFAULT).resolve()
     if named is None and _names(place) - {MARK} and not _known(place):
         raise InputError(
             f"{DEFAULT}: a store that you did not make here, and what it holds would be believed; "
@@ -42,7 +42,7 @@ def check(place: Path) -> None:
     for path in (place / name for name in FOLDERS if name in names):
         if path.is_symlink() or not path.is_dir():
             raise InputError(f"{path}: is not a folder, as that of a store must be; choose another place with --store")
-    made = MARK in names or names.issuperset(FOLDERS)  # the latter by a version that left no mark
+    made = MARK in names or names.issuperset(FOLDERS[:-1])  # the latter by a version that left no mark
     if not made and any(name not in FOLDERS or _names(place / name) for name in names):
         raise InputError(f"{place}: is not empty and not a store of edgecompress; choose another place with --store")
 

@@ -93,6 +93,18 @@ def training(request: Request) -> Artifact:
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 
+def first(source: Source, count: int) -> Row:
+    """The inputs of the first `count` items of some split, preprocessed, [count, ...]; too few are repeated."""
+    split, items = next(iter(loaders.feed(source, Request({}, Path())).sets.items()))
+    rows = [
+        _row((i, None), source.preprocess, tensors.item(split, n))
+        for n, (i, _) in enumerate(islice(items(None), count))
+    ]
+    if not rows:
+        raise InputError(f"data: split '{split}' is empty; give it at least one item")
+    return _stacks((rows * count)[:count], source.preprocess, (split, 0))
+
+
 def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, ItemWriter]) -> SamplesFacts:
     return {
         "splits": {split: writers[split].count for split in SPLITS if split in writers},

@@ -115,7 +115,7 @@ def _load_module(request: Request, source: Source) -> Artifact:
     return Artifact(request.out, "module", inputs, outputs).write()
 
 
-def _input_specs(net: torch.nn.Module, samples: Artifact, reference: str) -> list[TensorSpec]:
+def input_specs(net: torch.nn.Module, samples: Artifact, reference: str) -> list[TensorSpec]:
     """The samples' specs under the names of forward's parameters, in forward's order; state is left out."""
     parameters = inspect.signature(net.forward).parameters.values()
     state = {name.partition(".")[0] for name in _state(net).values()}
@@ -146,7 +146,7 @@ def _module_specs(
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
     samples, reference = request.inputs["samples"], source.model
-    specs = _input_specs(net, samples, reference)
+    specs = input_specs(net, samples, reference)
     dims = dynamic(source.dynamic, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
     one = _outputs(net, torch_module.example(draft, samples, 1), reference)

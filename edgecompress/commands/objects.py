@@ -1,0 +1,162 @@
+"""Models that are objects of a Python program, as files in the store, which workers load by reference."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from edgecompress.commands import object_data
+from edgecompress.commands.job_run import Options
+from edgecompress.commands.object_data import Data
+from edgecompress.core import package_files, user_code
+from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
+from edgecompress.core.settings import is_factory
+from edgecompress.pipeline import job, store_place
+from edgecompress.pipeline.job import Name
+from edgecompress.pipeline.store import Store
+
+if TYPE_CHECKING:
+    import keras
+    import onnx
+    import torch
+
+Net = Union["torch.nn.Module", "torch.export.ExportedProgram", "keras.Model", "onnx.ModelProto"]
+Model = Union[Name, Net, Callable[[], Net]]
+KNOWN = "a factory pkg.mod:fn, a path, a torch.nn.Module, a function that returns one, a Keras or an ONNX model"
+
+
+def written(
+    model: Model | None, data: Data | None, options: Options, batch: int = 1, settings: Mapping[str, Json] | None = None
+) -> tuple[str | None, str | None]:
+    """References to a model and to data: text as it is, objects as files in the store. Raises InputError.
+
+    `batch` and `settings`: those of the job, by which a torch module is exported.
+    """
+    given = Given(options, batch, settings or {})
+    reference = None if data is None else given.data(data)
+    return None if model is None else given.model(model, reference), reference
+
+
+@dataclass(frozen=True)
+class Given:
+    """Writes what a call gives into its store."""
+
+    options: Options
+    batch: int
+    settings: Mapping[str, Json]
+
+    def data(self, data: Data) -> str:
+        """The reference to data."""
+        if (reference := text(data)) is not None:
+            return reference
+        return importable(data) or self._kept("data", lambda place: object_data.write(data, place))
+
+    def model(self, model: object, data: str | None) -> str:
+        """The reference to a model; a function that no worker can import is called for it."""
+        if (reference := text(model)) is not None:
+            return reference
+        if not (kept := self._net(model, data)) and callable(model):
+            if reference := importable(model):
+                return reference
+            kept = self._net(_called(model), data)
+        if not kept:
+            raise InputError(f"model: cannot take a {type(model).__name__}; give {KNOWN}")
+        return kept
+
+    def _net(self, net: object, data: str | None) -> str:
+        """The file of a net; "" where it is none."""
+        if _is(net, "torch", "nn.Module"):
+            return self._kept(f"{type(net).__name__}.pt2", lambda place: self._export(net, data, place))
+        if _is(net, "torch", "export.ExportedProgram"):
+            return self._kept("program.pt2", lambda place: _save_program(net, place))
+        if _is(net, "keras", "Model"):
+            return self._kept("model.keras", lambda place: _save_keras(net, place))
+        if _is(net, "onnx", "ModelProto"):
+            return self._kept("model.onnx", lambda place: _save_onnx(net, place))
+        return ""
+
+    def _export(self, net: torch.nn.Module, data: str | None, place: Path) -> None:
+        from edgecompress.stages import live_module
+
+        source = job.source(str(place), data, None, None, self.settings).value
+        if not source.data or source.random:
+            raise InputError(
+                f"data: a {type(net).__name__} is exported with its first items; give arrays or a DataLoader"
+            )
+        _save_program(live_module.exported(net, source, self.batch), place)
+
+    def _kept(self, name: str, write: Callable[[Path], None]) -> str:
+        return str(Store(store_place.root(self.options.store)).give(name, write))
+
+
+# --------------------------------------------------------------------------- references
+
+
+def text(given: object) -> str | None:
+    """A reference or a path as text; None for any other object."""
+    return os.fsdecode(given) if isinstance(given, (str, bytes, os.PathLike)) else None
+
+
+def importable(given: object) -> str:
+    """The reference pkg.mod:fn to a function that a worker can import, or "": to a notebook's own, or an inner one."""
+    where, name = str(getattr(given, "__module__", "")), str(getattr(given, "__qualname__", ""))
+    module = sys.modules.get(where)
+    file = getattr(module, "__file__", None)
+    if file is None or not is_factory(f"{where}:{name}") or getattr(module, name, None) is not given:
+        return ""
+    root = Path(file).resolve().parents[where.count(".") + (Path(file).stem == "__init__")]
+    found = root == Path.cwd().resolve() or not package_files.is_users(file)
+    return f"{where}:{name}" if found and where != "__main__" else ""
+
+
+def _called(function: Callable[[], object]) -> object:
+    try:
+        return function()
+    except Exception as error:
+        raise InputError(f"model: the function given raised {user_code.error_line(error)}") from error
+
+
+def _is(given: object, library: str, name: str) -> bool:
+    """Whether it is of a class of a library, which is not imported for the question."""
+    return library in sys.modules and isinstance(given, operator.attrgetter(name)(sys.modules[library]))
+
+
+# --------------------------------------------------------------------------- files
+
+
+def _save_program(program: torch.export.ExportedProgram, place: Path) -> None:
+    import torch
+
+    torch.export.save(program, place)
+
+
+def _save_keras(net: keras.Model, place: Path) -> None:
+    """Written again without the times that Keras writes: the same net is the same file."""
+    net.save(place)
+    with zipfile.ZipFile(place) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    about = json.loads(parts["metadata.json"])
+    parts["metadata.json"] = json.dumps({**about, "date_saved": ""}).encode()
+    with zipfile.ZipFile(place, "w") as file:
+        for name, content in parts.items():
+            file.writestr(zipfile.ZipInfo(name), content)
+
+
+def _save_onnx(net: onnx.ModelProto, place: Path) -> None:
+    from onnx import external_data_helper as external
+
+    save = "save it with onnx.save(net, file, save_as_external_data=True), and give the path of the file"
+    if any(map(external.uses_external_data, net.graph.initializer)):
+        raise InputError("model: the weights of this ONNX model are in files that it does not name; give its path")
+    try:
+        place.write_bytes(net.SerializeToString(deterministic=True))
+    except Exception as error:  # protobuf's own: a message has 2 GiB at most
+        raise InputError(f"model: an ONNX model of more than 2 GiB cannot be written from memory; {save}") from error
