@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.engines.coreml import mil
-from edgecompress.engines.coreml.mil import package
+from edgecompress.engines.coreml import mil, package
 from edgecompress.engines.coreml.mil.dtypes import ALL, BY_NAME
 
 NUMBERS = {np.dtype(d.numpy).name: d.number for d in ALL if d.bits >= 8}

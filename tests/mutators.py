@@ -226,7 +226,7 @@ def _graph(payload: bytes) -> Any:
 
 def mlpackage(folder: Path) -> Iterator[Constant]:
     """Blobs of weight.bin, located through the program: constexpr_affine_dequantize, and the biases of convolutions."""
-    from edgecompress.engines.coreml.mil import package
+    from edgecompress.engines.coreml import package
 
     MIL_pb2, Model_pb2 = package.messages("MIL_pb2"), package.messages("Model_pb2")
     place = folder / "model.mlpackage" / "Data" / "com.apple.CoreML"

@@ -20,7 +20,7 @@ from edgecompress.core import config, registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.engines.coreml.mil import convert, package
+from edgecompress.engines.coreml import convert, package
 from edgecompress.formats import mlpackage, torch_module
 from edgecompress.formats.precision import facts as precision
 from edgecompress.stages import trace
@@ -291,7 +291,7 @@ def weights(artifact: Artifact) -> list[Any]:
 
 def test_tensorflow_is_neither_loaded_nor_lost() -> None:
     code = (
-        "import sys\nfrom edgecompress.engines.coreml.mil import convert\nconvert.coremltools()\n"
+        "import sys\nfrom edgecompress.engines.coreml import convert\nconvert.coremltools()\n"
         "print([m for m in convert.UNUSED if m in sys.modules])\nimport sklearn"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -15,8 +15,8 @@ from torch import nn
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.engines.coreml import convert
 from edgecompress.engines.coreml import macs as coreml_macs
-from edgecompress.engines.coreml.mil import convert
 from edgecompress.engines.coreml.techniques import coreml_fp16
 from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats import op_counts, torch_module

@@ -17,9 +17,8 @@ import pytest
 from mil_program import MODEL, Writer
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.engines.coreml import mil
+from edgecompress.engines.coreml import mil, package
 from edgecompress.engines.coreml import precision as coreml_precision
-from edgecompress.engines.coreml.mil import package
 from edgecompress.formats import mlpackage
 
 pytestmark = pytest.mark.slow
@@ -412,7 +411,7 @@ def test_compressed_weights_are_those_that_coremltools_unpacks(
 ) -> None:
     import coremltools.optimize.coreml as cto
 
-    from edgecompress.engines.coreml.mil import package
+    from edgecompress.engines.coreml import package
 
     model = compress(ct, way, plain["iOS18" if way.startswith("18") else "iOS17", half])
     compressed = saved(model, tmp_path / "compressed")

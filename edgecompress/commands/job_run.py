@@ -20,7 +20,6 @@ from edgecompress.pipeline.runner import Listener, PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.store import Store
-from edgecompress.reporting import history
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,6 +149,8 @@ def artifact_of(walk: PlanRun, stage: str) -> Artifact:
 
 def remember(walk: PlanRun, report: Artifact) -> None:
     """Adds the report to the history, with the date when it was made; what goes wrong there is a warning, no more."""
+    from edgecompress.reporting import history  # a plan reads no report
+
     facts, made = json.loads((report.path / "report.json").read_text(encoding="utf-8")), walk.outcomes["report"].made
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)) if 0 < made <= time.time() else ""
     if warning := history.add(walk.store.root, facts, report.path, date):

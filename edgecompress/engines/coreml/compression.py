@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.coreml.mil import convert
+from edgecompress.engines.coreml import convert
 from edgecompress.techniques import _skipped_layers
 from edgecompress.techniques._calibration import skipping
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.engines.coreml.mil import package
+from edgecompress.engines.coreml import package
 from edgecompress.engines.coreml.mil.dtypes import BY_NUMBER, Dtype
 from edgecompress.engines.coreml.mil.reader import inputs_of
 from edgecompress.engines.coreml.mil.weights import size_bytes

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.engines.coreml.mil import package
+from edgecompress.engines.coreml import package
 from edgecompress.engines.coreml.mil.dtypes import BY_NAME, BY_NUMBER, Dtype
 from edgecompress.engines.coreml.mil.values import Declared, declared
 from edgecompress.formats import mlpackage

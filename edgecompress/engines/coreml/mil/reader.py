@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.engines.coreml.mil import ops, package, signature
+from edgecompress.engines.coreml import package
+from edgecompress.engines.coreml.mil import ops, signature
 from edgecompress.engines.coreml.mil.block import Block, BlockStep, name_of
 from edgecompress.engines.coreml.mil.program import Program
 from edgecompress.engines.coreml.mil.values import Declared, Value, constant, declared

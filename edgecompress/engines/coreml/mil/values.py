@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.engines.coreml.mil.dtypes import BY_NUMBER, Dtype
 from edgecompress.engines.coreml.mil.lazy import numpy
-from edgecompress.engines.coreml.mil.package import WEIGHTS_NAME
 from edgecompress.engines.coreml.mil.weights import Blob, decode, held
+from edgecompress.engines.coreml.package import WEIGHTS_NAME
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.engines.coreml import mil
-from edgecompress.engines.coreml.mil import convert
+from edgecompress.engines.coreml import convert
 from edgecompress.formats import mlpackage, torch_program
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def export(request: Request) -> Artifact:
     """The program as an fp32 `model.mlpackage`, its batch fixed to the context's.
 
     Whole numbers and truth values become int32: Core ML has no other. Names keep letters, digits and underscores
-    (`mil.convert.names`). Raises StageFailed where coremltools cannot convert it.
+    (`convert.names`). Raises StageFailed where coremltools cannot convert it.
     """
     model = request.model
     inputs = tuple(_fixed(spec, request.context.batch) for spec in model.inputs)
@@ -209,6 +208,8 @@ def tapped(request: Request) -> Artifact:
 
     An answer has its batch on axis 0; one that has none is left out. Raises StageFailed where nothing is left.
     """
+    from edgecompress.engines.coreml import mil
+
     model = request.model
     batch = model.inputs[0].concrete()[0]
     specs, rows = [], []
@@ -273,6 +274,8 @@ class CoremlSession:
     """A package opened by the interpreter, and by Core ML where there is one."""
 
     def __init__(self, artifact: Artifact) -> None:
+        from edgecompress.engines.coreml import mil
+
         file = artifact.path / convert.FILE
         words = mlpackage.names([s.name for s in artifact.inputs], [s.name for s in artifact.outputs])
         self.inputs = dict(zip(words["inputs"], artifact.inputs, strict=True))

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.engines.coreml import compression, mil
+from edgecompress.engines.coreml import compression, convert
 from edgecompress.engines.coreml import macs as coreml_macs
-from edgecompress.engines.coreml.mil import convert
 from edgecompress.formats import mlpackage
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
 from edgecompress.techniques._calibration import inputs_of, spread
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from coremltools.converters.mil.mil import Operation, Program, Var
     from coremltools.models import MLModel
+
+    from edgecompress.engines.coreml import mil
 
 REQUIRES = ("coremltools", "torch")
 EXTRA = "coreml"
@@ -107,7 +108,7 @@ class _CoremlTrial:
     def __init__(self, request: Request, batches: Sequence[list[int]]) -> None:
         self.request, self.batches = request, batches
         self.file = request.model.path / convert.FILE
-        self.full = mil.load(self.file)
+        self.full = self.loaded(self.file)
         self.operators = list(_operators(convert.program(self.file)))
         self.names = [_name(op) for op in self.operators]
         self.words = mlpackage.names([s.name for s in request.model.inputs], [s.name for s in request.model.outputs])
@@ -146,11 +147,17 @@ class _CoremlTrial:
 
         return {_name(op) for op in self.operators if inside(op) > limit}
 
+    def loaded(self, file: Path) -> mil.Program:
+        """A package in the interpreter, which no plan needs."""
+        from edgecompress.engines.coreml import mil
+
+        return mil.load(file)
+
     def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.PrecisionTally]:
         """What each output loses with only `kept` in fp32, on at most `limit` batches."""
         with tempfile.TemporaryDirectory(dir=self.request.out, prefix="work-") as folder:
             convert.save(self.halved(kept), Path(folder))
-            half = mil.load(Path(folder) / convert.FILE)
+            half = self.loaded(Path(folder) / convert.FILE)
         return _fp16_ranges.tallied(itertools.islice(self._pairs(half), limit))
 
     def halved(self, kept: Collection[str]) -> MLModel:

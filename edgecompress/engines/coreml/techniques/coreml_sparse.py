@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.coreml import compression
-from edgecompress.engines.coreml.mil import convert
+from edgecompress.engines.coreml import compression, convert
 from edgecompress.techniques import _skipped_layers
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from edgecompress.engines.coreml.mil import package
+from edgecompress.engines.coreml import package
 from edgecompress.formats import mlpackage
 
 if TYPE_CHECKING:
