@@ -27,6 +27,7 @@ import contributing  # noqa: E402
 from edgecompress.cli import main as cli  # noqa: E402
 from edgecompress.commands import listing  # noqa: E402
 from edgecompress.core import catalog, errors, registry, settings  # noqa: E402
+from edgecompress.packaging import model_card  # noqa: E402
 from edgecompress.pipeline import conversion  # noqa: E402
 from edgecompress.reporting import model  # noqa: E402
 from edgecompress.testing import zoo  # noqa: E402
@@ -266,9 +267,8 @@ def known(runtime: str, said: str) -> str:
     return f"`{error}` {do}"
 
 
-def report_schema() -> str:
-    """The JSON Schema of report.json, a line per part."""
-    schema = model.json_schema()
+def by_parts(schema: dict[str, Any]) -> str:
+    """A JSON Schema, a line per part."""
     parts = ",\n".join(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in schema.pop("$defs").items())
     return f'{json.dumps(schema)[:-1]}, "$defs": {{\n{parts}\n}}}}'
 
@@ -280,7 +280,8 @@ PAGES = {
     "reference/files.md": files,
     "reference/errors.md": error_page,
     "reference/zoo.md": zoo_page,
-    "reference/report.schema.json": report_schema,
+    "reference/report.schema.json": lambda: by_parts(model.json_schema()),
+    f"../{model_card.SCHEMA_FILE.relative_to(ROOT)}": lambda: by_parts(model_card.json_schema()),
     "architecture.md": architecture.page,
     "../CONTRIBUTING.md": contributing.page,
 }

@@ -32,8 +32,8 @@ from edgecompress.commands import report as reporting
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
+from edgecompress.core.package_contents import digest
 from edgecompress.core.session_stats import in_numbers
-from edgecompress.packaging import model_card
 from edgecompress.reporting import external_results, external_rows, html, markdown, model, terminal
 from edgecompress.reporting import external_section as faces
 
@@ -304,7 +304,7 @@ def test_the_digest_is_the_one_of_the_card(folder: Path) -> None:
     files = {"model/model.onnx": b"m" * 999, "model/weights.bin": b"w" * 99}
     listed = [{"path": p, "bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for p, d in files.items()]
     found = external_results.digest(Artifact.read(folder / "artifact"))
-    assert found == model_card.digest({"model": {"files": listed}})
+    assert found == digest({"model": {"files": listed}})
 
 
 def test_the_same_file_twice_is_the_same_row(folder: Path) -> None:

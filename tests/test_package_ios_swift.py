@@ -20,10 +20,9 @@ import swiftlang
 from ios_contents import INT8, PICTURE, built
 
 from edgecompress.core.model import TensorSpec
-from edgecompress.core.package_contents import Contents
+from edgecompress.core.package_contents import Contents, artifact
 from edgecompress.core.settings import Preprocess, Spectrogram
 from edgecompress.data import preprocess, tensors
-from edgecompress.packaging import model_card as cards
 from edgecompress.plugins.packagers import ios
 from edgecompress.reporting import external_results
 
@@ -79,7 +78,7 @@ def laid(work: Path, system: Path, kind: str, **how: Any) -> tuple[Path, Content
 def _answers(folder: Path, given: Contents) -> None:
     """What the runtime is asked and answers: the golden items, as the model stores them."""
     folder.mkdir()
-    model = cards.artifact(given.card, given.payload)
+    model = artifact(given.card, given.payload)
     for side, specs in (("input", model.inputs), ("output", model.outputs)):
         (folder / f"{side}s.txt").write_text("\n".join(spec.name for spec in specs))
         for index, spec in enumerate(specs):
@@ -119,7 +118,7 @@ def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: 
     told = benchmark(root)
     assert told.returncode == 0 and steps(told) == dict.fromkeys(("files", "processing", "inference", "labels"), True)
     found = external_results.parsed(told.stdout.encode(), "the benchmark")
-    assert found.model.sha256 == external_results.digest(cards.artifact(given.card, given.payload))
+    assert found.model.sha256 == external_results.digest(artifact(given.card, given.payload))
     assert found.self_test == "pass" and len(found.latencies_ns) == 25
     assert found.clock == "ContinuousClock" and found.device.platform.startswith("linux-")
 

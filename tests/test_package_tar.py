@@ -27,7 +27,7 @@ import pytest
 from edgecompress.commands import package
 from edgecompress.core import config
 from edgecompress.core.errors import EdgeError, InputError
-from edgecompress.core.package_contents import PackageCheck
+from edgecompress.core.package_contents import PackageCheck, digest
 from edgecompress.packaging import archive, golden, model_card
 from edgecompress.packaging.board_runner import bundled, inputs
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels, tar
@@ -402,7 +402,7 @@ def test_its_benchmark_is_what_the_report_reads(null: Path) -> None:
     done = run(null, "benchmark", "20")
     told = config.build(external_results.Measurement, json.loads(done.stdout), "")
     assert told.self_test == "pass" and len(told.latencies_ns) == 20
-    assert told.model.sha256 == model_card.digest(json.loads((null / "model_card.json").read_text()))
+    assert told.model.sha256 == digest(json.loads((null / "model_card.json").read_text()))
     assert told.clock == "time.perf_counter_ns"
 
 

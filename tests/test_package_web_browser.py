@@ -20,7 +20,7 @@ from package_web import Page, Served, changed, drop, opened, packed, serving, wa
 
 from edgecompress.commands import deploy, job_run, report
 from edgecompress.commands.shipped_folder import shipped as found_in
-from edgecompress.packaging import model_card as cards
+from edgecompress.core.package_contents import artifact
 from edgecompress.reporting import external_results
 
 pytestmark = [*report_browser.needed, pytest.mark.ortweb, pytest.mark.slow]
@@ -148,7 +148,7 @@ def test_it_answers_what_the_runtime_answered_here(page: Page, roots: dict[str, 
         "return [...Object.values(await model.run(new Float32Array(bytes.buffer)))[0]];",
         given,
     )
-    session = onnx.open(cards.artifact(card, root), 1)
+    session = onnx.open(artifact(card, root), 1)
     wanted = next(iter(session.run({card["inputs"][0]["name"]: other}).values()))
     session.close()
     assert np.abs(np.ravel(wanted) - found).max() < 0.02 * np.abs(wanted).max()
@@ -191,7 +191,7 @@ def python_answers(root: Path, card: dict[str, Any], picture: np.ndarray[Any, An
 
     declared = package_inputs.PREPROCESS
     given = preprocess.numbers(preprocess.geometry(picture, declared)[None], declared)
-    session = onnx.open(cards.artifact(card, root), 1)
+    session = onnx.open(artifact(card, root), 1)
     scores = np.ravel(session.run({"image": given})["scores"]).astype(np.float64)
     session.close()
     powers = np.exp(scores - scores.max())

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jsonschema
 import numpy as np
 import package_inputs
 import pytest
@@ -26,6 +27,7 @@ from edgecompress.data import preprocess
 from edgecompress.packaging import bom, golden, model_card, pack
 
 pytestmark = pytest.mark.slow  # jsonschema, cyclonedx and ONNX
+SCHEMA = json.loads(model_card.SCHEMA_FILE.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,8 @@ def made(folder: Path, payload: Path, **common: str) -> dict[str, Any]:
 
 def test_the_card_has_every_key_and_its_schema_takes_it(shipped: Path, tmp_path: Path) -> None:
     told = made(shipped, tmp_path / "p")
-    assert set(told) == set(json.loads(model_card.SCHEMA_FILE.read_text())["required"])
+    assert set(told) == set(SCHEMA["required"])
+    jsonschema.Draft202012Validator(SCHEMA).validate(told)
     assert json.loads((tmp_path / "p" / CARD).read_text()) == told
     assert (told["name"], told["slug"], told["version"]) == ("Small pets", "small-pets", "1.0.0")
     assert told["runtime"] == {"name": "onnx", "version": "1.31.1", "settings": registry.runtime("onnx").settings}
@@ -113,6 +116,7 @@ def test_a_card_with_a_key_more_or_less_is_none(shipped: Path, tmp_path: Path, p
             place["more"] = 1
         else:
             place.popitem()
+        assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(bad)
         with pytest.raises(InputError, match=r"here: model_card\.json") as raised:
             model_card.check(bad, "here")
         assert "\n" not in str(raised.value) and len(str(raised.value)) < 400

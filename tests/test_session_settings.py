@@ -16,7 +16,6 @@ from edgecompress.core import engine_settings as chosen
 from edgecompress.core import package_contents, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import SETTINGS, Artifact
-from edgecompress.packaging import model_card
 from edgecompress.reporting import engine_settings, model
 from edgecompress.stages import engine_defaults
 from edgecompress.testing.conformance.nets import net
@@ -110,8 +109,8 @@ def test_a_package_tells_the_settings_and_opens_the_model_with_them() -> None:
     told = package_contents.settings({"runtime": {"name": "openvino", "settings": {"NUM_STREAMS": 1, "A": "f32"}}})
     assert "by openvino with the settings A = f32, NUM_STREAMS = 1;" in told
     table = {"inputs": [], "outputs": [], "model": {"format": "openvino"}, "runtime": {"settings": {"A": "f32"}}}
-    assert model_card.artifact(table, Path("payload")).facts == {SETTINGS: {"A": "f32"}}
-    assert model_card.artifact({**table, "runtime": {}}, Path("payload")).facts == {}
+    assert package_contents.artifact(table, Path("payload")).facts == {SETTINGS: {"A": "f32"}}
+    assert package_contents.artifact({**table, "runtime": {}}, Path("payload")).facts == {}
 
 
 def answers(folder: Path, outputs: np.ndarray, defaults: np.ndarray) -> Path:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import TypedDict, Unpack, overload
 
 from edgecompress.commands import objects, report_request
 from edgecompress.commands.job_run import (
@@ -23,6 +22,7 @@ from edgecompress.commands.job_run import (
 )
 from edgecompress.commands.object_data import Data
 from edgecompress.commands.objects import Model
+from edgecompress.commands.shipped_folder import Called, Origin
 from edgecompress.core import catalog
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean, edge_errors
 from edgecompress.core.json import Json
@@ -33,7 +33,6 @@ from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
-from edgecompress.pipeline.shipping import ORIGIN
 from edgecompress.reporting import external_results
 
 Targets = list[str] | list[Path] | list[Name] | tuple[Name, ...]
@@ -213,13 +212,12 @@ def _put_report(part: Path, walk: PlanRun) -> None:
     (part / CARD).unlink()
 
 
-def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin: Mapping[str, Json]) -> None:
+def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin: Origin) -> None:
     """Writes what ships, and what was measured of it before, into a folder that takes the place of `out`."""
     _put_report(part, walk)
     for name, stage in names.items():
         shipping.copied(artifact_of(walk, stage), part / name)
-    content = {**origin, shipping.SHA256: artifact_of(walk, names["artifact"]).sha256}
-    (part / ORIGIN).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    dataclasses.replace(origin, sha256=artifact_of(walk, names["artifact"]).sha256).write(part)
     if left_behind := external_results.carry(out, part, external_results.digest(artifact_of(walk, names["artifact"]))):
         print(
             f"edgecompress: warning: {left_behind} measurements of the previously shipped model were removed",
@@ -227,15 +225,16 @@ def _fill(part: Path, out: Path, walk: PlanRun, names: Mapping[str, str], origin
         )
 
 
-def _origin(job: Job, candidate: Candidate, limits: Mapping[str, Any]) -> dict[str, Json]:
+def _origin(job: Job, candidate: Candidate, limits: Mapping[str, float | None]) -> Origin:
     """What `verify` needs to check the artifact again: within which limits, too."""
     source, toml = job.source, job.source.toml
-    return {
-        "variant": candidate.name,
-        "runtime": candidate.runtime,
-        "model": str(toml.resolve()) if toml else source.value.model,
-        "target": catalog.reference("targets", job.target),
-        **({} if toml else {"data": source.value.data, "metric": source.value.metric}),
-        "source": {"name": source.value.name, "model": source.value.model},
-        "limits": {name: min(value, MOST) for name, value in limits.items() if value is not None},
-    }
+    return Origin(
+        variant=candidate.name,
+        runtime=candidate.runtime,
+        model=str(toml.resolve()) if toml else source.value.model,
+        target=catalog.reference("targets", job.target),
+        data=None if toml else source.value.data,
+        metric=None if toml else source.value.metric,
+        source=Called(source.value.name, source.value.model),
+        limits={name: min(value, MOST) for name, value in limits.items() if value is not None},
+    )

@@ -12,7 +12,7 @@ from typing import Any
 from edgecompress.commands import job_run, objects
 from edgecompress.commands.object_data import Data
 from edgecompress.commands.objects import Model
-from edgecompress.commands.shipped_folder import runtime_of, shipped, shipped_with
+from edgecompress.commands.shipped_folder import Origin, runtime_of, shipped, shipped_with
 from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean, edge_errors
 from edgecompress.core.json import Json
@@ -201,15 +201,15 @@ def _of_file(
     assert request.artifact
     place = Path(request.artifact).resolve()
     deployed = shipped(place) if place.is_dir() else None
-    origin = deployed[2] if deployed else {}
-    if model is None and origin:
-        model, keys = origin.get("model"), shipped_with(origin, keys)
-    file_job = job(model, **Keys(target=origin.get("target", "x86")) | keys)
+    origin = deployed[2] if deployed else Origin()
+    if model is None:
+        model, keys = origin.model, shipped_with(origin, keys)
+    file_job = job(model, **Keys(target=origin.target) | keys)
     walk = job_run.begin(file_job, options, f"diagnose>{place}")
     front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source")]
     if deployed:
         walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", deployed[0])
-        runtime, reading = runtime_of(deployed[0], origin.get("runtime", "")), []
+        runtime, reading = runtime_of(deployed[0], origin.runtime), []
     else:
         runtime = _reader(place)
         reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=(str(place),))]

@@ -32,7 +32,7 @@ def package(
 
     given = folder_named(path)
     shipped = _to_pack(given)
-    packager = packager or str(shipped.report["target"].get("package") or "tar")
+    packager = packager or str(shipped.report.target.get("package") or "tar")
     module = registry.load("packagers", packager)
     environments.require(module, f"packager '{packager}'")
     key = signing.secret(Path(sign)) if sign else None
@@ -50,7 +50,6 @@ def _to_pack(path: Path) -> Shipped:
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
         raise InputError(f"{path}: contains no test items (excerpt); give the folder that a deploy wrote")
-    report = read.document(artifact.path.parent)
-    verdict = artifact.path.parent / "verdict"
-    runtime = origin.get("runtime") or runtime_of(artifact)
-    return Shipped(artifact, excerpt, shipping.sound(verdict) if verdict.is_dir() else None, report, origin, runtime)
+    report, place = read.report(artifact.path.parent), artifact.path.parent / "verdict"
+    verdict = shipping.sound(place) if place.is_dir() else None
+    return Shipped(artifact, excerpt, verdict, report, origin.variant, origin.runtime or runtime_of(artifact))

@@ -60,7 +60,7 @@ def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = Non
 def _profile(named: Mapping[str, Path], options: Options, keys: Keys) -> Result:
     first = next(iter(named.values()))
     origin = shipped(first)[2]
-    resolved = job(**Keys(target=origin.get("target", "x86")) | keys)
+    resolved = job(**Keys(target=origin.target) | keys)
     resolved = dataclasses.replace(resolved, source=shipped_source(first, origin))
     alone = plan.ranking(resolved, ())
     if alone.unmeasured:
@@ -92,7 +92,7 @@ def _candidate(job: Job, walk: PlanRun, path: Path, name: str) -> Candidate:
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
         raise InputError(f"{path}: contains no inputs to run on (excerpt); give the folder that a deploy wrote")
-    runtime = runtime_of(artifact, origin.get("runtime", ""))
+    runtime = runtime_of(artifact, origin.runtime)
     if simulated := registry.runtime(runtime).simulated:
         raise InputError(
             f"{path}: runtime {runtime} does not run on this machine, and {simulated}, which replaces it here, is "
@@ -101,7 +101,7 @@ def _candidate(job: Job, walk: PlanRun, path: Path, name: str) -> Candidate:
     own = {role: f"{name}/{role}".lstrip("/") for role in ("artifact", "excerpt", "verdict", "agree")}
     walk.outcomes |= {own["artifact"]: Outcome("artifact", "ok", artifact)}
     walk.outcomes |= {own["excerpt"]: Outcome("excerpt", "ok", excerpt)}
-    candidate = Candidate(Variant(name or origin.get("variant", artifact.kind)), runtime, own["artifact"])
+    candidate = Candidate(Variant(name or origin.variant or artifact.kind), runtime, own["artifact"])
     verdict = artifact.path.parent / "verdict"
     if not verdict.is_dir() or job.context.device["here"]:
         return candidate

@@ -1,11 +1,13 @@
-"""Reads what a deploy wrote: the artifact, its excerpt of test items, and its origin."""
+"""The folder that a deploy wrote: the artifact, its excerpt of test items, and its origin."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import InputError, blamed
@@ -16,10 +18,36 @@ from edgecompress.pipeline import shipping
 from edgecompress.pipeline.job import Keys, Name
 from edgecompress.pipeline.shipping import ORIGIN
 
-TEXTS = ("variant", "runtime", "model", "target", "data", "metric")  # of deploy.json
-NAMES = ("name", "model")  # of its source
 
-# --------------------------------------------------------------------------- an artifact that is there already
+@dataclass(frozen=True)
+class Called:
+    """What reports call a source, and the reference that its author gave."""
+
+    name: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """deploy.json: what a shipped artifact was made from, and `sha256`, its own. A file of an older version has less.
+
+    `model`, `data` and `metric` are as a command takes them; the latter two are in the .toml where `model` is one.
+    """
+
+    variant: str = ""
+    runtime: str = ""
+    model: str | None = None
+    target: str = "x86"
+    data: str | None = None
+    metric: str | None = None
+    source: Called = Called()
+    limits: Mapping[str, bool | int | float] = field(default_factory=dict)
+    sha256: str = ""
+
+    def write(self, folder: Path) -> None:
+        """Writes it beside the artifact."""
+        told = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        (folder / ORIGIN).write_text(json.dumps(told, indent=1), encoding="utf-8")
 
 
 def folder_named(path: Name) -> Path:
@@ -29,39 +57,33 @@ def folder_named(path: Name) -> Path:
     raise InputError(f"path: is a {type(path).__name__}; give the folder that a deploy wrote, as result.out has it")
 
 
-def shipped(path: Path) -> tuple[Artifact, Artifact | None, dict[str, Any]]:
+def shipped(path: Path) -> tuple[Artifact, Artifact | None, Origin]:
     """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
     inner = path / "artifact" if (path / "artifact").is_dir() else path
     artifact = shipping.sound(inner)
     excerpt = inner.parent / "excerpt"
-    origin = inner.parent / ORIGIN
-    record = _origin_in(origin) if os.path.lexists(origin) else {}
-    if record.get(shipping.SHA256, artifact.sha256) != artifact.sha256:
-        raise InputError(f"{inner}: is not the artifact that shipped with {origin} (sha256 differs); deploy again")
-    return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, record
+    file = inner.parent / ORIGIN
+    origin = _origin_in(file) if os.path.lexists(file) else Origin()
+    if origin.sha256 not in ("", artifact.sha256):
+        raise InputError(f"{inner}: is not the artifact that shipped with {file} (sha256 differs); deploy again")
+    return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, origin
 
 
-def shipped_with(origin: Mapping[str, Any], keys: Keys) -> Keys:
+def shipped_with(origin: Origin, keys: Keys) -> Keys:
     """The keys of a job with the data and the metric that an artifact was deployed with, where they are not given."""
-    kept = Keys(data=keys.get("data") or origin.get("data"), metric=keys.get("metric") or origin.get("metric"))
+    kept = Keys(data=keys.get("data") or origin.data, metric=keys.get("metric") or origin.metric)
     return keys | kept
 
 
-def _origin_in(file: Path) -> dict[str, Any]:
+def _origin_in(file: Path) -> Origin:
+    import msgspec
+
     try:
-        origin = read_json(file)
+        origin = msgspec.convert(read_json(file), Origin)
     except (OSError, ValueError) as error:
-        raise blamed(error)(f"{file}: damaged: {error}; deploy again") from error
-    record: dict[str, Any] = origin if isinstance(origin, dict) else {"source": None}
-    source, limits = record.get("source", {}), record.get("limits", {})
-    if not (isinstance(source, dict) and isinstance(limits, dict) and _texts(record, TEXTS) and _texts(source, NAMES)):
-        raise InputError(f"{file}: damaged: its content is not what deploy writes; deploy again")
-    config.build(Limits, limits, f"{file}: limits")
-    return record
-
-
-def _texts(table: Mapping[str, Any], keys: Sequence[str]) -> bool:
-    return all(isinstance(table.get(key, ""), str) for key in keys)
+        raise blamed(error)(f"{file}: damaged: {str(error)[:200]}; deploy again") from error
+    config.build(Limits, origin.limits, f"{file}: limits")
+    return origin
 
 
 def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
@@ -73,8 +95,7 @@ def runtime_of(artifact: Artifact, shipped_for: str = "") -> str:
     raise InputError(f"{artifact.path}: no runtime runs the format '{artifact.kind}'")
 
 
-def shipped_source(path: Path, origin: Mapping[str, Any]) -> catalog.FoundSource:
+def shipped_source(path: Path, origin: Origin) -> catalog.FoundSource:
     """The source as the shipped folder describes it; nothing of it is loaded."""
-    facts = origin.get("source") or {}
-    model = str(facts.get("model") or origin.get("model") or path)
-    return catalog.FoundSource(model, None, Source(model, name=str(facts.get("name") or "")))
+    model = origin.source.model or origin.model or str(path)
+    return catalog.FoundSource(model, None, Source(model, name=origin.source.name))

@@ -30,7 +30,7 @@ def run(folder: Path, inputs: ArrayLike | Mapping[str, ArrayLike], threads: int 
     from edgecompress.data import tensors
 
     artifact, _, origin = shipped(folder)
-    name = runtime_of(artifact, origin.get("runtime", ""))
+    name = runtime_of(artifact, origin.runtime)
     runtime = registry.load("runtimes", name)
     if environments.environment(runtime):
         raise InputError(f"runtime {name} has a Python of its own; `edgecompress verify` and `profile` run it there")

@@ -42,21 +42,21 @@ def verify(
     """
     options = options or Options()
     artifact, _, origin = shipped(folder_named(path))
-    runtime = runtime_of(artifact, origin.get("runtime", ""))
+    runtime = runtime_of(artifact, origin.runtime)
     given, items = objects.written(model, data, options, batch, settings)
     keys = Keys(
         data=items, metric=metric, samples=samples, device=device, profile=profile, threads=threads, batch=batch,
         seed=seed, settings=settings,
     )  # fmt: skip
     if given is None:
-        given, keys = origin.get("model"), shipped_with(origin, keys)
+        given, keys = origin.model, shipped_with(origin, keys)
     if target is None:
-        limits = {f"limits.{name}": value for name, value in origin.get("limits", {}).items()}
+        limits = {f"limits.{name}": value for name, value in origin.limits.items()}
         keys["settings"] = {**limits, **(settings or {})}
-    verify_job = job(given, **keys | Keys(target=target or origin.get("target", "x86")))
+    verify_job = job(given, **keys | Keys(target=target or origin.target))
     walk = begin(verify_job, options, f"verify>{path}")
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
-    variant = next((v for v in verify_job.target.value.variant if v.name == origin.get("variant")), None)
+    variant = next((v for v in verify_job.target.value.variant if v.name == origin.variant), None)
     along = {role: folder for role in ("excerpt", "verdict") if (folder := artifact.path.parent / role).is_dir()}
     walk.outcomes |= {f"shipped/{role}": Outcome(role, "ok", shipping.sound(folder)) for role, folder in along.items()}
     judging = verification.verify(verify_job, "verify", runtime, "artifact", variant)

@@ -1,1 +1,1 @@
-"""Errors, nouns, configuration, registry, statistics: standard library only."""
+"""Errors, nouns, configuration, registry, statistics: standard library only, but for the classes of a card."""

@@ -1,21 +1,26 @@
-"""The data types of packaging: the input of a packager and the result of a check."""
+"""What a package holds: the input of a packager, what its card lists, the result of a check. It runs on boards too."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
+from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
 from edgecompress.core.package_names import Names
 
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card, Item
+
 CARD = "model_card.json"  # in the payload, and at the package's root
-PAYLOAD = ("model", "golden", "labels.json", CARD)  # what a payload folder holds
+MODEL = "model"  # the folder of the artifact's files
+PAYLOAD = (MODEL, "golden", "labels.json", CARD)  # what a payload folder holds
 
 LEVELS = {"graph_optimization_level": ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")}
-Card = Mapping[str, Any]  # packaging/model_card.schema.json
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,32 @@ class PackageCheck:
     reason: str = ""
 
 
+def artifact(card: Card, payload: Path) -> Artifact:
+    """The artifact that a payload holds, with the specs that the card says."""
+    inputs, outputs = (tuple(map(TensorSpec.from_json, specs)) for specs in (card["inputs"], card["outputs"]))
+    facts = {SETTINGS: card["runtime"]["settings"]} if "settings" in card["runtime"] else {}
+    return Artifact(payload / MODEL, card["model"]["format"], inputs, outputs, facts)
+
+
+def digest(card: Card) -> str:
+    """The sha256 of the model: over "path, NUL, sha256, newline" of each of its files, in order."""
+    lines = (f"{file['path']}\0{file['sha256']}\n" for file in card["model"]["files"])
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def listed(card: Card) -> dict[str, str]:
+    """The sha256 of each file of the payload, without the card's own."""
+    files = {file["path"]: file["sha256"] for file in card["model"]["files"]}
+    items = {item["file"]: item["sha256"] for item in golden_items(card)}
+    return files | items | {card["labels"]["file"]: card["labels"]["sha256"]}
+
+
+def golden_items(card: Card) -> list[Item]:
+    """The raw item, where there is one, the inputs, the outputs."""
+    golds = card["golden"]
+    return [*([golds["raw"]] if golds["raw"] else []), *golds["inputs"], *golds["outputs"]]
+
+
 def check_settings(card: Card, possible: Mapping[str, Sequence[Json]]) -> None:
     """Raises InputError for a session setting that the runtime's interface in a package cannot have."""
     for name, value in card["runtime"].get("settings", {}).items():
@@ -57,9 +88,9 @@ def check_settings(card: Card, possible: Mapping[str, Sequence[Json]]) -> None:
 def settings(card: Card) -> str:
     """What a README says of the settings that the model was verified with; empty where its runtime has none."""
     chosen = card["runtime"].get("settings") or {}
-    listed = ", ".join(f"{name} = {value}" for name, value in sorted(chosen.items()))
-    if not listed:
+    if not chosen:
         return ""
+    listed = ", ".join(f"{name} = {value}" for name, value in sorted(chosen.items()))
     return (
         f"The model was verified and measured by {card['runtime']['name']} with the settings {listed}; a session with "
         "other settings may answer otherwise, or take longer."

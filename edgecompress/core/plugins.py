@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from edgecompress.core.json import Json
     from edgecompress.core.model import Artifact, Goal, Promise, Request, Status
+    from edgecompress.core.model_card import Card
     from edgecompress.core.operator_graph import Graph
     from edgecompress.core.package_contents import Contents, PackageCheck
     from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
@@ -270,9 +271,10 @@ class PackagerPlugin(Plugin):
     payload: Callable[[Path, Path], Path]
     """Where an opened package has its payload; it may be unpacked into the empty folder that is given. Raises
     InputError for a package that has none."""
-    checks: Callable[[Path, Mapping[str, Any], Path], Iterator[PackageCheck]]
-    """What only packages of this kind have to keep: a core.package_contents.PackageCheck each. Nothing is executed."""
-    purl: Callable[[Mapping[str, Json]], str] | None = None
+    checks: Callable[[Path, Card, Path], Iterator[PackageCheck]]
+    """What only packages of this kind have to keep: a core.package_contents.PackageCheck each. Nothing is executed.
+    The card is plain data, as core.model_card types it."""
+    purl: Callable[[Card], str] | None = None
     """The runtime of a card as its users install it, "pkg:maven/...", for the bill of materials."""
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from edgecompress.core.errors import InputError
 
@@ -194,7 +194,7 @@ class _Names:
         self._folders |= parents
 
 
-def _put(content: Any, place: Path, executable: bool, guard: _Guard) -> None:
+def _put(content: IO[bytes] | gzip.GzipFile, place: Path, executable: bool, guard: _Guard) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("xb") as out:
         while block := content.read(BLOCK):
@@ -283,9 +283,9 @@ def _unpack_tar(file: Path, into: Path, guard: _Guard) -> None:
         plain.unlink(missing_ok=True)
 
 
-def _entries(stream: Any, into: Path, guard: _Guard) -> None:
+def _entries(stream: _Bounded, into: Path, guard: _Guard) -> None:
     names, stream.left = _Names(guard.file), HEADER
-    with tarfile.open(fileobj=stream, mode="r:") as archive:
+    with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive:
         for entry in _members(archive):
             stream.left = None
             guard.entry()

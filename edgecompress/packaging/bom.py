@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgecompress.core.package_contents import Card
 from edgecompress.core.plugins import PackagerPlugin, described
 from edgecompress.packaging import bom_files
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
+    from cyclonedx.model.license import License
+
+    from edgecompress.core.model_card import Card
 
 FILE = "bom.cdx.json"
 TOOL = "edgecompress"
@@ -35,7 +38,7 @@ def text(card: Card, module: ModuleType, root: Path) -> str:
     package.components.update(bom_files.files(root, but=FILE))
     digests = [digest for part in package.components for digest in (part.name, next(iter(part.hashes)).content)]
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([card, sorted(digests)], sort_keys=True)))
-    bom.metadata.timestamp = _moment(str(card["created"]))
+    bom.metadata.timestamp = datetime.fromisoformat(card["created"])
     bom.metadata.component = package
     bom.metadata.tools.components.update(_tools(card))
     bom.components.update([model, runtime, code, *libraries])
@@ -43,12 +46,6 @@ def text(card: Card, module: ModuleType, root: Path) -> str:
     bom.register_dependency(model, [runtime])
     bom.register_dependency(code, libraries)
     return JsonV1Dot6(bom).output_as_string(indent=1) + "\n"
-
-
-def _moment(written: str) -> Any:
-    from datetime import datetime
-
-    return datetime.fromisoformat(written)
 
 
 def _package(card: Card) -> Component:
@@ -93,7 +90,7 @@ def _model(card: Card) -> Component:
     )
 
 
-def _licences(card: Card) -> Iterator[Any]:
+def _licences(card: Card) -> Iterator[License]:
     """The licence as SPDX where it is such an expression, else by what its author calls it."""
     from cyclonedx.contrib.license.factories import LicenseFactory
 

@@ -8,12 +8,16 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.model import sha256_of
 
 if TYPE_CHECKING:
+    from email.message import Message
+
+    from cyclonedx.model import HashType
     from cyclonedx.model.component import Component
+    from cyclonedx.model.license import License
 
 WHEELS = "wheels"
 REQUIREMENTS = "requirements.txt"
@@ -22,7 +26,7 @@ NATIVE = re.compile(r"\.(so|dylib|dll|pyd)(\.[0-9.]+)?$")  # a library of machin
 LONGEST = 100  # characters of a licence's name; longer ones are its text
 
 
-def sha256(digest: str) -> Any:
+def sha256(digest: str) -> HashType:
     """A sha256 as CycloneDX writes it."""
     from cyclonedx.model import HashAlgorithm, HashType
 
@@ -56,12 +60,12 @@ def libraries(root: Path) -> Iterator[Component]:
             yield _library(name, version, f"pin:{name}")
 
 
-def _library(name: str, version: str, reference: str, **more: Any) -> Component:
+def _library(name: str, version: str, reference: str) -> Component:
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
     purl = PackageURL("pypi", name=_normal(name), version=version)
-    return Component(type=ComponentType.LIBRARY, name=name, version=version, purl=purl, bom_ref=reference, **more)
+    return Component(type=ComponentType.LIBRARY, name=name, version=version, purl=purl, bom_ref=reference)
 
 
 def _wheel(wheel: Path) -> Component:
@@ -75,11 +79,14 @@ def _wheel(wheel: Path) -> Component:
             for name in entries
             if NATIVE.search(name)
         ]
-    more = {"hashes": [sha256(sha256_of(wheel))], "licenses": list(_licences(told)), "components": native}
-    return _library(str(told["Name"]), str(told["Version"]), f"wheel:{wheel.name}", **more)
+    component = _library(str(told["Name"]), str(told["Version"]), f"wheel:{wheel.name}")
+    component.hashes.add(sha256(sha256_of(wheel)))
+    component.licenses.update(_licences(told))
+    component.components.update(native)
+    return component
 
 
-def _licences(told: Any) -> Iterator[Any]:
+def _licences(told: Message) -> Iterator[License]:
     """The licence that a wheel's metadata names, in the field of today or in one of the older ones."""
     from cyclonedx.contrib.license.factories import LicenseFactory
 

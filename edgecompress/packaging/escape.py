@@ -155,7 +155,7 @@ def md(value: object) -> Safe:
     return Safe(_whole(value).translate(MD))
 
 
-def json(value: Any) -> Safe:
+def json(value: object) -> Safe:
     """A whole JSON value, quotes included, in ASCII, also in a page's <script>. Raises InputError for NaN."""
     try:
         text = _json.dumps(_plain(value), ensure_ascii=True, allow_nan=False, sort_keys=True)
@@ -166,7 +166,7 @@ def json(value: Any) -> Safe:
     return Safe(text.replace("\x7f", "\\u007f"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """The value with whole characters alone."""
     if isinstance(value, str):
         return _whole(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
@@ -14,33 +14,23 @@ from edgecompress.data import tensors
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgecompress.core.model_card import Golden, Item, Processing
+
     Array = np.ndarray
 
 FOLDER = "golden"
 RAW = "raw"  # the folder of an excerpt that holds the first test item as the user gave it
 ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answered here
-SPLIT, SOURCE = "test", "golden"  # the folders of an excerpt
+SPLIT: Literal["test"] = "test"  # the folders of an excerpt
+SOURCE = "golden"
 TOLERANCE = 0.05  # relative RMS of each output, on any device
-PROCESSING = {"float": 1e-6, "int8": 1}  # of an input that is processed elsewhere: of its largest number, and steps
-DTYPES = (
-    "bool",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-)
-
-Item = dict[str, Any]  # of the card: name, file, shape, dtype, sha256
+PROCESSING: Processing = {
+    "float": 1e-6,
+    "int8": 1,
+}  # of an input that is processed elsewhere: of its largest number, and steps
 
 
-def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, payload: Path) -> dict[str, Any]:
+def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, payload: Path) -> Golden:
     """Writes golden/raw.bin, golden/input-N.bin and golden/output-N.bin into `payload`; what the card says of them.
 
     Inputs are as the model takes them (quantized where it wants that; a state that an output feeds starts at zero),
@@ -60,7 +50,7 @@ def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, paylo
         "inputs": [_item(payload, f"input-{i}", *named_array) for i, named_array in enumerate(inputs)],
         "outputs": [_item(payload, f"output-{i}", *named_array) for i, named_array in enumerate(answered)],
         "tolerance": TOLERANCE,
-        "processing": dict(PROCESSING),
+        "processing": PROCESSING,
     }
 
 
@@ -104,15 +94,13 @@ def _raw(excerpt: Artifact) -> tuple[str, Array] | None:
 
 
 def _item(payload: Path, stem: str, name: str, array: Array) -> Item:
-    if str(array.dtype) not in DTYPES:
-        raise InputError(f"golden '{name}': {array.dtype} is not supported in packages; supported: {', '.join(DTYPES)}")
     file = f"{FOLDER}/{stem}.bin"
     (payload / file).write_bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())
     shape = [int(size) for size in array.shape]
     return {"name": name, "file": file, "shape": shape, "dtype": str(array.dtype), "sha256": sha256_of(payload / file)}
 
 
-def load(payload: Path, item: Mapping[str, Any]) -> Array:
+def load(payload: Path, item: Item) -> Array:
     """The numbers of one golden item. Raises InputError where the file does not hold as many."""
     import numpy as np
 

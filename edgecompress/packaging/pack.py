@@ -8,20 +8,26 @@ import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import atomic_file, config, registry, work_folder
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
-from edgecompress.core.package_contents import CARD, Card, Contents
+from edgecompress.core.package_contents import CARD, Contents
 from edgecompress.core.package_names import names
 from edgecompress.packaging import archive, bom, model_card
 from edgecompress.packaging.model_card import Common, Shipped
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from edgecompress.core.model_card import Card
+
 SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the package
 
 
-def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any] | None = None) -> Path:
+def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Json] | None = None) -> Path:
     """Writes the package to `place`, all of it or nothing; returns `place`.
 
     `settings`: "name", "version" and the packager's own options, texts as after --set.
@@ -35,7 +41,7 @@ def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, An
         ) from error
 
 
-def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Any]) -> Path:
+def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Json]) -> Path:
     module = registry.load("packagers", packager)
     check_format(packager, module, shipped.artifact.kind)
     common, options = _options(module, settings, packager)
@@ -53,13 +59,15 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
     return place
 
 
-def payload(shipped: Shipped, packager: str, common: Common, folder: Path, options: Any = None) -> Contents:
+def payload(
+    shipped: Shipped, packager: str, common: Common, folder: Path, options: DataclassInstance | None = None
+) -> Contents:
     """The input of a packager, created in `folder`, which must not exist."""
     folder.mkdir(parents=True)
     return contents(model_card.build(shipped, packager, common, folder, options), folder, options)
 
 
-def contents(card: Card, folder: Path, options: Any) -> Contents:
+def contents(card: Card, folder: Path, options: DataclassInstance | None) -> Contents:
     """The input of a packager, from a card and the folder of its payload."""
     return Contents(card, names(card["name"]), folder, options, tuple(card["packaged"]["platforms"]))
 
@@ -89,7 +97,7 @@ def check_format(packager: str, module: ModuleType, kind: str) -> None:
         )
 
 
-def _options(module: ModuleType, settings: Mapping[str, Any], packager: str) -> tuple[Common, Any]:
+def _options(module: ModuleType, settings: Mapping[str, Json], packager: str) -> tuple[Common, DataclassInstance]:
     """The settings that every packager has, and its own."""
     own = {f.name for f in dataclasses.fields(module.Options)}
     shared = {f.name for f in dataclasses.fields(Common)}
@@ -100,7 +108,7 @@ def _options(module: ModuleType, settings: Mapping[str, Any], packager: str) -> 
     return common, config.build(module.Options, _typed(module.Options, settings, own), "--set")
 
 
-def _typed(cls: type, settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _typed(cls: type, settings: Mapping[str, Json], names: Collection[str]) -> dict[str, Json]:
     """Those settings; a text stays one where a text is wanted (version 1.10 is no number), else it is read as TOML."""
     hints = typing.get_type_hints(cls)
     texts = {name for name, hint in hints.items() if hint is str or str in typing.get_args(hint)}

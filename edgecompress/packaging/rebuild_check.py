@@ -6,12 +6,16 @@ import fnmatch
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from edgecompress.core import config
 from edgecompress.core.errors import InputError
-from edgecompress.core.package_contents import CARD, Card
+from edgecompress.core.package_contents import CARD, listed
 from edgecompress.core.version import __version__
-from edgecompress.packaging import archive, bom, model_card, pack
+from edgecompress.packaging import archive, bom, pack
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
 
 
 def check(card: Card, payload: Path, module: ModuleType, root: Path, work: Path) -> int:
@@ -49,7 +53,7 @@ def _places(card: Card, payload: Path, root: Path) -> set[str]:
     """Where the payload lies in the package, unless it is in an archive of its own."""
     if not payload.is_relative_to(root):
         return set()
-    return {(payload / name).relative_to(root).as_posix() for name in (*model_card.listed(card), CARD)}
+    return {(payload / name).relative_to(root).as_posix() for name in (*listed(card), CARD)}
 
 
 def _more(root: Path, known: Collection[str], carried: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.core.package_files import PACKAGE
@@ -19,7 +19,7 @@ TEMPLATE = ".j2"  # a file that is rendered; any other is copied
 
 
 def render(
-    packager: str, root: Path, values: Mapping[str, Any], files: Mapping[str, str], folder: Path = FOLDER
+    packager: str, root: Path, values: Mapping[str, object], files: Mapping[str, str], folder: Path = FOLDER
 ) -> None:
     """Writes files below `root`: {path below root: name below plugins/packagers/templates/PACKAGER}.
 
@@ -38,7 +38,7 @@ def render(
             place.chmod(0o755)
 
 
-def _rendered(environment: Environment, name: str, values: Mapping[str, Any]) -> str:
+def _rendered(environment: Environment, name: str, values: Mapping[str, object]) -> str:
     from jinja2 import TemplateError
 
     try:
@@ -65,7 +65,7 @@ def _environment(folder: Path) -> Environment:
     return environment
 
 
-def _finalize(value: Any) -> Any:
+def _finalize(value: object) -> object:
     """What may be written as it is: whole and finite numbers, and texts out of an escape."""
     if isinstance(value, Safe) or type(value) is int or (isinstance(value, float) and math.isfinite(value)):
         return value

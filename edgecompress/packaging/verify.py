@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import tempfile
@@ -11,31 +12,31 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import config, environments, registry, sandbox
-from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import CARD as ARTIFACT
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
-from edgecompress.core.package_contents import CARD, PAYLOAD, Card, PackageCheck
+from edgecompress.core.package_contents import CARD, PAYLOAD, PackageCheck, artifact, listed
 from edgecompress.core.settings import Preprocess
 from edgecompress.core.version import __version__
 from edgecompress.data import preprocess, tensors
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest, PluginModule
-from edgecompress.packaging import archive, golden, rebuild_check, signing
+from edgecompress.packaging import archive, checks, golden, rebuild_check, signing
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.archive import shown
+from edgecompress.packaging.checks import NotChecked
 from edgecompress.packaging.pack import SUMS, sums
 
-LINE = 300  # characters of a reason
-BROKEN = Exception  # whatever a library raises for a stranger's bytes: zlib.error, AssertionError, StopIteration, ...
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgecompress.core.model_card import Card
+
 RUN_S = 600.0  # that the packaged model may take for its golden item
 PIXELS = 1 << 26  # that an image may be resized to
-
-
-class _NotChecked(Exception):
-    """Why something was not looked at."""
 
 
 @dataclass
@@ -74,8 +75,8 @@ def verify(file: Path, key: str | None = None, strict: bool = False) -> list[Pac
         signing.public(key)
     with tempfile.TemporaryDirectory(prefix="edgecompress-verify-") as work:
         opened = _Opened(file, Path(work), key, strict)
-        for name, check in STEPS.items():
-            opened.checks.append(_judged(name, check, opened))
+        for check in checks.made({name: functools.partial(step, opened) for name, step in STEPS.items()}):
+            opened.checks.append(check)  # the next ones look at it
         opened.checks.extend(_own(opened))
         return [dataclasses.replace(check, reason=_placed(check.reason, opened)) for check in opened.checks]
 
@@ -87,34 +88,20 @@ def _placed(reason: str, opened: _Opened) -> str:
     return reason
 
 
-def _judged(name: str, check: Callable[[_Opened], str], opened: _Opened) -> PackageCheck:
-    try:
-        return PackageCheck(name, "pass", check(opened))
-    except _NotChecked as why:
-        return PackageCheck(name, "skipped", str(why))
-    except BROKEN as error:
-        return PackageCheck(name, "fail", _error_line(error))
-
-
-def _error_line(error: Exception) -> str:
-    line = " ".join(str(error).split())[:LINE]
-    return line if isinstance(error, EdgeError) else f"{type(error).__name__}: {line}"
-
-
 # --------------------------------------------------------------------------- every package
 
 
 def _signature(opened: _Opened) -> str:
     signed = signing.signature_of(opened.file).is_file()
     if opened.key is None:
-        raise _NotChecked("it is signed; give the public key with --key" if signed else "it is not signed")
+        raise NotChecked("it is signed; give the public key with --key" if signed else "it is not signed")
     signing.check(opened.file, signing.public(opened.key))
     return ""
 
 
 def _archive(opened: _Opened) -> str:
     if opened.checks[0].status == "fail":
-        raise _NotChecked("its signature is wrong")
+        raise NotChecked("its signature is wrong")
     into = opened.folder("opened")
     archive.unpack(opened.file, into)
     opened.root = archive.top(into, opened.file)
@@ -123,7 +110,7 @@ def _archive(opened: _Opened) -> str:
 
 def _root(opened: _Opened) -> Path:
     if opened.root is None:
-        raise _NotChecked("the archive could not be opened")
+        raise NotChecked("the archive could not be opened")
     return opened.root
 
 
@@ -139,7 +126,7 @@ def _card(opened: _Opened) -> str:
 
 def _check_names(card: Card) -> None:
     """Raises InputError where the card speaks of an input or output that it does not have."""
-    inputs, outputs = ({spec["name"] for spec in card[side]} for side in ("inputs", "outputs"))
+    inputs, outputs = ({spec["name"] for spec in specs} for specs in (card["inputs"], card["outputs"]))
     golds, declared, task = card["golden"], card["preprocess"], card["postprocess"]
     named = [("golden", item["name"], inputs) for item in golds["inputs"]]
     named += [("golden", item["name"], outputs) for item in golds["outputs"]]
@@ -152,7 +139,7 @@ def _check_names(card: Card) -> None:
 
 def _known(opened: _Opened) -> Card:
     if opened.card is None:
-        raise _NotChecked("the card is missing or invalid")
+        raise NotChecked("the card is missing or invalid")
     return opened.card
 
 
@@ -192,7 +179,7 @@ def _payload(opened: _Opened) -> str:
     card, root = _known(opened), _root(opened)
     opened.module = registry.load("packagers", card["packager"])
     payload = opened.module.payload(root, opened.folder("payload"))
-    expected = {**cards.listed(card), CARD: sha256_of(root / CARD)}
+    expected = {**listed(card), CARD: sha256_of(root / CARD)}
     there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
     there = {name: file for name, file in there.items() if name.split("/")[0] in PAYLOAD}
     if missing := sorted(expected.keys() - there.keys()):
@@ -217,7 +204,7 @@ def _check_labels(file: Path, card: Card) -> None:
 
 def _whole(opened: _Opened) -> tuple[Card, Path]:
     if opened.payload is None:
-        raise _NotChecked("the payload is incomplete or damaged")
+        raise NotChecked("the payload is incomplete or damaged")
     return _known(opened), opened.payload
 
 
@@ -225,11 +212,11 @@ def _code(opened: _Opened) -> str:
     """The code around the model is what this version writes for the card."""
     card, payload = _whole(opened)
     if (by := card["packaged"]["by"]) != __version__:
-        raise _NotChecked(
+        raise NotChecked(
             f"written by edgecompress {by}; this is {__version__}, whose code differs: package again to compare"
         )
     if (runtime := card["runtime"]["name"]) not in registry.names("runtimes"):
-        raise _NotChecked(f"this version has no runtime '{runtime}'")
+        raise NotChecked(f"this version has no runtime '{runtime}'")
     assert opened.module is not None  # it found the payload
     written = rebuild_check.check(card, payload, opened.module, _root(opened), opened.folder("code"))
     return f"{written} files"
@@ -244,7 +231,7 @@ def _processing(opened: _Opened) -> str:
 
     card, payload = _whole(opened)
     if card["preprocess"] is None or card["golden"]["raw"] is None:
-        raise _NotChecked(
+        raise NotChecked(
             "the model declares no [preprocess]" if card["preprocess"] is None else "the package has no raw golden item"
         )
     declared = config.build(Preprocess, card["preprocess"], "preprocess")
@@ -279,7 +266,7 @@ def _golden(opened: _Opened) -> str:
     """The packaged model answers its golden input as it did, in its runtime here."""
     card, payload = _whole(opened)
     runtime = _runtime(card)
-    answers = _answered(cards.artifact(card, payload), card, runtime, opened.folder("answers"))
+    answers = _answered(artifact(card, payload), card, runtime, opened.folder("answers"))
     worst = 0.0
     for item in card["golden"]["outputs"]:
         off = golden.distance(golden.load(payload, item), answers[item["name"]])
@@ -295,18 +282,18 @@ def _golden(opened: _Opened) -> str:
 def _runtime(card: Card) -> ModuleType:
     name = card["runtime"]["name"]
     if name not in registry.names("runtimes"):
-        raise _NotChecked(f"this version has no runtime '{name}'")
+        raise NotChecked(f"this version has no runtime '{name}'")
     module = registry.load("runtimes", name)
     if card["model"]["format"] != module.FORMAT:
         raise InputError(f"runtime '{name}' runs {module.FORMAT}, but the model is {card['model']['format']}")
     if why := registry.runtime(name).not_opened:
-        raise _NotChecked(f"{module.FORMAT} {why}")
+        raise NotChecked(f"{module.FORMAT} {why}")
     if lacking := environments.missing(module):
-        raise _NotChecked(f"{', '.join(lacking)} not installed here; run: {environments.install_command(module)}")
+        raise NotChecked(f"{', '.join(lacking)} not installed here; run: {environments.install_command(module)}")
     return module
 
 
-def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> dict[str, Any]:
+def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> dict[str, np.ndarray]:
     """The answers of an agent: a process of its own, which a stranger's model may crash."""
     items = {item["name"]: golden.load(model.path.parent, item) for item in card["golden"]["inputs"]}
     (work / "samples").mkdir()
@@ -334,12 +321,12 @@ def _answered(model: Artifact, card: Card, runtime: ModuleType, work: Path) -> d
 
 def _accuracy(opened: _Opened) -> str:
     """How the accuracy lay to its limit when the model shipped."""
-    quality = _known(opened)["quality"] or {}
-    says = ascii(quality.get("says") or "")[1:-1][:LINE]
-    if not quality.get("decision"):
-        raise _NotChecked("the card has no limit on its accuracy")
+    quality = _known(opened)["quality"]
+    if not quality or not quality.get("decision"):
+        raise NotChecked("the card has no limit on its accuracy")
+    says = ascii(quality.get("says", ""))[1:-1][: checks.LINE]
     if quality["decision"] == "undecided" and not opened.strict:
-        raise _NotChecked(says)
+        raise NotChecked(says)
     if quality["decision"] != "inside":
         raise InputError(says)
     return says
@@ -354,8 +341,8 @@ def _own(opened: _Opened) -> Iterator[PackageCheck]:
         return
     try:
         yield from opened.module.checks(opened.root, opened.card, opened.folder("own"))
-    except BROKEN as error:
-        yield PackageCheck(str(opened.card["packager"]), "fail", _error_line(error))
+    except Exception as error:  # as of every other check
+        yield PackageCheck(opened.card["packager"], "fail", checks.wrong(error))
 
 
 STEPS: Mapping[str, Callable[[_Opened], str]] = {

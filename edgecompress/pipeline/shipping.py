@@ -14,7 +14,6 @@ from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.reporting import external_results, read
 
-SHA256 = "sha256"  # in ORIGIN: of the artifact
 ORIGIN = "deploy.json"  # beside the artifact: what it was made from
 REPORT = ("report.html", "report.json", "report.md")
 ARTIFACTS = ("artifact", "excerpt", "verdict")

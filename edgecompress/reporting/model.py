@@ -22,6 +22,11 @@ ROUNDED = 1e-3  # that a number may differ by for being rounded
 SIGNED = ("accuracy", "peak_rss", "file_backed", "energy_net")  # numbers that may be below 0
 ESTIMATED = {"cycles", "npu_time", "sram", "flash"}  # numbers that only a variant with a compiler's estimate has
 UNTOLD = "this report does not tell it"
+NULL_WITH_REASON = {  # JSON Schema of a number: null where it is unavailable, and nowhere else
+    "if": {"properties": {"status": {"const": "unavailable"}}},
+    "then": {"properties": {"value": {"type": "null"}, "reason": {"minLength": 1}}},
+    "else": {"properties": {"value": {"type": "number"}}},
+}
 
 Table: TypeAlias = dict[str, Any]  # a user's own, a device's or a plug-in's: it has no schema
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -912,9 +917,5 @@ def json_schema() -> dict[str, Any]:
         part["description"] = " ".join(part.get("description", "").split())
     for name in parts.keys() & {part.__name__ for part in Part.__subclasses__()}:
         parts[name] |= {"required": sorted(parts[name]["properties"]), "additionalProperties": False}
-    parts["Number"] |= {
-        "if": {"properties": {"status": {"const": "unavailable"}}},
-        "then": {"properties": {"value": {"type": "null"}, "reason": {"minLength": 1}}},
-        "else": {"properties": {"value": {"type": "number"}}},
-    }
+    parts["Number"] |= NULL_WITH_REASON
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:edgecompress:report:1", **schema}

@@ -6,8 +6,10 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from edgecompress.commands.shipped_folder import Called, Origin
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Measured, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.packaging import golden
@@ -25,7 +27,7 @@ def write(
     runtime: str,
     inputs: Mapping[str, np.ndarray],
     answers: Mapping[str, np.ndarray],
-    source: Mapping[str, Any],
+    source: Mapping[str, Json],
 ) -> Path:
     """Writes around FOLDER/artifact what a deploy writes there: test items, answers, report.json, deploy.json.
 
@@ -62,7 +64,7 @@ def _spec(name: str, array: np.ndarray, count: int, artifact: Artifact) -> Tenso
     return TensorSpec(name, (Dim("batch", 1, count), *array.shape[1:]), str(array.dtype), layouts.get(name, ""))
 
 
-def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, Any]) -> None:
+def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, Json]) -> None:
     """Writes deploy.json, and of a report.json what packages read; `source` as for `write`."""
     source = {"description": "", "labels": [], "licence": "", **source}
     metric = {"name": "top1", "unit": "fraction", "before": 1.0, "after": 1.0, "n": 3, "low": -0.1, "high": 0.1}
@@ -85,11 +87,10 @@ def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, 
         "source": {key: value for key, value in source.items() if key != "preprocess"},
         "target": {"name": "x86", "runtime": runtime, "variant": [recipe], "package": "tar"},
         "device": {"name": "host"},
-        "data": {"label_names": list(source["labels"]), "preprocess": source.get("preprocess")},
+        "data": {"label_names": source["labels"], "preprocess": source.get("preprocess")},
         "versions": {"edgecompress": "0.1.0", "onnxruntime": "1.31.1", "numpy": "2.3.5"},
         "variants": [variant],
     }
     (folder / "report.json").write_text(json.dumps(facts), encoding="utf-8")
-    named = {"name": source["name"], "model": source["model"]}
-    origin = {"variant": VARIANT, "runtime": runtime, "model": source["model"], "target": "x86", "source": named}
-    (folder / "deploy.json").write_text(json.dumps(origin), encoding="utf-8")
+    name, model = str(source["name"]), str(source["model"])
+    Origin(VARIANT, runtime, model, source=Called(name, model)).write(folder)

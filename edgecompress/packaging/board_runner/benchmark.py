@@ -6,12 +6,11 @@ import datetime
 import gc
 import time
 from pathlib import Path
-from typing import Any
 
 from edgecompress.core.errors import InputError
+from edgecompress.core.package_contents import digest
 from edgecompress.device import machine
 from edgecompress.packaging import golden
-from edgecompress.packaging.board_runner import predictor
 from edgecompress.packaging.board_runner.predictor import PAYLOAD, Predictor
 
 SCHEMA = "edgecompress/measured/1"
@@ -19,14 +18,14 @@ LEAST, MOST = 20, 1_000_000  # inferences
 WARM = 10  # before those that count
 
 
-def measured(opened: Predictor, root: Path, runs: int, passed: bool) -> dict[str, Any]:
+def measured(opened: Predictor, root: Path, runs: int, passed: bool) -> dict[str, object]:
     """The measurement; `passed`: the self-test passed. Raises InputError for too few or too many runs."""
     if not LEAST <= runs <= MOST:
         raise InputError(f"benchmark: {runs} inferences is out of range; give {LEAST} to {MOST}")
     card, started = opened.card, datetime.datetime.now(datetime.UTC)
     return {
         "schema": SCHEMA,
-        "model": {"name": card["name"], "sha256": predictor.digest(card)},
+        "model": {"name": card["name"], "sha256": digest(card)},
         "runtime": {"name": card["runtime"]["name"], "version": card["runtime"]["version"]},
         "device": _device(),
         "run": {
@@ -58,7 +57,7 @@ def _latencies(opened: Predictor, root: Path, runs: int) -> list[int]:
     return latencies
 
 
-def _device() -> dict[str, Any]:
+def _device() -> dict[str, object]:
     facts = machine.facts(machine.here())
     name = facts["board"] or facts["cpu"] or facts["machine"]
     device = {"name": name, "platform": facts["platform"], "os": facts["os"], "cpu": facts["cpu"] or ""}

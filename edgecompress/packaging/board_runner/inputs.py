@@ -13,6 +13,8 @@ from edgecompress.core.errors import InputError, MissingDependency
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgecompress.core.model_card import Item, Spec
+
     Array = np.ndarray
 
 LARGEST = 16 << 20  # bytes that are read
@@ -22,7 +24,7 @@ PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 KNOWN = "a PNG, a JPEG, a .npy or a .npz"
 
 
-def arrays(data: bytes, names: Sequence[str], image: str, plain: Any) -> dict[str, Array]:
+def arrays(data: bytes, names: Sequence[str], image: str, plain: Item | Spec | None) -> dict[str, Array]:
     """One item by the names of the inputs. `image`: the input that a picture is for; `plain`: the item of the card that
     tells the shape and dtype of bare bytes.
 
@@ -60,15 +62,12 @@ def npy(data: bytes) -> Array:
     return np.ascontiguousarray(array.astype(dtype.newbyteorder("=")))
 
 
-def _header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, Any]:
+def _header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     from numpy.lib import format as npy_format
 
-    known: dict[tuple[int, int], Any] = {
-        (1, 0): npy_format.read_array_header_1_0,
-        (2, 0): npy_format.read_array_header_2_0,
-    }
-    read_magic: Any = npy_format.read_magic
-    shape, fortran, dtype = known[read_magic(stream)](stream)
+    untyped: Any = npy_format
+    known = {(1, 0): untyped.read_array_header_1_0, (2, 0): untyped.read_array_header_2_0}
+    shape, fortran, dtype = known[untyped.read_magic(stream)](stream)
     return shape, fortran, dtype
 
 

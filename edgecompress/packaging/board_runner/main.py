@@ -10,12 +10,16 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.package_contents import digest
 from edgecompress.packaging.board_runner import benchmark, inputs, selftest
-from edgecompress.packaging.board_runner.predictor import PAYLOAD, Card, Predictor, digest
+from edgecompress.packaging.board_runner.predictor import PAYLOAD, Predictor
 from edgecompress.packaging.board_runner.serve import Server
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card, Item
 
 PORT = 8000
 CARD = "card.json"  # beside this module: the card that was compiled in
@@ -70,12 +74,12 @@ class BoardPackage:
         """The steps of the self-test."""
         return list(selftest.steps(self.card, self.root, lambda: self.model))
 
-    def plain(self, ready: bool) -> Any:
+    def plain(self, ready: bool) -> Item | None:
         """What bare bytes are: the model's input, or the raw item where it is processed; None where none is known."""
         golden = self.card["golden"]
         return golden["inputs"][0] if ready or self.model.declared is None else golden["raw"]
 
-    def predict(self, data: bytes, ready: bool) -> dict[str, Any]:
+    def predict(self, data: bytes, ready: bool) -> dict[str, object]:
         """The answer to a file or a body. Raises InputError for what is none that the model takes."""
         names = [spec.name for spec in self.model.user_inputs]
         image = "" if ready or self.model.declared is None else self.model.declared.input
@@ -125,14 +129,14 @@ def serve(board: BoardPackage, args: argparse.Namespace) -> int:
         return 1
     card = board.card
     model = {"name": card["name"], "version": card["version"], "sha256": digest(card)}
-    health = {"status": "ok", "model": model, "runtime": card["runtime"], "self_test": "pass"}
+    health: dict[str, object] = {"status": "ok", "model": model, "runtime": card["runtime"], "self_test": "pass"}
     with Server(args.host, args.port, board.predict, health, inputs.LARGEST) as server:
         print(f"serving at {server.url}: POST /predict, GET /health", flush=True)
         server.serve_forever()
     return 0
 
 
-def _print(answer: Any) -> None:
+def _print(answer: object) -> None:
     print(json.dumps(answer, indent=1, allow_nan=False))
 
 

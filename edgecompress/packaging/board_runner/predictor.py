@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
+from edgecompress.core.model import TensorSpec
+from edgecompress.core.package_contents import artifact
 from edgecompress.core.settings import Preprocess, Spectrogram
 from edgecompress.data import preprocess, tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgecompress.core.model_card import Card
+
     Array = np.ndarray
 
 PIXELS = 1 << 26  # of a resized picture
 PAYLOAD = "payload"  # beside run.pyz: model/, golden/, labels.json, model_card.json
-Card = Mapping[str, Any]  # packaging/model_card.schema.json
-
-
-def digest(card: Card) -> str:
-    """The sha256 of the model: over "path, NUL, sha256, newline" of each of its files, in order."""
-    lines = (f"{file['path']}\0{file['sha256']}\n" for file in card["model"]["files"])
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def declared(card: Card) -> Preprocess | None:
     """The preprocessing that the card declares."""
-    preprocess = card["preprocess"]
-    if preprocess is None:
+    how = card["preprocess"]
+    if how is None:
         return None
-    audio = Spectrogram(**preprocess["spectrogram"]) if preprocess["spectrogram"] else None
-    plain: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in preprocess.items()
-    }
-    plain["spectrogram"] = audio
-    return Preprocess(**plain)
+    audio = Spectrogram(**how["spectrogram"]) if how["spectrogram"] else None
+    mean, std = tuple(how["mean"]), tuple(how["std"])
+    return Preprocess(
+        how["input"], how["resize"], how["crop"], how["colour"], how["scale"], mean, std, how["layout"], audio
+    )
 
 
 class Predictor:
@@ -52,10 +46,9 @@ class Predictor:
     def __init__(self, card: Card, module: str, root: Path, threads: int = 1) -> None:
         self.card, self.root, self.threads = card, root, threads
         self.declared = declared(card)
-        self.inputs, self.outputs = (tuple(map(TensorSpec.from_json, card[side])) for side in ("inputs", "outputs"))
-        facts = {SETTINGS: card["runtime"][SETTINGS]} if SETTINGS in card["runtime"] else {}
-        artifact = Artifact(root / PAYLOAD / "model", card["model"]["format"], self.inputs, self.outputs, facts)
-        self.session = importlib.import_module(module).open(artifact, threads)
+        model = artifact(card, root / PAYLOAD)
+        self.inputs, self.outputs = model.inputs, model.outputs
+        self.session = importlib.import_module(module).open(model, threads)
         self._lock = threading.Lock()
 
     @property
@@ -102,7 +95,7 @@ class Predictor:
         scores = outputs[how["output"]].reshape(-1).astype(np.float64)
         return [int(i) for i in np.argsort(-scores, kind="stable")[: how["top_k"]]]
 
-    def answer(self, outputs: Mapping[str, Array], labels: list[str]) -> dict[str, Any]:
+    def answer(self, outputs: Mapping[str, Array], labels: list[str]) -> dict[str, object]:
         """What is told as JSON: {"classes": [{"index", "label", "probability"}]}, or {"outputs": {name: numbers}}."""
         import numpy as np
 

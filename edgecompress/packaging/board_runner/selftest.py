@@ -7,22 +7,30 @@ inference: the golden input becomes the golden output; labels: the best class ha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import sha256_of
+from edgecompress.core.package_contents import CARD, listed
 from edgecompress.packaging import golden
-from edgecompress.packaging.board_runner.predictor import PAYLOAD, Card, Predictor
+from edgecompress.packaging.board_runner.predictor import PAYLOAD, Predictor
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgecompress.core.model_card import Card, Processing
+
     Array = np.ndarray
 
-CARD = "model_card.json"
-Step = dict[str, Any]  # "step", "ok", "detail"
+
+class Step(TypedDict):
+    """How a step ended."""
+
+    step: str
+    ok: bool
+    detail: str
 
 
 def steps(card: Card, root: Path, opened: Callable[[], Predictor]) -> Iterator[Step]:
@@ -41,9 +49,7 @@ def steps(card: Card, root: Path, opened: Callable[[], Predictor]) -> Iterator[S
 
 def files(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed for the first file that is not the one that was packed."""
-    golds = card["golden"]
-    items = [*golds["inputs"], *golds["outputs"], *([golds["raw"]] if golds["raw"] else []), card["labels"]]
-    expected = {f.get("path") or f["file"]: f["sha256"] for f in (*card["model"]["files"], *items)}
+    expected = listed(card)
     for path, sha256 in expected.items():
         if not (payload / path).is_file():
             raise CheckFailed(f"{path} is missing")
@@ -68,7 +74,7 @@ def processing(card: Card, payload: Path, opened: Callable[[], Predictor]) -> st
     return _near(prepared, expected[raw["name"]], card["golden"]["processing"])
 
 
-def _near(array: Array, expected: Array, limits: Mapping[str, float]) -> str:
+def _near(array: Array, expected: Array, limits: Processing) -> str:
     """Raises CheckFailed for numbers that are further apart than the card allows."""
     import numpy as np
 

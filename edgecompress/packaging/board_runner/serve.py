@@ -22,7 +22,7 @@ IDLE_S, BODY_S = 10, 30  # for the next byte; for a whole body
 BLOCK = 1 << 16
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-Predict = Callable[[bytes, bool], dict[str, Any]]  # the body; whether it is processed already
+Predict = Callable[[bytes, bool], dict[str, object]]  # the body; whether it is processed already
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -31,7 +31,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 16
 
-    def __init__(self, host: str, port: int, predict: Predict, health: dict[str, Any], most: int) -> None:
+    def __init__(self, host: str, port: int, predict: Predict, health: dict[str, object], most: int) -> None:
         self.predict, self.health, self.most, self.host = predict, health, most, host
         self.slots = threading.BoundedSemaphore(WORKERS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -126,7 +126,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _refuse(self, status: int, why: str) -> None:
         self._say(status, {"error": why})
 
-    def _say(self, status: int, answer: dict[str, Any]) -> None:
+    def _say(self, status: int, answer: dict[str, object]) -> None:
         text = json.dumps(answer, allow_nan=False).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -6,19 +6,22 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from edgecompress.core.errors import EdgeError, InputError
-from edgecompress.core.package_contents import PackageCheck
+from edgecompress.core.errors import InputError
+from edgecompress.core.package_contents import PackageCheck, digest
 from edgecompress.core.package_names import names
-from edgecompress.packaging import archive
-from edgecompress.packaging.model_card import digest
+from edgecompress.packaging import archive, checks
+from edgecompress.packaging.checks import NotChecked
 from edgecompress.plugins.packagers import _android_java, _android_maven
 from edgecompress.plugins.packagers._android_classes import JAVA_8, ClassFile, jar
 from edgecompress.plugins.packagers._android_engines import Engine, engine
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
 
 MANIFEST = "AndroidManifest.xml"
 METADATA = "META-INF/com/android/build/gradle/aar-metadata.properties"
@@ -29,11 +32,6 @@ LIMIT_S = 60.0
 ANDROID = "{http://schemas.android.com/apk/res/android}"
 POM = "{http://maven.apache.org/POM/4.0.0}"
 REAL_JAR = "the runtime's own classes are not here: the wrapper was compiled against their signatures"
-TROUBLE = (EdgeError, OSError, ValueError, LookupError, ElementTree.ParseError, subprocess.SubprocessError)
-
-
-class _CheckSkipped(Exception):
-    """Why something was not looked at."""
 
 
 def library(root: Path) -> Path:
@@ -44,31 +42,22 @@ def library(root: Path) -> Path:
     return libraries[0]
 
 
-def every(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+def every(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """Each check with what it found."""
     aar = work / "aar"
     aar.mkdir()
     archive.unpack(library(root), aar)
-    looks: dict[str, Callable[[], str]] = {
-        "aar": lambda: _structure(aar, card),
-        "classes": lambda: _classes(aar, card),
-        "constants": lambda: _constants(aar, card),
-        "maven": lambda: _sums(root / "maven"),
-        "pom": lambda: _pom(library(root), card),
-        "aapt2": lambda: _linked(aar, work),
-        "real jar": _real_jar,
-    }
-    for name, look in looks.items():
-        yield _judged(name, look)
-
-
-def _judged(name: str, look: Callable[[], str]) -> PackageCheck:
-    try:
-        return PackageCheck(name, "pass", look())
-    except _CheckSkipped as why:
-        return PackageCheck(name, "skipped", str(why))
-    except TROUBLE as error:
-        return PackageCheck(name, "fail", " ".join(str(error).split())[:300])
+    return checks.made(
+        {
+            "aar": lambda: _structure(aar, card),
+            "classes": lambda: _classes(aar, card),
+            "constants": lambda: _constants(aar, card),
+            "maven": lambda: _sums(root / "maven"),
+            "pom": lambda: _pom(library(root), card),
+            "aapt2": lambda: _linked(aar, work),
+            "real jar": _real_jar,
+        }
+    )
 
 
 def _xml(file: Path) -> ElementTree.Element:
@@ -82,7 +71,7 @@ def _xml(file: Path) -> ElementTree.Element:
 # --------------------------------------------------------------------------- the library
 
 
-def _structure(aar: Path, card: Mapping[str, Any]) -> str:
+def _structure(aar: Path, card: Card) -> str:
     missing = [name for name in ENTRIES if not (aar / name).is_file()]
     if missing:
         raise InputError(f"the library has no {missing[0]}")
@@ -103,7 +92,7 @@ def _namespace(aar: Path) -> str:
     return package
 
 
-def _classes(aar: Path, card: Mapping[str, Any]) -> str:
+def _classes(aar: Path, card: Card) -> str:
     """All of Java 8, all in the library's namespace, the wrapper and one engine among them."""
     classes, namespace = jar(aar / "classes.jar"), _namespace(aar)
     if wrong := [c.name for c in classes.values() if c.major != JAVA_8]:
@@ -117,7 +106,7 @@ def _classes(aar: Path, card: Mapping[str, Any]) -> str:
     return f"{len(classes)} classes of Java 8"
 
 
-def _constants(aar: Path, card: Mapping[str, Any]) -> str:
+def _constants(aar: Path, card: Card) -> str:
     """What is compiled in is what the card says: the wrapper reads nothing but that text."""
     spec: ClassFile | None = jar(aar / "classes.jar").get(f"{_namespace(aar)}.ModelSpec")
     if spec is None:
@@ -134,7 +123,7 @@ def _constants(aar: Path, card: Mapping[str, Any]) -> str:
 
 
 def _real_jar() -> str:
-    raise _CheckSkipped(REAL_JAR)
+    raise NotChecked(REAL_JAR)
 
 
 # --------------------------------------------------------------------------- the repository
@@ -150,7 +139,7 @@ def _sums(maven: Path) -> str:
     return f"{len(files)} files"
 
 
-def _pom(aar: Path, card: Mapping[str, Any]) -> str:
+def _pom(aar: Path, card: Card) -> str:
     """Its coordinates are its place, its one dependency the runtime that verified the model."""
     pom = _xml(aar.with_suffix(".pom"))
     group, artifact, version = (pom.findtext(f"{POM}{key}") or "" for key in ("groupId", "artifactId", "version"))
@@ -184,7 +173,7 @@ def _linked(aar: Path, work: Path) -> str:
     tool, base = shutil.which("aapt2"), framework()
     if tool is None or base is None:
         lacking = "aapt2" if tool is None else "android.jar"
-        raise _CheckSkipped(f"no {lacking} here (Debian: apt-get install aapt android-framework-res)")
+        raise NotChecked(f"no {lacking} here (Debian: apt-get install aapt android-framework-res)")
     command = [tool, "link", "-o", str(work / "linked.apk"), "-I", str(base), "--manifest", str(aar / MANIFEST)]
     done = subprocess.run(
         [*command, "-A", str(aar / "assets")],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import LEVELS, check_settings
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card, Spec
 
 NUMBERS = ("float32", "int8", "uint8", "int32", "int64")  # what every engine takes
 STORED = ("int8", "uint8")  # what a quantized input or output is stored as
@@ -50,7 +53,7 @@ ENGINES: Mapping[str, Engine] = {
 }  # fmt: skip
 
 
-def engine(card: Mapping[str, Any]) -> Engine:
+def engine(card: Card) -> Engine:
     """The one of a card, which it can run. Raises InputError."""
     name = card["runtime"]["name"]
     if name not in ENGINES:
@@ -75,7 +78,7 @@ def engine(card: Mapping[str, Any]) -> Engine:
     return runtime
 
 
-def _check_end(spec: Mapping[str, Any], runtime: Engine) -> None:
+def _check_end(spec: Spec, runtime: Engine) -> None:
     how, where = spec["quantization"], f"'{spec['name']}'"
     if spec["dtype"] not in runtime.dtypes:
         raise InputError(
@@ -88,7 +91,7 @@ def _check_end(spec: Mapping[str, Any], runtime: Engine) -> None:
         )
 
 
-def _check_raw(card: Mapping[str, Any]) -> None:
+def _check_raw(card: Card) -> None:
     """Raises InputError for raw items that the Java processing cannot take."""
     how, raw = card["preprocess"], card["golden"]["raw"]
     if how is None or raw is None or raw["dtype"] == "uint8" or how["spectrogram"]:
@@ -100,7 +103,7 @@ def _check_raw(card: Mapping[str, Any]) -> None:
         )
 
 
-def picture(card: Mapping[str, Any]) -> bool:
+def picture(card: Card) -> bool:
     """Whether raw data is a picture: bytes [height, width], or [height, width, 1 or 3]."""
     how, raw = card["preprocess"], card["golden"]["raw"]
     if how is None or raw is None or how["spectrogram"] or raw["dtype"] != "uint8":
@@ -108,6 +111,6 @@ def picture(card: Mapping[str, Any]) -> bool:
     return len(raw["shape"]) == 2 or (len(raw["shape"]) == 3 and raw["shape"][2] in (1, 3))
 
 
-def audio(card: Mapping[str, Any]) -> bool:
+def audio(card: Card) -> bool:
     """Whether raw data is samples of a clip."""
     return bool(card["preprocess"] and card["preprocess"]["spectrogram"])

@@ -9,12 +9,15 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import MissingDependency, StageFailed
 from edgecompress.packaging import archive
 from edgecompress.packaging.render import FOLDER, render
 from edgecompress.plugins.packagers._android_engines import Engine
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
 
 TEMPLATES = FOLDER / "android"
 OURS = re.compile(r"\bai\.edgecompress\.(model|processing)\b")  # packages of the sources as they lie here
@@ -28,9 +31,9 @@ BRIEF = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")  # it runs for a sec
 SILENT = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "JDK_JAVAC_OPTIONS")  # would change what comes out
 
 
-def facts(card: Mapping[str, Any]) -> str:
+def facts(card: Card) -> str:
     """What is compiled in, as JSON: ModelSpec holds this text, and the wrapper knows nothing else."""
-    kept = {key: card[key] for key in FACTS}
+    kept = {key: value for key, value in card.items() if key in FACTS}
     return json.dumps(kept, ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -39,7 +42,7 @@ def parts(text: str) -> list[str]:
     return [text[at : at + PART] for at in range(0, len(text), PART)]
 
 
-def write(root: Path, namespace: str, engine: Engine, values: Mapping[str, Any]) -> None:
+def write(root: Path, namespace: str, engine: Engine, values: Mapping[str, object]) -> None:
     """All sources of the wrapper below `root`, in `namespace`: plain ones moved there, the others rendered."""
     here = root / namespace.replace(".", "/")
     for folder, place in (("model", here), (engine.folder, here), ("processing", here / "processing")):

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from edgecompress.packaging.render import render
 
@@ -19,9 +18,9 @@ def place(group: str, artifact: str, version: str) -> Path:
     return Path(*group.split("."), artifact, version)
 
 
-def write(root: Path, aar: bytes, values: Mapping[str, Any]) -> None:
+def write(root: Path, aar: bytes, values: Mapping[str, object]) -> None:
     """Fills the empty repository `root`."""
-    group, artifact, version = values["group"], values["artifact"], values["version"]
+    group, artifact, version = (str(values[key]) for key in ("group", "artifact", "version"))
     where = place(group, artifact, version)
     stem = f"{artifact}-{version}"
     pom, metadata = f"{where.as_posix()}/{stem}.pom", f"{where.parent.as_posix()}/{METADATA}"

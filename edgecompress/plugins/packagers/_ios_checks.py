@@ -9,12 +9,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import child_process
 from edgecompress.core.errors import InputError
-from edgecompress.core.package_contents import PackageCheck
-from edgecompress.packaging.model_card import digest, listed
+from edgecompress.core.package_contents import PackageCheck, digest, listed
+from edgecompress.packaging import checks
+from edgecompress.packaging.checks import NotChecked
+
+if TYPE_CHECKING:
+    from tree_sitter import Parser
+
+    from edgecompress.core.model_card import Card
 
 MANIFEST, PRIVACY, SPEC = "Package.swift", "PrivacyInfo.xcprivacy", "ModelSpec.swift"
 LARGEST = 4 << 20  # bytes of a source: ours have some kilobytes
@@ -40,32 +46,21 @@ SETTING = re.compile(rf"^        \({TEXT}, {TEXT}\),$", re.MULTILINE)
 ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
-def every(root: Path, card: Mapping[str, Any], resources: Path) -> Iterator[PackageCheck]:
+def every(root: Path, card: Card, resources: Path) -> Iterator[PackageCheck]:
     """A check each; what is wrong is its reason."""
-    yield _check("Package.swift", lambda: _manifest(root))
-    yield from _syntax(root)
-    yield _check(SPEC, lambda: _constants(resources.parent / SPEC, card, resources))
-    yield _check("privacy manifest", lambda: _privacy(resources.parent / PRIVACY))
+    looks: dict[str, Callable[[], None]] = {
+        MANIFEST: lambda: _manifest(root),
+        "Swift syntax": lambda: _syntax(root),
+        SPEC: lambda: _constants(resources.parent / SPEC, card),
+        "privacy manifest": lambda: _privacy(resources.parent / PRIVACY),
+    }
     if card["model"]["format"] == "mlpackage":
-        yield _check("mlpackage items", lambda: _items(resources / str(card["model"]["main"])))
-
-
-def _check(name: str, look: Callable[[], None]) -> PackageCheck:
-    try:
-        look()
-    except InputError as error:
-        return PackageCheck(name, "fail", str(error))
-    return PackageCheck(name, "pass")
+        looks["mlpackage items"] = lambda: _items(resources / card["model"]["main"])
+    return checks.made(looks)
 
 
 def _text(file: Path) -> str:
-    """A source's text; raises InputError for one that is missing, huge, or no UTF-8."""
-    try:
-        if file.stat().st_size > LARGEST:
-            raise InputError(f"{file.name} has {file.stat().st_size >> 20} MiB, too large for a generated source file")
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file.name} cannot be read: {type(error).__name__}") from error
+    return checks.text(file, LARGEST)
 
 
 # --------------------------------------------------------------------------- the manifest
@@ -99,30 +94,31 @@ def _inside(folder: Path, path: str) -> Path:
 # --------------------------------------------------------------------------- the sources
 
 
-def _syntax(root: Path) -> Iterator[PackageCheck]:
+def _syntax(root: Path) -> None:
     """Each source, parsed in a process of its own, which a stranger's may crash or hold up for ever."""
     if parser() is None:
-        yield PackageCheck("Swift syntax", "skipped", NO_PARSER)
-        return
+        raise NotChecked(NO_PARSER)
     words = child_process.python(__name__, str(root))
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PARSE_S)
-        output = done.stdout.decode("ascii", "replace").strip()
-        wrong = f"the parser broke on the sources ({done.returncode})" if done.returncode or not output else output
-        wrong = "" if wrong == PARSED else wrong
-    except subprocess.TimeoutExpired:
-        wrong = f"the parser took more than {PARSE_S:.0f} s for the sources"
-    yield PackageCheck("Swift syntax", "fail" if wrong else "pass", wrong)
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"the parser took more than {PARSE_S:.0f} s for the sources") from error
+    output = done.stdout.decode("ascii", "replace").strip()
+    if done.returncode or not output:
+        raise InputError(f"the parser broke on the sources ({done.returncode})")
+    if output != PARSED:
+        raise InputError(output)
 
 
 def _wrong(root: Path) -> str:
     """The first three sources that do not parse, in a line; or that all do."""
     parse, sources = parser(), sorted(p for p in root.rglob("*.swift") if p.is_file())
+    assert parse  # who asks has looked
     wrong = (_error(parse, file, file.relative_to(root).as_posix()) for file in sources)
     return "; ".join([message for message in wrong if message][:3]) or PARSED
 
 
-def parser() -> Any:
+def parser() -> Parser | None:
     """A parser of Swift, or None where it is not installed."""
     try:
         import tree_sitter
@@ -132,7 +128,7 @@ def parser() -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_swift.language()))
 
 
-def _error(parse: Any, file: Path, name: str) -> str:
+def _error(parse: Parser, file: Path, name: str) -> str:
     try:
         root = parse.parse(_text(file).encode()).root_node
     except InputError as error:
@@ -148,7 +144,7 @@ def _error(parse: Any, file: Path, name: str) -> str:
 # --------------------------------------------------------------------------- what is compiled in
 
 
-def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
+def _constants(file: Path, card: Card) -> None:
     """The compiled constants are the card's, and the sums those of the files beside it."""
     text = _text(file)
     constants = {name: _plain(value) for name, value in CONSTANT.findall(text)}
@@ -158,43 +154,33 @@ def _constants(file: Path, card: Mapping[str, Any], resources: Path) -> None:
     _equal("digest", constants.get("digest"), digest(card))
     settings = {_plain(setting): _plain(value) for setting, value in SETTING.findall(text)}
     _equal("settings", settings, {name: str(value) for name, value in card["runtime"].get("settings", {}).items()})
-    _files(FILE.findall(text), card)
+    files = FILE.findall(text)
+    _equal("files", {path: sha256 for path, _, sha256 in files}, listed(card))
+    sizes = {path: int(size) for path, size, _ in files}
+    expected_sizes = {f["path"]: f["bytes"] for f in card["model"]["files"]}
+    _equal("sizes", {path: sizes[path] for path in expected_sizes}, expected_sizes)
     tensors = [(_plain(n), json.loads(shape), dtype) for n, _, shape, dtype in TENSOR.findall(text)]
     expected = [(spec["name"], spec["shape"], spec["dtype"]) for spec in (*card["inputs"], *card["outputs"])]
     _equal("inputs and outputs", tensors, expected)
-    _equal("normalisation", _normalised(text), _declared(card))
+    how = card["preprocess"]
+    _equal("normalisation", _normalised(text), [float(how["scale"]), how["mean"], how["std"]] if how else None)
     golden = card["golden"]
     limits = {"tolerance": golden["tolerance"], "processingReal": golden["processing"]["float"]}
     limits["processingWhole"] = golden["processing"]["int8"]
     _equal("limits", {name: float(value) for name, value in LIMIT.findall(text)}, limits)
 
 
-def _equal(what: str, compiled: Any, declared: Any) -> None:
+def _equal(what: str, compiled: object, declared: object) -> None:
     if compiled != declared:
         raise InputError(f"{SPEC}: {what}: compiled in is {ascii(compiled)[:80]}, the card says {ascii(declared)[:80]}")
 
 
-def _files(files: list[tuple[str, str, str]], card: Mapping[str, Any]) -> None:
-    _equal("files", {path: sha256 for path, _, sha256 in files}, listed(card))
-    sizes = {path: int(size) for path, size, _ in files}
-    _equal(
-        "sizes",
-        {f["path"]: sizes[f["path"]] for f in card["model"]["files"]},
-        {f["path"]: f["bytes"] for f in card["model"]["files"]},
-    )
-
-
-def _normalised(text: str) -> list[Any] | None:
+def _normalised(text: str) -> list[object] | None:
     match = NORMALISED.search(text)
     try:
         return [float(match[1]), json.loads(match[2]), json.loads(match[3])] if match else None
     except ValueError as error:
         raise InputError(f"{SPEC}: the normalisation is not a list of numbers") from error
-
-
-def _declared(card: Mapping[str, Any]) -> list[Any] | None:
-    declared = card["preprocess"]
-    return [float(declared["scale"]), declared["mean"], declared["std"]] if declared else None
 
 
 def _plain(inside: str) -> str:
@@ -207,10 +193,9 @@ def _plain(inside: str) -> str:
 
 def _privacy(file: Path) -> None:
     """A property list with the keys that Apple asks for, of their types; nothing is tracked."""
+    data = _text(file).encode()
     try:
-        properties = plistlib.loads(_text(file).encode(), fmt=plistlib.FMT_XML)
-    except InputError:
-        raise
+        properties = plistlib.loads(data, fmt=plistlib.FMT_XML)
     except Exception as error:  # expat's errors have no base of their own
         raise InputError(f"{PRIVACY} is not a property list: {type(error).__name__}") from error
     wrong = [
@@ -236,9 +221,7 @@ def _items(package: Path) -> None:
         raise InputError(f"{package.name}/Manifest.json: its root model is not among its items")
     for path in paths.values():
         if ".." in PurePosixPath(path).parts or path.startswith("/"):
-            raise InputError(
-                f"{package.name}/Manifest.json names {ascii(path)[:100]}, which points outside the package"
-            )
+            raise InputError(f"{package.name}/Manifest.json names {path[:100]!a}, which points outside the package")
         if not (package / "Data" / path).exists():
             raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which is not there")
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
-from edgecompress.core.package_contents import LEVELS, Contents, check_settings, settings
+from edgecompress.core.package_contents import (
+    LEVELS,
+    Contents,
+    check_settings,
+    digest,
+    golden_items,
+    settings,
+)
 from edgecompress.formats import mlpackage
 from edgecompress.packaging.escape import short
-from edgecompress.packaging.model_card import digest, golden_items
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card, Spec
 
 
 @dataclass(frozen=True)
@@ -76,14 +85,13 @@ def module(camel: str) -> str:
     return f"{camel}Package" if camel.lower() in MODULES else camel
 
 
-def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
+def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, object]:
     """All that the templates name. Raises InputError for a model that the runtime's Swift interface cannot take."""
     card, kind = contents.card, contents.card["model"]["format"]
-    specs = _features(card, kind)
     check_settings(card, {**LEVELS, **FIXED})
-    prepared = _preprocess(card)
-    task = card["postprocess"]
-    names = {side: [spec["name"] for spec in specs[side]] for side in specs}
+    inputs, outputs = ([spec["name"] for spec in specs] for specs in (card["inputs"], card["outputs"]))
+    features = mlpackage.names(inputs, outputs) if kind == "mlpackage" else {"inputs": inputs, "outputs": outputs}
+    prepared, task, golden, raw = _preprocess(card), card["postprocess"], card["golden"], card["golden"]["raw"]
     return {
         "card": card,
         "settings": settings(card),
@@ -95,20 +103,25 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
         "engine": _engine(contents, versions),
         "os": _systems(contents),
         "digest": digest(card),
-        **specs,
-        "single": len(specs["inputs"]) == 1,
+        "inputs": _features(card["inputs"], features["inputs"], "input", kind),
+        "outputs": _features(card["outputs"], features["outputs"], "output", kind),
+        "single": len(inputs) == 1,
         "classifies": task["task"] == "classify",
-        "scores": names["outputs"].index(task["output"]) if task["task"] == "classify" else 0,
+        "scores": outputs.index(task["output"]) if task["task"] == "classify" else 0,
         "preprocess": prepared,
         "picture": bool(prepared and prepared["picture"]),
         "sound": bool(prepared and prepared["spectrogram"]),
-        "labels": _file(contents.payload, card["labels"]),
-        "golden": _golden(card, names),
-        "golden_files": [_file(contents.payload, item) for item in golden_items(card)],
+        "labels": _file(contents.payload, card["labels"]["file"]),
+        "golden": {
+            "inputs": [{**item, "index": inputs.index(item["name"])} for item in golden["inputs"]],
+            "outputs": [{**item, "index": outputs.index(item["name"])} for item in golden["outputs"]],
+            "raw": {**raw, "index": inputs.index(raw["name"]) if raw["name"] in inputs else 0} if raw else None,
+        },
+        "golden_files": [_file(contents.payload, item["file"]) for item in golden_items(card)],
     }
 
 
-def _engine(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
+def _engine(contents: Contents, versions: Mapping[str, str]) -> dict[str, object]:
     """The engine with the version that this package asks for, and its products."""
     engine = ENGINES[contents.card["model"]["format"]]
     verified = contents.card["runtime"]["version"].partition("+")[0]
@@ -122,7 +135,7 @@ def _engine(contents: Contents, versions: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _main(contents: Contents) -> Path:
-    return contents.payload / str(contents.card["model"]["main"])
+    return contents.payload / contents.card["model"]["main"]
 
 
 def _systems(contents: Contents) -> dict[str, str]:
@@ -144,31 +157,22 @@ def _specification(package: Path) -> int:
     return head[1]
 
 
-def _features(card: Mapping[str, Any], kind: str) -> dict[str, list[dict[str, Any]]]:
-    """Inputs and outputs with what the runtime calls them."""
-    sides = {side: [dict(spec) for spec in card[side]] for side in ("inputs", "outputs")}
-    words = {side: [spec["name"] for spec in specs] for side, specs in sides.items()}
-    words = mlpackage.names(words["inputs"], words["outputs"]) if kind == "mlpackage" else words
-    for side, specs in sides.items():
-        for spec, feature in zip(specs, words[side], strict=True):
-            _check(spec, side, kind)
-            spec["feature"] = feature
-    return sides
+def _features(specs: Sequence[Spec], words: Sequence[str], side: str, kind: str) -> list[dict[str, object]]:
+    """Inputs or outputs with what the runtime calls them. Raises InputError for one that its interface cannot take."""
+    taken = [dtype for dtype in DTYPES[kind] if side == "output" or dtype != "float16"]
+    for spec in specs:
+        how = spec["quantization"]
+        if spec["dtype"] not in taken:
+            raise InputError(
+                f"{side} '{short(spec['name'])}' is {spec['dtype']}; a Swift package of {ENGINES[kind].title} takes "
+                f"{', '.join(taken)}"
+            )
+        if how and len(how["scale"]) != 1:
+            raise InputError(f"{side} '{short(spec['name'])}' has {len(how['scale'])} scales; a package supports one")
+    return [{**spec, "feature": feature} for spec, feature in zip(specs, words, strict=True)]
 
 
-def _check(spec: Mapping[str, Any], side: str, kind: str) -> None:
-    taken = [d for d in DTYPES[kind] if side == "outputs" or d != "float16"]
-    if spec["dtype"] not in taken:
-        raise InputError(
-            f"{side[:-1]} '{short(spec['name'])}' is {spec['dtype']}; a Swift package of {ENGINES[kind].title} takes "
-            f"{', '.join(taken)}"
-        )
-    how = spec["quantization"]
-    if how and len(how["scale"]) != 1:
-        raise InputError(f"{side[:-1]} '{short(spec['name'])}' has {len(how['scale'])} scales; a package supports one")
-
-
-def _preprocess(card: Mapping[str, Any]) -> dict[str, Any] | None:
+def _preprocess(card: Card) -> dict[str, object] | None:
     """What is declared, the input by its index, and whether raw data are pictures."""
     declared, raw = card["preprocess"], card["golden"]["raw"]
     if not declared:
@@ -176,7 +180,7 @@ def _preprocess(card: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = next((s for s in card["inputs"] if s["name"] == declared["input"]), None)
     if spec is None:
         raise InputError(f"[preprocess] is of '{short(declared['input'])}', which is no input of the model")
-    sound = declared.get("spectrogram")
+    sound = declared["spectrogram"]
     shaped = declared["resize"] or declared["crop"] or declared["layout"] or declared["colour"] != "RGB"
     picture = bool(shaped) and not sound
     if picture and raw and raw["dtype"] != "uint8":
@@ -187,20 +191,11 @@ def _preprocess(card: Mapping[str, Any]) -> dict[str, Any] | None:
         **declared,
         "index": card["inputs"].index(spec),
         "picture": picture,
-        "spectrogram": sound,
         "channels_first": picture and declared["layout"] == "NCHW",
         "gives": "stored" if stored else "real",
     }
 
 
-def _golden(card: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The golden items, each with the index of its tensor."""
-    golden, raw = card["golden"], card["golden"]["raw"]
-    items = {side: [{**item, "index": names[side].index(item["name"])} for item in golden[side]] for side in names}
-    index = names["inputs"].index(raw["name"]) if raw and raw["name"] in names["inputs"] else 0
-    return {**items, "raw": {**raw, "index": index} if raw else None}
-
-
-def _file(payload: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    file = payload / str(item["file"])
-    return {"path": item["file"], "bytes": file.stat().st_size, "sha256": sha256_of(file)}
+def _file(payload: Path, path: str) -> dict[str, object]:
+    file = payload / path
+    return {"path": path, "bytes": file.stat().st_size, "sha256": sha256_of(file)}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import CheckFailed, InputError
+from edgecompress.core.errors import CheckFailed
 from edgecompress.core.model import sha256_of
 from edgecompress.core.package_contents import CARD, PackageCheck
-from edgecompress.packaging import archive
+from edgecompress.packaging import archive, checks
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.board_runner import bundled
+from edgecompress.packaging.checks import NotChecked
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
 
 # What the service must not be without.
 HARDENED = {
@@ -34,35 +38,29 @@ PARSE_S = 10
 SCRIPTS = ("install.sh", "run")
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+def every(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """Each check; one that cannot be done fails."""
-    tests: dict[str, Callable[[], str]] = {
-        "scripts": lambda: _scripts(root),
-        "runner": lambda: _runner(root, card, work / "runner"),
-        "service": lambda: _service(root, card),
-        "requirements": lambda: _requirements(root),
-    }
-    for name, test in tests.items():
-        try:
-            skipped = test()
-        except (CheckFailed, InputError, OSError, ValueError) as error:
-            yield PackageCheck(name, "fail", " ".join(ascii(str(error))[1:-1].split())[:300])
-        else:
-            yield PackageCheck(name, "skipped" if skipped else "pass", skipped)
-    yield PackageCheck("installation", "skipped", f"the self-test runs on the board, at the end of {SCRIPTS[0]}")
+    return checks.made(
+        {
+            "scripts": lambda: _scripts(root),
+            "runner": lambda: _runner(root, card, work / "runner"),
+            "service": lambda: _service(root, card),
+            "requirements": lambda: _requirements(root),
+            "installation": _installation,
+        }
+    )
 
 
-def _scripts(root: Path) -> str:
+def _scripts(root: Path) -> None:
     """A shell reads them, and runs nothing."""
     for name in SCRIPTS:
         text = (root / name).read_bytes()
         done = subprocess.run(["sh", "-n"], input=text, capture_output=True, timeout=PARSE_S)
         if not text.startswith(b"#!/bin/sh\n") or done.returncode:
             raise CheckFailed(f"{name} is not a valid shell script: {done.stderr[:100].decode(errors='replace')}")
-    return ""
 
 
-def _runner(root: Path, card: Mapping[str, Any], opened: Path) -> str:
+def _runner(root: Path, card: Card, opened: Path) -> None:
     """Its modules compile, uncalled; the card inside is the one beside."""
     opened.mkdir()
     archive.unpack(root / "run.pyz", opened)
@@ -78,10 +76,9 @@ def _runner(root: Path, card: Mapping[str, Any], opened: Path) -> str:
     inside = cards_inside[0]
     if inside.read_bytes() != (root / CARD).read_bytes() or cards.read(inside) != card:
         raise CheckFailed(f"run.pyz: the compiled-in card differs from {CARD}")
-    return ""
 
 
-def _service(root: Path, card: Mapping[str, Any]) -> str:
+def _service(root: Path, card: Card) -> None:
     """It has what keeps a service in, runs as nobody, and starts the runner alone."""
     settings: dict[str, list[str]] = {}
     for line in (root / f"{card['slug']}.service").read_text(encoding="utf-8").splitlines():
@@ -97,17 +94,16 @@ def _service(root: Path, card: Mapping[str, Any]) -> str:
     starts = [value for key, values in settings.items() if key.startswith("Exec") for value in values]
     if len(starts) != 1 or not re.fullmatch(rf"{re.escape(begin)}run serve --port [0-9]+", starts[0]):
         raise CheckFailed(f"it starts {starts}, not {begin}run serve")
-    return ""
 
 
-def _requirements(root: Path) -> str:
+def _requirements(root: Path) -> None:
     """Each line is pinned, each wheel inside has its hash there, and each line its wheel."""
     lines = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pins = [match for line in lines if (match := LINE.fullmatch(line))]
     if len(pins) != len(lines) or not pins:
         raise CheckFailed("requirements.txt: a line is not NAME==VERSION with its hashes")
     if not (root / "wheels").is_dir():
-        return "the package contains no wheels: the board downloads them"
+        raise NotChecked("the package contains no wheels: the board downloads them")
     hashes = {digest: pin[1] for pin in pins for digest in re.findall("sha256:([0-9a-f]{64})", pin[3])}
     files = {sha256_of(file): file.name for file in sorted((root / "wheels").iterdir())}
     strange = [name for digest, name in files.items() if digest not in hashes and not name.startswith("pip-")]
@@ -117,4 +113,7 @@ def _requirements(root: Path) -> str:
         raise CheckFailed(f"wheels: the wheel of {missing[0]} is missing or changed")
     if bare := [pin[1] for pin in pins if not pin[3]]:
         raise CheckFailed(f"requirements.txt: {bare[0]} has no hash")
-    return ""
+
+
+def _installation() -> None:
+    raise NotChecked(f"the self-test runs on the board, at the end of {SCRIPTS[0]}")

@@ -8,11 +8,14 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import child_process, home
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import sha256_of
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
 
 OFFLINE = "EDGECOMPRESS_OFFLINE"  # set: nothing may be fetched
 MACHINES = {"linux-aarch64": "aarch64", "linux-x86_64": "x86_64"}
@@ -25,7 +28,7 @@ VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
 WAIT_S = 1800
 
 
-def pinned(card: Mapping[str, Any], opens_with: Sequence[str], image: bool) -> list[str]:
+def pinned(card: Card, opens_with: Sequence[str], image: bool) -> list[str]:
     """NAME==VERSION of all that the board needs: NumPy, the runtime as it verified the model, Pillow for pictures."""
     engine = card["runtime"]["version"]
     if opens_with and not VERSION.fullmatch(engine):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import sha256_of
 from edgecompress.core.package_contents import PackageCheck
+from edgecompress.packaging import checks
 from edgecompress.plugins.packagers import _web_ort
+
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
 
 SCHEMA = "edgecompress/web_spec/1"
 # What the wrapper has compiled in, out of the card; the page reads the rest from the card.
@@ -37,34 +42,28 @@ LARGEST = 64 << 20  # bytes of a text that is read
 PAGE_CHARS, TAGS = 1 << 16, 256  # of the page, at most: a parser takes the square of them
 
 
-def spec(card: Mapping[str, Any]) -> dict[str, Any]:
+def spec(card: Card) -> dict[str, object]:
     """What the wrapper has compiled in: spec.js is this, as one JSON value."""
     runtime = {"name": _web_ort.NAME, "version": _web_ort.VERSION}
-    settings = card["runtime"].get("settings", {})
-    return {"schema": SCHEMA, "runtime": runtime, "settings": settings, **{key: card[key] for key in COMPILED}}
+    told = {key: value for key, value in card.items() if key in COMPILED}
+    return {"schema": SCHEMA, "runtime": runtime, "settings": card["runtime"].get("settings", {}), **told}
 
 
-def every(root: Path, card: Mapping[str, Any], ort: str) -> Iterator[PackageCheck]:
-    """Each check, made. Nothing of the package is executed."""
-    looks: dict[str, Callable[[], str]] = {
-        "web: policy": lambda: _policy(root),
-        "web: no other host": lambda: _hosts(root),
-        "web: no other code": lambda: _strangers(root, ort),
-        "web: compiled constants": lambda: _constants(root, card),
-        "web: ONNX Runtime Web": lambda: _runtime(root / ort),
-    }
-    for name, look in looks.items():
-        try:
-            wrong = look()
-        except (OSError, ValueError, RecursionError, AssertionError) as error:  # the last is HTMLParser's
-            wrong = ascii(str(error))[1:-1][:200]
-        yield PackageCheck(name, "fail" if wrong else "pass", wrong)
+def every(root: Path, card: Card, ort: str) -> Iterator[PackageCheck]:
+    """Each check, made."""
+    return checks.made(
+        {
+            "web: policy": lambda: _policy(root),
+            "web: no other host": lambda: _hosts(root),
+            "web: no other code": lambda: _strangers(root, ort),
+            "web: compiled constants": lambda: _constants(root, card),
+            "web: ONNX Runtime Web": lambda: _runtime(root / ort),
+        }
+    )
 
 
 def _text(file: Path) -> str:
-    if file.stat().st_size > LARGEST:
-        raise ValueError(f"{file.name}: larger than {LARGEST >> 20} MiB")
-    return file.read_text(encoding="utf-8")
+    return checks.text(file, LARGEST)
 
 
 class _Page(HTMLParser):
@@ -77,7 +76,7 @@ class _Page(HTMLParser):
         self.inline: list[str] = []
         self.before: list[str] = []  # what leads somewhere before the policy holds
         if len(text) > PAGE_CHARS or text.count("<") > TAGS:
-            raise ValueError(f"{PAGE}: is larger, or has more tags, than the page of a web package")
+            raise InputError(f"{PAGE}: is larger, or has more tags, than the page of a web package")
         self.feed(text)
         self.close()
 
@@ -95,49 +94,50 @@ class _Page(HTMLParser):
             self.inline.append(f"<{tag}>")
 
 
-def _policy(root: Path) -> str:
+def _policy(root: Path) -> None:
     page = _Page(_text(root / PAGE))
     if page.policies != [POLICY]:
-        return f"{PAGE}: its Content-Security-Policy is not the one that web packages have"
+        raise InputError(f"{PAGE}: its Content-Security-Policy is not the one that web packages have")
     if page.before:
-        return f"{PAGE}: something is loaded before its policy holds: {page.before[0][:80]!a}"
-    return f"{PAGE}: has {page.inline[0][:80]!a}, which its policy refuses" if page.inline else ""
+        raise InputError(f"{PAGE}: something is loaded before its policy holds: {page.before[0][:80]!a}")
+    if page.inline:
+        raise InputError(f"{PAGE}: has {page.inline[0][:80]!a}, which its policy refuses")
 
 
-def _hosts(root: Path) -> str:
+def _hosts(root: Path) -> None:
     """Links of the page, and all text of the scripts and styles; a model's name may hold what it likes."""
     for link in _Page(_text(root / PAGE)).links:
         if HOST.search(link) or link.startswith(("/", "\\")) or ".." in link:
-            return f"{PAGE}: links to {link[:80]!a}"
+            raise InputError(f"{PAGE}: links to {link[:80]!a}")
     for name in OURS[1:]:
         if bad := HOST.search(_text(root / name)):
-            return f"{name}: holds {bad[0]!a}"
-    return ""
+            raise InputError(f"{name}: holds {bad[0]!a}")
 
 
-def _strangers(root: Path, ort: str) -> str:
+def _strangers(root: Path, ort: str) -> None:
     """Code lies only where it is known; a picture holds none."""
     known = {*OURS, SPEC, ICON, *(f"{ort}/{name}" for name in _web_ort.FILES)}
     code = (".js", ".mjs", ".cjs", ".wasm", ".html", ".htm", ".xhtml", ".css", ".svg")
     if acting := ACTING.search(_text(root / ICON)):
-        return f"{ICON}: holds {acting[0]!a}"
+        raise InputError(f"{ICON}: holds {acting[0]!a}")
     there = sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
-    extra = [name for name in there if name.lower().endswith(code) and name not in known]
-    return f"{extra[0][:120]!a}: not part of a web package" if extra else ""
+    if extra := [name for name in there if name.lower().endswith(code) and name not in known]:
+        raise InputError(f"{extra[0][:120]!a}: not part of a web package")
 
 
-def _constants(root: Path, card: Mapping[str, Any]) -> str:
+def _constants(root: Path, card: Card) -> None:
     literal = LITERAL.fullmatch(_text(root / SPEC))
     if not literal:
-        return f"{SPEC}: is not one JSON value"
+        raise InputError(f"{SPEC}: is not one JSON value")
     compiled = json.loads(literal[1])
     expected = json.loads(json.dumps(spec(card)))
-    differ = sorted(key for key in {*compiled, *expected} if compiled.get(key) != expected.get(key))
-    return f"{SPEC}: {differ[0]} differs from the card" if differ else ""
+    if differ := sorted(key for key in {*compiled, *expected} if compiled.get(key) != expected.get(key)):
+        raise InputError(f"{SPEC}: {differ[0]} differs from the card")
 
 
-def _runtime(folder: Path) -> str:
+def _runtime(folder: Path) -> None:
     for name, pinned in _web_ort.FILES.items():
         if sha256_of(folder / name) != pinned:
-            return f"{folder.name}/{name}: not the file of {_web_ort.NAME} {_web_ort.VERSION} (sha256 differs)"
-    return ""
+            raise InputError(
+                f"{folder.name}/{name}: not the file of {_web_ort.NAME} {_web_ort.VERSION} (sha256 differs)"
+            )

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
-from edgecompress.core.package_contents import Contents, PackageCheck, settings
+from edgecompress.core.package_contents import MODEL, Contents, PackageCheck, digest, settings
 from edgecompress.packaging import archive
-from edgecompress.packaging.model_card import MODEL, digest
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _android_checks, _android_java, _android_maven
 from edgecompress.plugins.packagers._android_engines import Engine, audio, engine, picture
 
-REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card, Spec
+
+REQUIRES: tuple[str, ...] = ("jinja2>=3.1", "cyclonedx-python-lib>=11")
 EXTRA = "package"
 SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = ("tflite", "pte", "onnx")
@@ -62,7 +64,7 @@ def build(contents: Contents, root: Path) -> None:
         _library(contents, runtime, values, Path(work), aar)
         _android_maven.write(root / "maven", aar.read_bytes(), values)
     if values["ai_pack"]:
-        assets = root / "aipack" / values["snake"] / "src" / "main" / "assets" / contents.names.slug
+        assets = root / "aipack" / str(values["snake"]) / "src" / "main" / "assets" / contents.names.slug
         shutil.copytree(contents.payload / MODEL, assets / MODEL)
     code(contents, root, root)
 
@@ -73,9 +75,9 @@ def code(contents: Contents, root: Path, package: Path) -> None:
     render("android", root, values, _files(values))
 
 
-def _files(values: Mapping[str, Any]) -> dict[str, str]:
+def _files(values: Mapping[str, object]) -> dict[str, str]:
     """{path in the package: template}."""
-    app, place = "sample/app", values["namespace"].replace(".", "/")
+    app, place = "sample/app", str(values["namespace"]).replace(".", "/")
     pack = {f"aipack/{values['snake']}/build.gradle": "aipack/build.gradle.j2"} if values["ai_pack"] else {}
     return {
         "README.md": "README.md.j2",
@@ -92,12 +94,15 @@ def _files(values: Mapping[str, Any]) -> dict[str, str]:
 # --------------------------------------------------------------------------- what templates are given
 
 
-def _values(contents: Contents, runtime: Engine) -> dict[str, Any]:
+def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
     card, names, options = contents.card, contents.names, contents.options or Options()
-    spectrogram = (card["preprocess"] or {}).get("spectrogram")
+    spectrogram = card["preprocess"]["spectrogram"] if card["preprocess"] else None
     task = card["postprocess"]
     return {
-        **{key: card[key] for key in ("name", "description", "version", "licence")},
+        "name": card["name"],
+        "description": card["description"],
+        "version": card["version"],
+        "licence": card["licence"],
         "slug": names.slug,
         "snake": names.snake,
         "camel": names.camel,
@@ -124,7 +129,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, Any]:
         "classifies": task["task"] == "classify",
         "single": len(card["inputs"]) == 1,
         "top_k": task["top_k"],
-        "ends": [f"{side[:-1]} {i}: {_end(s)}" for side in ("inputs", "outputs") for i, s in enumerate(card[side])],
+        "ends": [*_ends("input", card["inputs"]), *_ends("output", card["outputs"])],
     }
 
 
@@ -133,18 +138,20 @@ def _segment(snake: str) -> str:
     return f"{snake}_model" if snake in WORDS else snake
 
 
-def _end(spec: Mapping[str, Any]) -> str:
-    parts = [spec["name"], " x ".join(map(str, spec["shape"])), spec["layout"], spec["dtype"]]
-    return ", ".join(part for part in parts if part) + (f", becomes '{spec['feeds']}'" if spec["feeds"] else "")
+def _ends(side: str, specs: Sequence[Spec]) -> Iterator[str]:
+    for i, spec in enumerate(specs):
+        parts = [spec["name"], " x ".join(map(str, spec["shape"])), spec["layout"], spec["dtype"]]
+        becomes = f", becomes '{spec['feeds']}'" if spec["feeds"] else ""
+        yield f"{side} {i}: {', '.join(part for part in parts if part)}{becomes}"
 
 
 # --------------------------------------------------------------------------- the library
 
 
-def _library(contents: Contents, runtime: Engine, values: Mapping[str, Any], work: Path, out: Path) -> None:
+def _library(contents: Contents, runtime: Engine, values: Mapping[str, object], work: Path, out: Path) -> None:
     """The .aar: manifest, compiled wrapper, rules for shrinkers, and the payload as assets."""
     sources, classes, tree = work / "java", work / "classes", work / "aar"
-    _android_java.write(sources, values["namespace"], runtime, values)
+    _android_java.write(sources, str(values["namespace"]), runtime, values)
     _android_java.compile(sorted(sources.rglob("*.java")), classes)
     files = {
         "AndroidManifest.xml": "aar/AndroidManifest.xml.j2",
@@ -176,12 +183,12 @@ def payload(root: Path, work: Path) -> Path:
     return folders[0]
 
 
-def purl(card: Mapping[str, Any]) -> str:
+def purl(card: Card) -> str:
     """The runtime as the bill of materials names it."""
     runtime = engine(card)
     return f"pkg:maven/{runtime.group}/{runtime.artifact}@{card['runtime']['version']}"
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """The library's structure, its classes and what is compiled in, the repository's sums, the manifest by aapt2."""
     return _android_checks.every(root, card, work)

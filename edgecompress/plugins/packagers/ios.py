@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import PAYLOAD, Contents, PackageCheck
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _ios_checks, _ios_spec
 
-REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
+
+REQUIRES: tuple[str, ...] = ("jinja2>=3.1", "cyclonedx-python-lib>=11")
 EXTRA = "package"
 SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = tuple(_ios_spec.ENGINES)
@@ -43,18 +46,10 @@ def build(contents: Contents, root: Path) -> None:
 def code(contents: Contents, root: Path, package: Path) -> None:
     """Package.swift, the wrapper, its tests, a benchmark and an example."""
     values = _ios_spec.values(contents, vars(contents.options or Options()))
-    render(
-        "ios",
-        root,
-        {**values, "resources": [*(f"Resources/{name}" for name in PAYLOAD), PRIVACY]},
-        _files(values["camel"], values["engine"]["type"]),
-    )
-
-
-def _files(camel: str, engine: str) -> dict[str, str]:
-    """{path in the package: template}."""
+    resources = [*(f"Resources/{name}" for name in PAYLOAD), PRIVACY]
+    camel, engine = _ios_spec.module(contents.names.camel), _ios_spec.ENGINES[contents.card["model"]["format"]].type
     module = f"Sources/{camel}"
-    return {
+    files = {
         "Package.swift": "Package.swift.j2",
         "README.md": "README.md.j2",
         f"{module}/{camel}Model.swift": "Model.swift.j2",
@@ -66,6 +61,7 @@ def _files(camel: str, engine: str) -> dict[str, str]:
         "Examples/BenchmarkView.swift": "BenchmarkView.swift.j2",
         **{f"{module}/{name}.swift": f"sources/{name}.swift" for name in SOURCES},
     }
+    render("ios", root, {**values, "resources": resources}, files)
 
 
 def payload(root: Path, work: Path) -> Path:
@@ -76,6 +72,6 @@ def payload(root: Path, work: Path) -> Path:
     return folders[0]
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """Manifest, Swift sources, compiled constants, privacy manifest, and the items of a .mlpackage."""
     return _ios_checks.every(root, card, payload(root, work))

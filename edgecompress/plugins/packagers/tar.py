@@ -9,10 +9,10 @@ from __future__ import annotations
 import fnmatch
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import CARD, Contents, PackageCheck, settings
@@ -21,7 +21,10 @@ from edgecompress.packaging.board_runner.predictor import PAYLOAD
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels
 
-REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
+
+REQUIRES: tuple[str, ...] = ("jinja2>=3.1", "cyclonedx-python-lib>=11")
 EXTRA = "package"
 SUFFIX = ".tar.gz"
 FORMATS: tuple[str, ...] = ()  # any; what no board's wheel runs comes without a runner, and the README says so
@@ -96,7 +99,7 @@ def code(contents: Contents, root: Path, package: Path) -> None:
         (root / name).chmod(0o755)
 
 
-def _pictured(card: Mapping[str, Any]) -> bool:
+def _pictured(card: Card) -> bool:
     """Whether it takes pictures, which a board then opens."""
     return card["preprocess"] is not None and not card["preprocess"]["spectrogram"]
 
@@ -125,10 +128,10 @@ def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) ->
     (root / "requirements.txt").write_text(_tar_wheels.requirements(wheels), encoding="utf-8")
 
 
-def _memory_mib(card: Mapping[str, Any]) -> int:
+def _memory_mib(card: Card) -> int:
     """What the service may take at most."""
     model = sum(file["bytes"] for file in card["model"]["files"])
-    steps: int = -(-(MEMORY_MIB + TIMES * model // 2**20) // STEP_MIB)
+    steps = -(-(MEMORY_MIB + TIMES * model // 2**20) // STEP_MIB)
     return steps * STEP_MIB
 
 
@@ -137,15 +140,15 @@ def payload(root: Path, work: Path) -> Path:
     return root / PAYLOAD
 
 
-def purl(card: Mapping[str, Any]) -> str:
+def purl(card: Card) -> str:
     """The engine as the bill of materials names it; nothing where none is installed on boards."""
     needed, version = bundled.opens_with(card["runtime"]["name"]), card["runtime"]["version"]
     return f"pkg:pypi/{needed[0]}@{version}" if needed and version else ""
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """The runner, the scripts, the service, the requirements. Nothing is executed."""
-    if not (root / "run.pyz").is_file():
-        yield PackageCheck("runner", "skipped", "the package has none: no wheel for boards runs this format")
-        return
-    yield from _tar_checks.checks(root, card, work)
+    if (root / "run.pyz").is_file():
+        return _tar_checks.every(root, card, work)
+    why = "the package has none: no wheel for boards runs this format"
+    return iter([PackageCheck("runner", "skipped", why)])

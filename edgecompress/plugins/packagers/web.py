@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import LEVELS, Contents, PackageCheck, check_settings, settings
@@ -15,7 +15,10 @@ from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _web_checks, _web_ort
 from edgecompress.plugins.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
 
-REQUIRES: tuple[str, ...] = ("jsonschema>=4.23", "jinja2>=3.1", "cyclonedx-python-lib>=11")
+if TYPE_CHECKING:
+    from edgecompress.core.model_card import Card
+
+REQUIRES: tuple[str, ...] = ("jinja2>=3.1", "cyclonedx-python-lib>=11")
 EXTRA = "package"
 SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = ("onnx",)
@@ -53,7 +56,7 @@ def code(contents: Contents, root: Path, package: Path) -> None:
     render("web", root, _values(contents, package / ORT), files)
 
 
-def _values(contents: Contents, ort: Path) -> dict[str, Any]:
+def _values(contents: Contents, ort: Path) -> dict[str, object]:
     """What the templates say."""
     card = contents.card
     check_settings(card, LEVELS)
@@ -61,7 +64,10 @@ def _values(contents: Contents, ort: Path) -> dict[str, Any]:
     return {
         "spec": spec(card),
         "policy": POLICY,
-        **{key: card[key] for key in ("name", "description", "slug", "version")},
+        "name": card["name"],
+        "description": card["description"],
+        "slug": card["slug"],
+        "version": card["version"],
         "semver": _semver(card["version"]),
         "camel": contents.names.camel,
         "folder": f"{card['slug']}-web",
@@ -85,11 +91,11 @@ def payload(root: Path, work: Path) -> Path:
     return root
 
 
-def purl(card: Mapping[str, Any]) -> str:
+def purl(card: Card) -> str:
     """The runtime as the bill of materials names it."""
     return f"pkg:npm/{_web_ort.NAME}@{_web_ort.VERSION}"
 
 
-def checks(root: Path, card: Mapping[str, Any], work: Path) -> Iterator[PackageCheck]:
+def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """The page's policy, that its files name no other host, the compiled constants, and the runtime's bytes."""
     return _web_checks.every(root, card, ORT)
