@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.plugins import PackagerPlugin, described
 from edgecompress.packaging import bom_files
+from edgecompress.packaging.bom_files import component, file, licences, pypi
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
-    from cyclonedx.model.license import License
 
     from edgecompress.core.model_card import Card
 
@@ -33,14 +32,20 @@ def text(card: Card, module: ModuleType, root: Path) -> str:
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6
 
-    model, runtime, code = _model(card), _runtime(card, module), _code(card)
-    libraries, package = list(bom_files.libraries(root)), _package(card)
+    model, runtime, libraries = _model(card), _runtime(card, module), list(bom_files.libraries(root))
+    # What edgecompress itself put in: the runner and its agent, or the classes and pages.
+    own = card["versions"].get(TOOL)
+    code = component("library", TOOL, "code", own, pypi(TOOL, own))
+    code.licenses.update(licences([LICENCE]))
+    package = component("application", f"{card['slug']}-{card['packager']}", "package", card["version"])
     package.components.update(bom_files.files(root, but=FILE))
     digests = [digest for part in package.components for digest in (part.name, next(iter(part.hashes)).content)]
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([card, sorted(digests)], sort_keys=True)))
     bom.metadata.timestamp = datetime.fromisoformat(card["created"])
     bom.metadata.component = package
-    bom.metadata.tools.components.update(_tools(card))
+    for name, version in sorted(card["versions"].items()):  # what made it
+        kind = "application" if name == TOOL else "library"
+        bom.metadata.tools.components.add(component(kind, name, f"tool:{name}", version, pypi(name.lower(), version)))
     bom.components.update([model, runtime, code, *libraries])
     bom.register_dependency(package, [model, runtime, code])
     bom.register_dependency(model, [runtime])
@@ -48,74 +53,25 @@ def text(card: Card, module: ModuleType, root: Path) -> str:
     return JsonV1Dot6(bom).output_as_string(indent=1) + "\n"
 
 
-def _package(card: Card) -> Component:
-    from cyclonedx.model.component import Component, ComponentType
-
-    name = f"{card['slug']}-{card['packager']}"
-    return Component(type=ComponentType.APPLICATION, name=name, version=card["version"], bom_ref="package")
-
-
-def _code(card: Card) -> Component:
-    """What edgecompress itself put in: the runner and its agent, or the classes and pages."""
-    from cyclonedx.contrib.license.factories import LicenseFactory
-    from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
-
-    version = card["versions"].get(TOOL)
-    return Component(
-        type=ComponentType.LIBRARY,
-        name=TOOL,
-        version=version,
-        purl=PackageURL("pypi", name=TOOL, version=version),
-        licenses=[LicenseFactory().make_from_string(LICENCE)],
-        bom_ref="code",
-    )
-
-
 def _model(card: Card) -> Component:
     """The model with the hash of its file, or each of its files with its own; the labels count to it."""
-    from cyclonedx.model.component import Component, ComponentType
-
     files = card["model"]["files"]
-    alone = [bom_files.sha256(files[0]["sha256"])] if len(files) == 1 else []
-    return Component(
-        type=ComponentType.MACHINE_LEARNING_MODEL,
-        name=card["name"],
-        version=card["version"],
-        description=card["description"] or None,
-        bom_ref="model",
-        hashes=alone,
-        licenses=list(_licences(card)),
-        components=[] if alone else [bom_files.file(file["path"], file["sha256"], "model") for file in files],
-    )
-
-
-def _licences(card: Card) -> Iterator[License]:
-    """The licence as SPDX where it is such an expression, else by what its author calls it."""
-    from cyclonedx.contrib.license.factories import LicenseFactory
-
-    if card["licence"]:
-        yield LicenseFactory().make_from_string(card["licence"])
+    model = component("machine-learning-model", card["name"], "model", card["version"])
+    model.description = card["description"] or None
+    model.licenses.update(licences([card["licence"]]))
+    if len(files) == 1:
+        model.hashes.add(bom_files.sha256(files[0]["sha256"]))
+    else:
+        model.components.update(file(each["path"], each["sha256"], "model") for each in files)
+    return model
 
 
 def _runtime(card: Card, module: ModuleType) -> Component:
-    from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
     named = purl_of(card) if (purl_of := described(PackagerPlugin, "", module).purl) else ""
-    purl = PackageURL.from_string(named) if named else None
-    name = purl.name if purl else card["runtime"]["name"]
-    version = (purl.version if purl else None) or card["runtime"]["version"] or None
-    group = purl.namespace if purl else None
-    return Component(type=ComponentType.LIBRARY, name=name, group=group, version=version, purl=purl, bom_ref="runtime")
-
-
-def _tools(card: Card) -> Iterator[Component]:
-    """The packages that made it, with the versions that the report tells."""
-    from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
-
-    for name, version in sorted(card["versions"].items()):
-        purl = PackageURL("pypi", name=name.lower(), version=version)
-        kind = ComponentType.APPLICATION if name == TOOL else ComponentType.LIBRARY
-        yield Component(type=kind, name=name, version=version, purl=purl, bom_ref=f"tool:{name}")
+    version = card["runtime"]["version"] or None
+    if not named:
+        return component("library", card["runtime"]["name"], "runtime", version)
+    purl = PackageURL.from_string(named)
+    return component("library", purl.name, "runtime", purl.version or version, purl)

@@ -1,4 +1,4 @@
-"""The files of a package as components of its bill of materials: each with its sha256, wheels as libraries."""
+"""Components of a bill of materials: the files of a package, each with its sha256, and wheels as libraries."""
 
 from __future__ import annotations
 
@@ -6,24 +6,48 @@ import email.parser
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import sha256_of
 
 if TYPE_CHECKING:
-    from email.message import Message
-
     from cyclonedx.model import HashType
     from cyclonedx.model.component import Component
     from cyclonedx.model.license import License
+    from packageurl import PackageURL
 
 WHEELS = "wheels"
 REQUIREMENTS = "requirements.txt"
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
 NATIVE = re.compile(r"\.(so|dylib|dll|pyd)(\.[0-9.]+)?$")  # a library of machine code, with or without its version
 LONGEST = 100  # characters of a licence's name; longer ones are its text
+
+
+def component(
+    kind: str, name: str, reference: str, version: str | None = None, purl: PackageURL | None = None
+) -> Component:
+    """A component; `kind` is CycloneDX's word for it."""
+    from cyclonedx.model.component import Component, ComponentType
+
+    group = purl.namespace if purl else None
+    return Component(type=ComponentType(kind), name=name, bom_ref=reference, version=version, purl=purl, group=group)
+
+
+def pypi(name: str, version: str | None) -> PackageURL:
+    """A distribution as registries name it."""
+    from packageurl import PackageURL
+
+    return PackageURL("pypi", name=name, version=version)
+
+
+def licences(named: Iterable[str]) -> Iterator[License]:
+    """Each as SPDX where it is such an expression, else by what its author calls it."""
+    from cyclonedx.contrib.license.factories import LicenseFactory
+
+    return (LicenseFactory().make_from_string(text) for text in named if text)
 
 
 def sha256(digest: str) -> HashType:
@@ -35,9 +59,9 @@ def sha256(digest: str) -> HashType:
 
 def file(path: str, digest: str, owner: str = "package") -> Component:
     """A file by its path in `owner`."""
-    from cyclonedx.model.component import Component, ComponentType
-
-    return Component(type=ComponentType.FILE, name=path, bom_ref=f"{owner}:{path}", hashes=[sha256(digest)])
+    made = component("file", path, f"{owner}:{path}")
+    made.hashes.add(sha256(digest))
+    return made
 
 
 def files(root: Path, but: str) -> Iterator[Component]:
@@ -51,21 +75,13 @@ def libraries(root: Path) -> Iterator[Component]:
     """Each wheel with the native libraries in it, and each distribution that the board fetches by its pin."""
     carried = set()
     for wheel in sorted((root / WHEELS).glob("*.whl")):
-        component = _wheel(wheel)
-        carried.add(_normal(component.name))
-        yield component
+        library = _wheel(wheel)
+        carried.add(_normal(library.name))
+        yield library
     pins = root / REQUIREMENTS
     for name, version in PIN.findall(pins.read_text(encoding="utf-8")) if pins.is_file() else ():
         if _normal(name) not in carried:
-            yield _library(name, version, f"pin:{name}")
-
-
-def _library(name: str, version: str, reference: str) -> Component:
-    from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
-
-    purl = PackageURL("pypi", name=_normal(name), version=version)
-    return Component(type=ComponentType.LIBRARY, name=name, version=version, purl=purl, bom_ref=reference)
+            yield component("library", name, f"pin:{name}", version, pypi(_normal(name), version))
 
 
 def _wheel(wheel: Path) -> Component:
@@ -74,27 +90,21 @@ def _wheel(wheel: Path) -> Component:
         entries = opened.namelist()
         metadata = next(name for name in entries if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
         told = email.parser.BytesParser().parsebytes(opened.read(metadata), headersonly=True)
-        native = [
-            file(name, hashlib.sha256(opened.read(name)).hexdigest(), wheel.name)
-            for name in entries
-            if NATIVE.search(name)
-        ]
-    component = _library(str(told["Name"]), str(told["Version"]), f"wheel:{wheel.name}")
-    component.hashes.add(sha256(sha256_of(wheel)))
-    component.licenses.update(_licences(told))
-    component.components.update(native)
-    return component
+        name, version = str(told["Name"]), str(told["Version"])
+        library = component("library", name, f"wheel:{wheel.name}", version, pypi(_normal(name), version))
+        native = (entry for entry in entries if NATIVE.search(entry))
+        digests = {entry: hashlib.sha256(opened.read(entry)).hexdigest() for entry in native}
+    library.hashes.add(sha256(sha256_of(wheel)))
+    library.licenses.update(licences(_licences(told)))
+    library.components.update(file(entry, digest, wheel.name) for entry, digest in digests.items())
+    return library
 
 
-def _licences(told: Message) -> Iterator[License]:
+def _licences(told: Message) -> list[str]:
     """The licence that a wheel's metadata names, in the field of today or in one of the older ones."""
-    from cyclonedx.contrib.license.factories import LicenseFactory
-
     older = [text for text in (told["License"],) if text and len(text) <= LONGEST and "\n" not in text]
     classified = [c.split(" :: ")[-1] for c in told.get_all("Classifier", []) if c.startswith("License :: ")]
-    named = [text for text in (told["License-Expression"],) if text] or older or classified[:1]
-    for text in named:
-        yield LicenseFactory().make_from_string(text)
+    return [text for text in (told["License-Expression"],) if text] or older or classified[:1]
 
 
 def _normal(name: str) -> str:

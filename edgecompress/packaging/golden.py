@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
 from edgecompress.data import tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgecompress.core.model_card import Golden, Item, Processing
+    from edgecompress.core.model_card import Card, Golden, Item, Processing
 
     Array = np.ndarray
 
@@ -112,6 +112,38 @@ def load(payload: Path, item: Item) -> Array:
             f"{item['file']}: is missing, or does not contain the {count} {item['dtype']} values that the card declares"
         )
     return np.fromfile(file, dtype).astype(item["dtype"]).reshape(item["shape"])
+
+
+def check_input(card: Card, processed: Array, golden: Array) -> float:
+    """How far a processed input is from the golden one. Raises CheckFailed where that is more than the card allows."""
+    import numpy as np
+
+    if processed.shape != golden.shape or processed.dtype != golden.dtype:
+        raise CheckFailed(
+            f"processing gives {processed.dtype} {list(processed.shape)}, not {golden.dtype} {list(golden.shape)}"
+        )
+    apart = float(np.abs(processed.astype(np.float64) - golden.astype(np.float64)).max(initial=0.0))
+    limits, whole = card["golden"]["processing"], golden.dtype.kind in "iu"
+    limit, size = (
+        limits["int8"] if whole else limits["float"],
+        float(np.abs(golden.astype(np.float64)).max(initial=0.0)),
+    )
+    if not apart <= limit * (1.0 if whole else size or 1.0):  # NaN is no small number
+        of = "" if whole else " of its largest number"
+        raise CheckFailed(f"the processed raw item is {apart:.3g} from the golden input, limit {limit:g}{of}")
+    return apart
+
+
+def check_answers(card: Card, answers: Mapping[str, Array], payload: Path) -> float:
+    """How far the farthest output is from its golden value (relative RMS). Raises CheckFailed beyond the tolerance."""
+    limit, farthest = card["golden"]["tolerance"], 0.0
+    for item in card["golden"]["outputs"]:
+        apart = distance(load(payload, item), answers[item["name"]])
+        if not apart <= limit:
+            name = ascii(item["name"])[:80]
+            raise CheckFailed(f"output {name} is {apart:.3g} (relative RMS) from its golden value, limit {limit:g}")
+        farthest = max(farthest, apart)
+    return farthest
 
 
 def distance(golden: Array, answer: Array) -> float:

@@ -36,6 +36,8 @@ CLASSIFIES = ("top1", "top5")  # metrics that say that an output holds scores of
 TOP_K = 5
 LARGEST = 16 << 20  # bytes of a card that is read: ours have some kilobytes
 PROBABLE = 1e-3  # how far from 1 probabilities may add up to
+METRIC = ("unit", "before", "after", "n", "low", "high", "items_lost", "items_gained")
+NUMBER = ("metric", "value", "unit", "status", "n", "low", "high", "source", "reason")
 
 
 @dataclass(frozen=True)
@@ -130,12 +132,11 @@ def check(card: object, where: str) -> cards.Card:
         if more := [key for key, value in told.items() if value != known.get(key)]:
             raise ValueError(f"has a key that no card has - at `$.{more[0]}`")
         for row in told["profile"]:
-            if (row["value"] is None) != (row["status"] == "unavailable") or (
-                row["value"] is None and not row["reason"]
-            ):
+            unknown = row["value"] is None
+            if unknown != (row["status"] == "unavailable") or (unknown and not row["reason"]):
                 raise ValueError(f"{row['metric']} has no value, or is unavailable without a reason - at `$.profile`")
     except ValueError as error:
-        message, _, place = ascii(str(error))[1:-1].rpartition(" - at ")
+        message, _, place = ascii(str(error))[1:-1].partition(" - at ")
         place = place.replace("`", "").removeprefix("$.").strip("$") or "the card"
         raise InputError(f"{where}: {CARD}: {place}: {message[:160]}") from error
     return told
@@ -329,7 +330,7 @@ def _technique(shipped: Shipped, use: str) -> str:
     return {registry.technique(name).provides: name for name in made}.get(use, use)
 
 
-def _quality(variant: Variant | None) -> cards.Quality | None:
+def _quality(variant: Variant | None) -> dict[str, object] | None:
     verified = variant.verify if variant else None
     if not verified or not (metric := verified.metric):
         return None
@@ -337,14 +338,7 @@ def _quality(variant: Variant | None) -> cards.Quality | None:
     check = next((c for c in decided if c.decision == "undecided"), next(iter(decided), None))
     return {
         "metric": metric.name,
-        "unit": metric.unit,
-        "before": metric.before,
-        "after": metric.after,
-        "n": metric.n,
-        "low": metric.low,
-        "high": metric.high,
-        "items_lost": metric.items_lost,
-        "items_gained": metric.items_gained,
+        **{key: getattr(metric, key) for key in METRIC},
         "decision": check.decision if check else "",
         "needed": check.needed if check else None,
         "says": shortened(check.says, TEXT_CHARS) if check else "",
@@ -352,20 +346,8 @@ def _quality(variant: Variant | None) -> cards.Quality | None:
     }
 
 
-def _profile(report: Report, variant: Variant | None) -> list[cards.Profile]:
+def _profile(report: Report, variant: Variant | None) -> list[dict[str, object]]:
     """Every number of the report with its status word and the device it is of."""
-    return [
-        {
-            "metric": number.metric,
-            "value": number.value,
-            "unit": number.unit,
-            "status": number.status,
-            "n": number.n,
-            "low": number.low,
-            "high": number.high,
-            "source": number.source,
-            "device": str(report.device.get("name") or ""),
-            "reason": number.reason,
-        }
-        for number in (variant.numbers.values() if variant else ())
-    ]
+    device = str(report.device.get("name") or "")
+    numbers = variant.numbers.values() if variant else ()
+    return [{**{key: getattr(number, key) for key in NUMBER}, "device": device} for number in numbers]

@@ -27,6 +27,7 @@ from edgecompress.device.request import AgentRequest, PluginModule
 from edgecompress.packaging import archive, checks, golden, rebuild_check, signing
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.archive import shown
+from edgecompress.packaging.board_runner import predictor
 from edgecompress.packaging.checks import NotChecked
 from edgecompress.packaging.pack import SUMS, sums
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from edgecompress.core.model_card import Card
 
 RUN_S = 600.0  # that the packaged model may take for its golden item
-PIXELS = 1 << 26  # that an image may be resized to
 
 
 @dataclass
@@ -227,39 +227,20 @@ def _code(opened: _Opened) -> str:
 
 def _processing(opened: _Opened) -> str:
     """golden raw, processed as the card says, is the golden input."""
-    import numpy as np
-
     card, payload = _whole(opened)
-    if card["preprocess"] is None or card["golden"]["raw"] is None:
-        raise NotChecked(
-            "the model declares no [preprocess]" if card["preprocess"] is None else "the package has no raw golden item"
-        )
-    declared = config.build(Preprocess, card["preprocess"], "preprocess")
-    raw = golden.load(payload, card["golden"]["raw"])
-    _check_size(raw.shape, declared)
-    made = preprocess.numbers(preprocess.geometry(raw, declared)[None], declared)
-    item = next(i for i in card["golden"]["inputs"] if i["name"] == declared.input)
-    spec = next(TensorSpec.from_json(s) for s in card["inputs"] if s["name"] == declared.input)
-    kept, made = golden.load(payload, item), tensors.fitted(made, spec)
-    if kept.shape != made.shape:
-        raise InputError(f"golden input has shape {list(kept.shape)}, but its raw item gives {list(made.shape)}")
-    off = float(np.abs(kept.astype(np.float64) - made.astype(np.float64)).max())
-    whole = kept.dtype.kind != "f"
-    limit = card["golden"]["processing"]["int8" if whole else "float"]
-    if not off <= limit * (1 if whole else max(1.0, float(np.abs(kept).max()))):  # NaN is no small number
-        raise InputError(f"the preprocessed raw item is {off:.3g} from the golden input, limit {limit:g}")
-    return ""
-
-
-def _check_size(shape: tuple[int, ...], declared: Preprocess) -> None:
-    """Raises InputError for a resize, or a spectrogram, that would fill the memory."""
+    how, raw = card["preprocess"], card["golden"]["raw"]
+    if how is None or raw is None:
+        raise NotChecked("the model declares no [preprocess]" if how is None else "the package has no raw golden item")
+    declared, item = config.build(Preprocess, how, "preprocess"), golden.load(payload, raw)
+    predictor.check_size(item.shape, declared)
     audio = declared.spectrogram
-    if audio and max(audio.length / audio.hop + 1, audio.bins or 1) * audio.fft > PIXELS:
+    if audio and max(audio.length / audio.hop + 1, audio.bins or 1) * audio.fft > predictor.PIXELS:
         raise InputError("its spectrogram is larger than this check computes")
-    if declared.resize and len(shape) >= 2:
-        height, width = shape[:2]
-        if declared.resize**2 * max(height, width) / max(1, min(height, width)) > PIXELS:
-            raise InputError(f"it resizes {width} x {height} to {declared.resize}: more pixels than this check reads")
+    made = preprocess.numbers(preprocess.geometry(item, declared)[None], declared)
+    kept = next(golden.load(payload, i) for i in card["golden"]["inputs"] if i["name"] == declared.input)
+    spec = next(TensorSpec.from_json(s) for s in card["inputs"] if s["name"] == declared.input)
+    golden.check_input(card, tensors.fitted(made, spec), kept)
+    return ""
 
 
 def _golden(opened: _Opened) -> str:
@@ -267,16 +248,7 @@ def _golden(opened: _Opened) -> str:
     card, payload = _whole(opened)
     runtime = _runtime(card)
     answers = _answered(artifact(card, payload), card, runtime, opened.folder("answers"))
-    worst = 0.0
-    for item in card["golden"]["outputs"]:
-        off = golden.distance(golden.load(payload, item), answers[item["name"]])
-        worst = max(worst, off)
-        if not off <= card["golden"]["tolerance"]:
-            raise InputError(
-                f"output {shown(item['name'])} is {off:.3g} (relative RMS) from its golden value, limit "
-                f"{card['golden']['tolerance']:g}"
-            )
-    return f"{card['runtime']['name']} here, {worst:.1g} off (relative RMS)"
+    return f"{card['runtime']['name']} here, {golden.check_answers(card, answers, payload):.1g} off (relative RMS)"
 
 
 def _runtime(card: Card) -> ModuleType:

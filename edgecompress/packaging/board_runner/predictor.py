@@ -60,7 +60,7 @@ class Predictor:
     def processed(self, raw: Array) -> Array:
         """One raw item, a picture [H, W, 3] or a clip, as the input that [preprocess] makes of it, batch 1."""
         assert self.declared  # whoever asks has looked
-        _check_size(raw.shape, self.declared)
+        check_size(raw.shape, self.declared)
         return preprocess.numbers(preprocess.geometry(raw, self.declared)[None], self.declared)
 
     def prepared(self, arrays: Mapping[str, Array], ready: bool = False) -> dict[str, Array]:
@@ -110,12 +110,15 @@ class Predictor:
         return {"classes": [{"index": i, "label": label, "probability": float(shares[i])} for i, label in rows]}
 
 
-def _check_size(shape: tuple[int, ...], how: Preprocess) -> None:
+def check_size(shape: tuple[int, ...], how: Preprocess) -> None:
     """Raises InputError for a picture that is empty, or so narrow that it would be huge once it is resized."""
     if 0 in shape:
         raise InputError(f"the input is empty: its shape is {list(shape)}")
     if how.resize and len(shape) > 1 and how.resize**2 * max(shape[:2]) > PIXELS * min(shape[:2]):
-        raise InputError(f"an image of {shape[1]} x {shape[0]}: too narrow to resize its shorter side to {how.resize}")
+        size = f"{shape[1]} x {shape[0]}"
+        raise InputError(
+            f"an image of {size}: too narrow to resize its shorter side to {how.resize}: more pixels than 2^26"
+        )
 
 
 def _softmax(scores: Array) -> Array:

@@ -20,7 +20,7 @@ from edgecompress.packaging.board_runner.predictor import PAYLOAD, Predictor
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgecompress.core.model_card import Card, Processing
+    from edgecompress.core.model_card import Card
 
     Array = np.ndarray
 
@@ -70,35 +70,14 @@ def processing(card: Card, payload: Path, opened: Callable[[], Predictor]) -> st
     model = opened()
     expected = {item["name"]: golden.load(payload, item) for item in card["golden"]["inputs"]}
     inputs = {**expected, raw["name"]: golden.load(payload, raw)}
-    prepared = model.prepared(inputs)[raw["name"]]
-    return _near(prepared, expected[raw["name"]], card["golden"]["processing"])
-
-
-def _near(array: Array, expected: Array, limits: Processing) -> str:
-    """Raises CheckFailed for numbers that are further apart than the card allows."""
-    import numpy as np
-
-    if array.shape != expected.shape or array.dtype != expected.dtype:
-        raise CheckFailed(
-            f"processing gives {array.dtype} {list(array.shape)}, not {expected.dtype} {list(expected.shape)}"
-        )
-    apart = float(np.abs(array.astype(np.float64) - expected.astype(np.float64)).max(initial=0.0))
-    whole = expected.dtype.kind in "iu"
-    size = 1.0 if whole else float(np.abs(expected.astype(np.float64)).max(initial=0.0)) or 1.0
-    limit = limits["int8" if whole else "float"] * size
-    if not apart <= limit:
-        raise CheckFailed(f"the golden input differs by {apart:.3g}, more than {limit:.3g}")
+    apart = golden.check_input(card, model.prepared(inputs)[raw["name"]], expected[raw["name"]])
     return f"the golden input, within {apart:.3g}"
 
 
 def inference(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed where the golden input does not become the golden output."""
-    outputs, limit = answered(card, payload, opened()), card["golden"]["tolerance"]
-    moved = {i["name"]: golden.distance(golden.load(payload, i), outputs[i["name"]]) for i in card["golden"]["outputs"]}
-    for name, distance in moved.items():
-        if not distance <= limit:
-            raise CheckFailed(f"output '{name}' differs by {distance:.3g} (relative RMS), more than {limit}")
-    return f"the golden output, within {max(moved.values(), default=0.0):.3g} (relative RMS)"
+    farthest = golden.check_answers(card, answered(card, payload, opened()), payload)
+    return f"the golden output, within {farthest:.3g} (relative RMS)"
 
 
 def answered(card: Card, payload: Path, model: Predictor) -> dict[str, Array]:
