@@ -55,12 +55,12 @@ def lines(screen: Console, texts: Iterable[str], style: str = "") -> None:
     screen.print("\n".join(map(one_line, texts)), markup=False, soft_wrap=True, style=style or None)
 
 
-def print_json(data: Any) -> None:
+def print_json(data: object) -> None:
     """Data on stdout."""
     print(json.dumps(data, indent=1, ensure_ascii=False, default=str))
 
 
-def say(args: argparse.Namespace, data: Any, text: str) -> None:
+def say(args: argparse.Namespace, data: object, text: str) -> None:
     """Prints the result of a command: JSON if asked for, else text."""
     if args.json:
         print_json(data)
@@ -80,7 +80,7 @@ def duration(seconds: float) -> str:
 # --------------------------------------------------------------------------- plan
 
 
-def plan_data(job: Job, steps: Plan) -> dict[str, Any]:
+def plan_data(job: Job, steps: Plan) -> dict[str, Json]:
     """A plan as JSON."""
     return {
         "source": job.source.value.model,
@@ -97,7 +97,7 @@ def plan_data(job: Job, steps: Plan) -> dict[str, Any]:
     }
 
 
-def _route(candidate: Candidate) -> dict[str, Any]:
+def _route(candidate: Candidate) -> dict[str, Json]:
     """How a variant is reached, as JSON."""
     names = ("runtime", "artifact", "verdict", "also", "agrees", "made")
     return {"variant": dataclasses.asdict(candidate.variant), **{name: getattr(candidate, name) for name in names}}
@@ -271,6 +271,6 @@ def _result_data(result: Result) -> dict[str, Any]:
     return {"exit_code": result.exit_code, "message": result.message, **places, "stages": stages}
 
 
-def _outcome_data(outcome: Outcome) -> dict[str, Any]:
+def _outcome_data(outcome: Outcome) -> dict[str, Json]:
     names = ("stage", "status", "reason", "why_run", "wall_s", "log")
     return {name: getattr(outcome, name) for name in names}

@@ -137,12 +137,12 @@ class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
 class _Parser(argparse.ArgumentParser):
     """A parser that refuses by itself what it does not know: the usage shown is that of the command."""
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         """Argparse lists all choices; the nearest one is told instead, where one is near."""
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(action, f"no {value!r}{did_you_mean(str(value), action.choices)}")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: object = None) -> tuple[Any, list[str]]:
         known, rest = super().parse_known_args(args, namespace)
         if rest:
             options = [word for action in self._actions for word in action.option_strings]

@@ -162,7 +162,7 @@ def _sense(job: Job, sensitivity: SensitivityRequest, torch: bool) -> Stage:
     )
 
 
-def _drawn(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> Path:
+def _drawn(walk: PlanRun, facts: Mapping[str, Json], file: Path) -> Path:
     """The page, copied to where it was asked for."""
     roles: dict[str, str] = {role: role for role in ("analysis", "sensitivity", "storage") if role in walk.outcomes}
     options = {"title": facts["source"], "devices": facts["devices"]}

@@ -112,7 +112,7 @@ def _one_model(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return _name(old) == _name(new)
 
 
-def _name(source: Mapping[str, Any]) -> str:
+def _name(source: Mapping[str, Json]) -> str:
     """What the author calls it; of a file its name, wherever it lies."""
     return str(source.get("name") or PurePath(str(source.get("model") or "")).name)
 

@@ -7,11 +7,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from edgecompress.commands import job_run
 from edgecompress.core import atomic_file, output_place
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import store_place
 from edgecompress.pipeline.runner import PlanRun
@@ -44,14 +44,14 @@ def write(comparison: ReportComparison, file: Path, options: job_run.Options | N
     return file
 
 
-def page_data(comparison: ReportComparison) -> dict[str, Any]:
+def page_data(comparison: ReportComparison) -> dict[str, Json]:
     """All that the page says, as plain data; raises InputError for a report that lacks what this version writes."""
     facts = {key: value for key, value in compare_output.data(comparison).items() if key not in ("rows", "exit_code")}
     rows = [{"label": row.metric.label, "cells": compare_output.cells(row)} for row in comparison.rows]
     with read.rendering(", ".join(e.label for e in comparison.entries)):
         entries = every(comparison.entries)
         shown = {"fronts": fronts(entries), "missing": [_missing(e) for e in entries if _lacks(e)]}
-    clean: dict[str, Any] = cleaned(
+    clean: dict[str, Json] = cleaned(
         {**facts, "table": {"head": compare_output.head(comparison), "rows": rows}, **shown}
     )
     return clean
@@ -120,7 +120,7 @@ def _inverted(why: dict[str, str]) -> dict[str, list[str]]:
 Alike = tuple[int, str, str]  # batch, metric, test data
 
 
-def fronts(entries: Sequence[ComparedVariant]) -> list[dict[str, Any]]:
+def fronts(entries: Sequence[ComparedVariant]) -> list[dict[str, Json]]:
     """A front for each batch, metric and test data: only what shares them is held against each other."""
     from msgspec import to_builtins
 
@@ -163,7 +163,7 @@ def _rows(entries: Sequence[ComparedVariant]) -> list[Point]:
     ]
 
 
-def _devices(entries: Sequence[ComparedVariant]) -> dict[tuple[Any, ...], str]:
+def _devices(entries: Sequence[ComparedVariant]) -> dict[tuple[object, ...], str]:
     """Each device by its name, or with its processor where two have the same."""
     by_device = {e.device: e for e in entries}
     names = Counter(str(e.device[0]) for e in by_device.values())

@@ -58,7 +58,7 @@ class DiagnosisRequest:
 class Diagnosis:
     """What was found, as JSON, and the folder that it was written to."""
 
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Json]
     out: Path | None = None
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
@@ -110,14 +110,14 @@ def diagnose(
     return Diagnosis(facts, _written(walk, facts, out) if out else None, walk.outcomes)
 
 
-def _facts(walk: PlanRun, name: str) -> dict[str, Any]:
+def _facts(walk: PlanRun, name: str) -> dict[str, Json]:
     outcome = walk.outcomes[name]
     if outcome.artifact is None:
         raise outcome.error or StageFailed(f"{name}: {outcome.reason}")
     return dict(outcome.facts)
 
 
-def _written(walk: PlanRun, facts: Mapping[str, Any], out: Path) -> Path:
+def _written(walk: PlanRun, facts: Mapping[str, Json], out: Path) -> Path:
     """diagnosis.json, and the pages that a worker draws from it."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{NAME}.json").write_text(json.dumps(facts, indent=1, allow_nan=False), encoding="utf-8")

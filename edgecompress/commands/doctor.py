@@ -44,7 +44,7 @@ def report(device: str = "", root: Path = Path("/")) -> dict[str, Any]:
     }
 
 
-def _facts(device: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(device: Mapping[str, Any]) -> dict[str, Json]:
     try:
         return dict(registry.load("transports", device["transport"]).connect(device).facts())
     except EdgeError as error:
@@ -143,7 +143,7 @@ def _files(name: str) -> Iterable[Path]:
     return (path for path in every if path.is_file())
 
 
-def text(report: Mapping[str, Any]) -> str:
+def text(report: Mapping[str, Json]) -> str:
     """A report as lines to read, and to paste into a bug report."""
     return "\n".join(_lines(report))
 

@@ -140,13 +140,13 @@ def options(module: ModuleType) -> list[Row]:
     return [{"name": f.name, "type": _type(hints[f.name]), "default": _default(f)} for f in fields]
 
 
-def _type(hint: Any) -> str:
+def _type(hint: object) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(map(str, typing.get_args(hint)))
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     if field.default is not dataclasses.MISSING:
         return field.default
     return "required" if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -97,13 +97,13 @@ def _results(walk: PlanRun, race: Race | Count) -> dict[str, Any]:
     return {"fits": _searches(walk, guards=False), "guards": _searches(walk, guards=True), "made": made}
 
 
-def _searches(walk: PlanRun, guards: bool) -> dict[str, Any]:
+def _searches(walk: PlanRun, guards: bool) -> dict[str, Json]:
     """How the accuracy guards (or the other searches) in the place of a stage ended."""
     choices = {name: choice for name, choice in walk.choices.items() if ("ladder" in choice.table) == guards}
     return {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in choices.items()}
 
 
-def _made(outcome: Outcome) -> dict[str, Any]:
+def _made(outcome: Outcome) -> dict[str, Json]:
     """What a technique reports of a variant; a second use of it in a recipe is called technique-2."""
     name = outcome.stage.rpartition("/")[2]
     facts = dict(outcome.facts)

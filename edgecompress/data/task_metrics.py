@@ -279,7 +279,7 @@ def _found(outputs: Arrays) -> np.ndarray:
     return np.concatenate([boxes, scores[..., None], classes[..., None]], -1)
 
 
-def _matched(rows: np.ndarray, labels: np.ndarray, classes: list[int]) -> list[list[Any]]:
+def _matched(rows: np.ndarray, labels: np.ndarray, classes: list[int]) -> list[list[object]]:
     """COCOeval's matches of each class and image."""
     try:
         from pycocotools.coco import COCO

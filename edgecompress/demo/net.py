@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ WEIGHTS = HERE / "digits.safetensors"
 IMAGES = HERE / "digits.npz"  # SPLIT.input: uint8 [n, 8, 8], 0..16; SPLIT.labels: 0..9; split once by train.py
 
 
-def data(split: str) -> Iterator[tuple[Any, int]] | None:
+def data(split: str) -> Iterator[tuple[object, int]] | None:
     """(image, label) of a split, or None for a split there is none of. "train" is for train.py alone."""
     import numpy as np
 

@@ -66,7 +66,7 @@ def _pushed(shell: Shell, path: str) -> str:
     return shell.push(Path(path)) if path else ""
 
 
-def _answer(file: Path, died: str) -> Any:
+def _answer(file: Path, died: str) -> object:
     """What the agent answered; raises the error that it names, or that it `died`. The device is a stranger."""
     if not file.is_file():
         raise StageFailed(died)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
@@ -84,7 +84,7 @@ def save(
     net: torch.nn.Module,
     request: Request,
     edits_made: Sequence[torch_edits.Edit],
-    facts: Mapping[str, Any] | None = None,
+    facts: Mapping[str, object] | None = None,
     factory_reference: str = "",
 ) -> Artifact:
     """`net` as the "module" in `request.out`: inputs, outputs and edits of the request's model, then `edits_made`.

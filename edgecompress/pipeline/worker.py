@@ -96,7 +96,7 @@ def _keep_settings(result: Artifact) -> None:
         dataclasses.replace(result, facts={**result.facts, SETTINGS: dict(settings)}).write()
 
 
-def _check_promise(result: Any, request: Request, call: str) -> None:
+def _check_promise(result: object, request: Request, call: str) -> None:
     """A stage proves itself: it returned an artifact, in the folder it was given, with its card written."""
     if not isinstance(result, Artifact) or result.path != request.out or not result.sha256:
         returned = type(result).__name__
@@ -169,7 +169,7 @@ class _Observed:
             return
         paths, native = self.paths, safetensors.safe_open
 
-        def safe_open(filename: Any, *rest: Any, **named: Any) -> Any:
+        def safe_open(filename: Any, *rest: object, **named: Any) -> object:
             paths.add(os.path.abspath(os.fsdecode(filename)))
             return native(filename, *rest, **named)
 

@@ -7,10 +7,11 @@ import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import channel_blocks, config, registry
 from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.core.settings import Profile
 from edgecompress.data import tensors
@@ -71,7 +72,7 @@ def _later(progress: Callable[[float, str], None], fraction: float, what: str) -
 
 
 def _built(
-    request: Request, calls: Sequence[tuple[str, Mapping[str, Any]]], folder: Path
+    request: Request, calls: Sequence[tuple[str, Mapping[str, Json]]], folder: Path
 ) -> tuple[dict[str, Artifact], Artifact]:
     """The nets by width, in the runtime's format, and the samples that they take."""
     samples, nets = _samples(folder / "samples"), {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
 from edgecompress.core.json import Json
@@ -127,7 +127,7 @@ def _keep_whole(net: torch.fx.GraphModule, node: torch.fx.Node) -> None:
                 setattr(net, source.target, getattr(net, source.target).to(value.dtype))
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return hasattr(value, "dtype") and not value.dtype.is_floating_point
 
 
@@ -195,7 +195,9 @@ def _check_known(nodes: Sequence[torch.fx.Node], patterns: Sequence[str]) -> Non
 # --------------------------------------------------------------------------- calls
 
 
-def _call(program: ExportedProgram, request: Request, items: Sequence[int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _call(
+    program: ExportedProgram, request: Request, items: Sequence[int]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Positional and named arguments of the program for those items."""
     import torch
     from torch.utils import _pytree as pytree

@@ -91,7 +91,7 @@ def _taken(items: Items, count: int) -> dict[str, torch.Tensor]:
     return items.take(np.resize(spread(items.count, count), count))[0]
 
 
-def _dynamic(model: Artifact) -> dict[str, tuple[dict[int, Any], ...]]:
+def _dynamic(model: Artifact) -> dict[str, tuple[dict[int, object], ...]]:
     from torch.export import Dim as Exported
 
     axes = [{i: Exported.DYNAMIC for i, d in enumerate(s.shape) if isinstance(d, Dim)} for s in model.inputs]
@@ -128,7 +128,7 @@ def _student(graph: torch.fx.GraphModule, names: Sequence[str]) -> torch.nn.Modu
             self.graph, self.watching = graph, True
             self.layers = sum(each.is_per_channel for each in ranges)
 
-        def forward(self, **named: Any) -> Any:
+        def forward(self, **named: object) -> object:
             leaves = torch_module.flatten(named)
             return self.graph(*(leaves[name] for name in names))
 
@@ -178,7 +178,7 @@ def _fold(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     axis, rank = _channels(layer), weight.meta["val"].dim()
     with graph.inserting_before(layer):
 
-        def add(operator: torch._ops.OpOverload, *args: Any) -> torch.fx.Node:
+        def add(operator: torch._ops.OpOverload, *args: object) -> torch.fx.Node:
             return graph.call_function(operator, args)
 
         scale = add(aten.rsqrt.default, add(aten.add.Tensor, variance, eps))

@@ -347,7 +347,7 @@ class BatchWalk:
     instead: dict[str, torch.Tensor] = field(default_factory=dict)  # tensors other than the net's, by name
 
     def __post_init__(self) -> None:
-        self._values: list[dict[torch.fx.Node, Any]] = [{} for _ in self.batches]
+        self._values: list[dict[torch.fx.Node, object]] = [{} for _ in self.batches]
         self._rest = {node: len(node.users) for node in self.flow.nodes}
         self._inputs = iter(spec.name for spec in self.flow.request.model.inputs)
 
@@ -370,7 +370,7 @@ class BatchWalk:
         for read in [each for each in (*node.all_input_nodes, node) if not self._rest[each]]:
             self._drop(read)
 
-    def _computed(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    def _computed(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
         from torch.fx.node import map_arg
 
         if node.op == "get_attr":

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
@@ -248,7 +248,7 @@ def _class(
             self.student = student
             self.peers, self.regressors = nn.ModuleList(peers), nn.ModuleList(regressors)
 
-        def forward(self, **inputs: torch.Tensor) -> Any:
+        def forward(self, **inputs: torch.Tensor) -> object:
             return self.student(**inputs)
 
     return Class()

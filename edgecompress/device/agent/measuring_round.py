@@ -145,17 +145,17 @@ class SessionProcess:
         self.words: IO[bytes] = self.process.stdin
         self.lines, self.read = self.process.stdout.fileno(), b""
 
-    def ask(self, word: Any) -> Any:
+    def ask(self, word: object) -> Any:
         """What it answers to a word."""
         self._say(word)
         return self.answer()
 
-    def _say(self, word: Any) -> None:
+    def _say(self, word: object) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended: `answer` says how
             self.words.write(json.dumps(word).encode() + b"\n")
             self.words.flush()
 
-    def answer(self) -> Any:
+    def answer(self) -> object:
         """The next line that it writes, as JSON. Raises StageFailed, TooMuchMemory."""
         while b"\n" not in self.read:
             if time.monotonic() > self.end_s:

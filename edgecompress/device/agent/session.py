@@ -97,7 +97,7 @@ class Conductor:
         os.close(nothing)
         os.dup2(2, 1)
 
-    def say(self, word: Any) -> None:
+    def say(self, word: object) -> None:
         """One JSON value, as a line."""
         self.words.write(json.dumps(word) + "\n")
         self.words.flush()

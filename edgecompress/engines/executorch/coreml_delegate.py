@@ -18,7 +18,7 @@ MANIFEST, METADATA, MODEL = "Manifest.json", "metadata.json", "model.mlmodel"
 SPACE = uuid.UUID(int=0)
 
 
-def partitioner() -> Any:
+def partitioner() -> object:
     """What decides which operators Core ML takes."""
     sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]  # coremltools would load it, for nothing
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
@@ -34,7 +34,7 @@ def reproducible() -> Iterator[None]:
     packer = coreml_preprocess.executorchcoreml
     pack = packer.flatten_directory_contents
 
-    def renamed(folder: str) -> Any:
+    def renamed(folder: str) -> object:
         rename(Path(folder))
         return pack(folder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 
@@ -137,7 +137,7 @@ class _ProgramGraph:
             return self._after(node, _aten("unflatten", "int"), node, 0, [-1, times[0]])
         return None
 
-    def _after(self, place: torch.fx.Node, target: torch._ops.OpOverload, *args: Any) -> torch.fx.Node:
+    def _after(self, place: torch.fx.Node, target: torch._ops.OpOverload, *args: object) -> torch.fx.Node:
         """A new node."""
         import torch
 
@@ -217,7 +217,7 @@ def _ratio(size: torch.SymInt | int, batch: torch.SymInt | int) -> int | None:
     return int(ratio) if ratio.is_Integer else None
 
 
-def _symbols(inputs: Sequence[torch.fx.Node], specs: Sequence[TensorSpec]) -> Iterator[tuple[Any, Dim]]:
+def _symbols(inputs: Sequence[torch.fx.Node], specs: Sequence[TensorSpec]) -> Iterator[tuple[object, Dim]]:
     """Each symbol of the inputs' sizes, and what the artifact calls it."""
     for node, spec in zip(inputs, specs, strict=True):
         for size, dim in zip(node.meta["val"].shape, spec.shape, strict=True):
@@ -225,7 +225,7 @@ def _symbols(inputs: Sequence[torch.fx.Node], specs: Sequence[TensorSpec]) -> It
                 yield size.node.expr, dim
 
 
-def _dim(size: torch.SymInt | int, known: Mapping[Any, Dim]) -> int | Dim:
+def _dim(size: torch.SymInt | int, known: Mapping[object, Dim]) -> int | Dim:
     """A size of a tensor as specs have it."""
     if isinstance(size, int):
         return size

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
 
-def partitioner() -> Any:
+def partitioner() -> object:
     """What decides which operators XNNPACK takes."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return XnnpackPartitioner()
 
 
-def passes() -> list[Any]:
+def passes() -> list[object]:
     """Rewrites before the partitioner looks: with them an LSTM of n steps is one delegate, without them it is 2 n."""
     from executorch.backends.transforms.replace_squeeze_unsqueeze_with_view import (
         ReplaceSqueezeAndUnsqueezeWithViewPass,
@@ -25,7 +25,7 @@ def passes() -> list[Any]:
     return [slices_for_splits, ReplaceSqueezeAndUnsqueezeWithViewPass()]
 
 
-def slices_for_splits(net: torch.fx.GraphModule) -> Any:
+def slices_for_splits(net: torch.fx.GraphModule) -> object:
     """Each part of a split as a slice."""
     from executorch.exir.dialects._ops import ops
     from torch.fx.passes.infra.pass_base import PassResult

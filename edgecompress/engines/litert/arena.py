@@ -30,7 +30,7 @@ IN_PLACE = frozenset(
 Operator = Mapping[str, Any]
 
 
-def arena(interpreter: Any, left: Sequence[str]) -> Arena:
+def arena(interpreter: object, left: Sequence[str]) -> Arena:
     """The plan; `left`: the operators that no delegate took. None, with the reason, where it cannot be known."""
     net = _Net(interpreter)
     if left:

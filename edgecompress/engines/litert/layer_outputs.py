@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file
 from edgecompress.engines.litert.model_file import Subgraph, TfliteOperator
@@ -119,7 +119,7 @@ def _has_plane(graph: Subgraph, number: int) -> bool:
 # --------------------------------------------------------------------------- what they are called
 
 
-def _about(layer: TfliteLayerOutput, graph: Subgraph) -> dict[str, Any]:
+def _about(layer: TfliteLayerOutput, graph: Subgraph) -> dict[str, Json]:
     """The operator as a technique's `skip` knows it, and the module of torch where the tensor's name holds it."""
     names = [graph.tensors[number].name for number in layer.node.writes]
     return {

@@ -36,7 +36,7 @@ def empty(folder: Path) -> Artifact:
 # --------------------------------------------------------------------------- a session
 
 
-def interpreter(engine: Any, artifact: Artifact, threads: int) -> Any:
+def interpreter(engine: Any, artifact: Artifact, threads: int) -> object:
     """An interpreter of the module `engine`, by the artifact's settings."""
     delegated = engine_settings.of(artifact, SETTINGS).get("xnnpack", True)
     resolvers = engine.OpResolverType

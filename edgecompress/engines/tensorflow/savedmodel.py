@@ -27,7 +27,7 @@ def tensorflow() -> Any:
     return tf
 
 
-def write(folder: Path, graph: GraphDef, ends: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
+def write(folder: Path, graph: GraphDef, ends: tuple[Mapping[str, object], Mapping[str, object]]) -> None:
     """A graph and {name: tensor info} of its inputs and outputs: the same bytes for the same net.
 
     TensorFlow's own writer would add a fingerprint, functions numbered by the process, and files of variables.

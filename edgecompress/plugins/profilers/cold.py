@@ -50,7 +50,7 @@ def estimate_s(options: Options) -> float:
     return (2 * options.starts + 1) * START_S
 
 
-def measure(subject: Subject, options: Options) -> dict[str, Any]:
+def measure(subject: Subject, options: Options) -> dict[str, object]:
     """Each start in turns, warm then dropped, and their medians."""
     files = subject.model.files()
     why_not = dropped(files)

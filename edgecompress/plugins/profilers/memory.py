@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.protocols import Subject
 
 REQUIRES = ("numpy",)
@@ -45,7 +46,7 @@ def estimate_s(options: Options) -> float:
     return 1.0 + options.seconds
 
 
-def measure(subject: Subject, options: Options) -> dict[str, Any]:
+def measure(subject: Subject, options: Options) -> dict[str, Json]:
     """The timeline and its phases."""
     if not STATM.exists():
         return {
@@ -72,7 +73,7 @@ class Sampler:
 
     def __init__(self, every_s: float) -> None:
         self.samples = list[tuple[float, int]]()
-        self.phases = list[dict[str, Any]]()
+        self.phases = list[dict[str, Json]]()
         self._every_s, self._ended = every_s, threading.Event()
         self._began, self._page = time.monotonic(), os.sysconf("SC_PAGE_SIZE")
         self._statm = os.open(STATM, os.O_RDONLY)
@@ -88,10 +89,10 @@ class Sampler:
         os.close(self._statm)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[dict[str, Any]]:
+    def phase(self, name: str) -> Iterator[dict[str, Json]]:
         """What happens inside is this phase; its memory is read at both ends too."""
         begin_s = self._read()[0]
-        phase: dict[str, Any] = {"name": name, "begin_s": begin_s, "runs": 0}
+        phase: dict[str, Json] = {"name": name, "begin_s": begin_s, "runs": 0}
         yield phase
         end_s, end_bytes = self._read()
         peak = max(rss for t, rss in list(self.samples) if begin_s <= t <= end_s)
@@ -124,7 +125,7 @@ def _entry(key: str, text: str) -> re.Match[str] | None:
 
 def _timeline(
     samples: Sequence[tuple[float, int]], phases: Sequence[Mapping[str, Any]], options: Options
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     ordered = sorted(samples)  # the two threads append as they come
     baseline = phases[0]["end_bytes"] if phases else None
     every = max(1, -(-len(ordered) // KEPT))

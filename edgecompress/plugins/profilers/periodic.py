@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _times
 
@@ -47,7 +48,7 @@ def estimate_s(options: Options) -> float:
     return WARM_S + options.seconds
 
 
-def measure(subject: Subject, options: Options) -> dict[str, Any]:
+def measure(subject: Subject, options: Options) -> dict[str, Json]:
     """Responses, misses, and what a period costs with the idle time in it."""
     session, inputs = subject.open(), subject.inputs()
     subject.warm_up(session.run, inputs)

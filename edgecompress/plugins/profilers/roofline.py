@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _machine
 
@@ -48,7 +49,7 @@ def estimate_s(options: Options) -> float:
     return 3 * options.seconds + 5.0
 
 
-def measure(subject: Subject, options: Options) -> dict[str, Any]:
+def measure(subject: Subject, options: Options) -> dict[str, Json]:
     """Both roofs, then the operators."""
     compute, bandwidth = peak(subject.threads, options), memory(subject.threads, options, subject.root)
     session = subject.open(profile=True)
@@ -66,7 +67,7 @@ def measure(subject: Subject, options: Options) -> dict[str, Any]:
     }
 
 
-def peak(threads: int, options: Options) -> dict[str, Any]:
+def peak(threads: int, options: Options) -> dict[str, Json]:
     """The most float32 operations per second of a matrix product."""
     import numpy as np
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.model import Measured
 from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _machine, _times
@@ -56,7 +57,7 @@ def estimate_s(options: Options) -> float:
     return options.rest_s + WARM_S + options.seconds
 
 
-def measure(subject: Subject, options: Options) -> dict[str, Any]:
+def measure(subject: Subject, options: Options) -> dict[str, Json]:
     """The series of windows, what is left of the burst, and whether the device throttled."""
     session, inputs = subject.open(), subject.inputs()
     time.sleep(options.rest_s)
@@ -87,7 +88,7 @@ def measure(subject: Subject, options: Options) -> dict[str, Any]:
     }
 
 
-def _row(times: Sequence[int], seconds: float, subject: Subject) -> dict[str, Any]:
+def _row(times: Sequence[int], seconds: float, subject: Subject) -> dict[str, Json]:
     return {
         "seconds": seconds,
         "runs": len(times),
@@ -115,7 +116,7 @@ def _reasons(rows: Sequence[Row]) -> dict[str, str]:
 # --------------------------------------------------------------------------- burst, sustained, throttling
 
 
-def verified(rows: Sequence[Row], held: _Held) -> dict[str, Any]:
+def verified(rows: Sequence[Row], held: _Held) -> dict[str, Json]:
     """The first windows against the last quarter."""
     if len(rows) < FEWEST:
         reason = f"{len(rows)} windows; {FEWEST} are needed to detect throttling"
@@ -142,7 +143,7 @@ def chance(early: Sequence[float], late: Sequence[float]) -> float:
     return sum(s >= threshold for s in sums) / len(sums)
 
 
-def _flag(ratio: float, p: float, held: _Held) -> dict[str, Any]:
+def _flag(ratio: float, p: float, held: _Held) -> dict[str, Json]:
     kept = f"the last quarter does {ratio:.1%} of the first windows' items per second"
     if ratio < 1 - SLOWER and p <= CHANCE:
         return {"flagged": True, "reason": f"{kept} (chance {p:.1%})"}

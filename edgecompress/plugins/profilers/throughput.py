@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _times
 
@@ -34,7 +35,7 @@ def estimate_s(options: Options) -> float:
     return len(options.batches) * (WARM_S + options.seconds)
 
 
-def measure(subject: Subject, options: Options) -> dict[str, Any]:
+def measure(subject: Subject, options: Options) -> dict[str, Json]:
     """A row for each batch that the artifact takes, and the knee."""
     axis = subject.model.inputs[0].shape[0]
     fixed = f"the artifact is made for batch {axis}" if isinstance(axis, int) else ""
@@ -74,7 +75,7 @@ def _row(subject: Subject, batch: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def knee(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def knee(rows: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
     """The most items per second, and the smallest batch that comes near."""
     best = max(rows, key=lambda row: row["items_per_s"])
     near = next(row for row in rows if row["items_per_s"] >= NEAR * best["items_per_s"])

@@ -14,6 +14,7 @@ from typing import Any
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
 from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
 
@@ -34,7 +35,7 @@ def device_class(device: Mapping[str, Any]) -> str:
     return f"{facts.get('cpu') or 'unknown processor'}, {cores} cores, {facts['machine']}" if facts else ""
 
 
-def unavailable(device: Mapping[str, Any], root: Path) -> str:
+def unavailable(device: Mapping[str, Json], root: Path) -> str:
     """Why there is no calibration for this device, or ""."""
     file = _file(device)
     if file is None:
@@ -64,7 +65,7 @@ def _file(device: Mapping[str, Any]) -> Path | None:
     return Path(name) if name else None
 
 
-def load(file: Path) -> dict[str, Any]:
+def load(file: Path) -> dict[str, Json]:
     """A calibration file; raises InputError when it is none."""
     if not file.is_file():
         return _refuse(file, "no such file")
@@ -88,11 +89,11 @@ def load(file: Path) -> dict[str, Any]:
     return calibration if whole and all(n >= 0 for n in numbers) else _refuse(file, "damaged")
 
 
-def _refuse(file: Path, why: str) -> dict[str, Any]:
+def _refuse(file: Path, why: str) -> dict[str, Json]:
     raise InputError(f"{file}: {why}; write one with `edgecompress energy calibrate`")
 
 
-def _numbers(table: Any) -> Iterator[float]:
+def _numbers(table: object) -> Iterator[float]:
     """The numbers in a table; something else counts as one that is none."""
     for value in table.values() if isinstance(table, Mapping) else ():
         if isinstance(value, Mapping):

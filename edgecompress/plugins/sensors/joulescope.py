@@ -48,7 +48,7 @@ def open(device: Mapping[str, Json], root: Path) -> CounterMeter:
     return CounterMeter(instrument.read, [None], Origin(instrument.name, scope), 1 / RATE_HZ, instrument.running())
 
 
-def _scan(device: Mapping[str, Json]) -> list[Any]:
+def _scan(device: Mapping[str, Json]) -> list[object]:
     """The instruments plugged in whose name holds the one asked for. Raises ImportError without the library."""
     instruments = importlib.import_module("joulescope").scan(config="auto")
     return [d for d in instruments if str(options_of(device, "joulescope").get("name", "")) in str(d)]

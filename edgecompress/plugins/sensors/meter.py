@@ -222,7 +222,7 @@ class _Serial:
             self._rows.append((now, watts))
 
 
-def _port(options: Mapping[str, Any]) -> int:
+def _port(options: Mapping[str, Json]) -> int:
     """The port, opened raw. Raises OSError, or ValueError for a speed that there is not."""
     import termios
     import tty

@@ -91,7 +91,7 @@ class _Board:
         except self._nvml.NVMLError as error:
             raise ValueError(f"NVML: {error}") from error
 
-    def _query(self, ask: Callable[[Any], Any]) -> Any:
+    def _query(self, ask: Callable[[object], object]) -> Any:
         """What this GPU answers, or None where it does not have that."""
         try:
             return ask(self._handle)
@@ -99,7 +99,7 @@ class _Board:
             return None
 
 
-def _handle(nvml: Any, device: Mapping[str, Json]) -> Any:
+def _handle(nvml: Any, device: Mapping[str, Json]) -> object:
     """The GPU that is asked for: NVML counts all of the machine, CUDA those that are visible."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     gpu = str(options_of(device, "nvml").get("gpu", visible or 0))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
 
@@ -46,7 +47,7 @@ TABLES = {
 }
 
 
-def unavailable(device: Mapping[str, Any], root: Path) -> str:
+def unavailable(device: Mapping[str, Json], root: Path) -> str:
     """Why there is no floor, or "": the device's process is finer than any that is published."""
     node_nm = _node_nm(device)
     return "" if node_nm >= min(TABLES) else f"no table of a process of {node_nm:g} nm; the finest is {min(TABLES)} nm"

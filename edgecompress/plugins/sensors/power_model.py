@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.model import Measured
 from edgecompress.plugins.sensors._counter import no_energy
 
@@ -15,7 +16,7 @@ STATUS = "estimated"
 SCOPE = "package"  # where the device's [power] table names no other
 
 
-def unavailable(device: Mapping[str, Any], root: Path) -> str:
+def unavailable(device: Mapping[str, Json], root: Path) -> str:
     """Why there is no estimate, or "": the device has no [power] table, or nobody knows its cores."""
     if not device.get("power"):
         return "the device has no [power] table; add idle_w, active_w, error and source to its TOML"

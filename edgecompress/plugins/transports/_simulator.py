@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.plugins.transports import _process
 
 # (argv, an empty folder) -> the program here that simulates it, and its whole environment
@@ -19,7 +19,7 @@ Wrap = Callable[[Sequence[str], Path], tuple[Sequence[str], Mapping[str, str]]]
 class Simulator:
     """A Shell. Nothing travels: only what runs is another machine's."""
 
-    known: Mapping[str, Any]
+    known: Mapping[str, Json]
     wrap: Wrap
     here = False
 
@@ -45,7 +45,7 @@ class Simulator:
             command, environment = self.wrap(argv, Path(folder))
             return _process.run(command, deadline_s, log, environment)
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Mapping[str, object]:
         """What is simulated."""
         return self.known
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from edgecompress.core import child_process
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, Unreachable
+from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
 from edgecompress.core.protocols import DEADLINE
 from edgecompress.device import machine
@@ -72,7 +73,7 @@ SCRIPT = "\n".join(
 )
 
 
-def unavailable(device: Mapping[str, Any]) -> str:
+def unavailable(device: Mapping[str, Json]) -> str:
     """Why the device cannot be reached now, or ""."""
     try:
         _serial(_executable(device), _chosen_serial(device), LOOK_S)
@@ -81,7 +82,7 @@ def unavailable(device: Mapping[str, Any]) -> str:
     return ""
 
 
-def connect(device: Mapping[str, Any]) -> Adb:
+def connect(device: Mapping[str, Json]) -> Adb:
     """The device that the options name, or the only one there is. Raises Unreachable, or InputError for options."""
     adb, serial = _executable(device), _chosen_serial(device)
     folder = _option(device, "folder") or FOLDER
@@ -102,11 +103,11 @@ def _option(device: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _chosen_serial(device: Mapping[str, Any]) -> str:
+def _chosen_serial(device: Mapping[str, Json]) -> str:
     return _option(device, "serial") or os.environ.get("ANDROID_SERIAL", "")
 
 
-def _executable(device: Mapping[str, Any]) -> str:
+def _executable(device: Mapping[str, Json]) -> str:
     if _option(device, "adb"):
         raise InputError(
             f"device.options.adb is not allowed: a device file may not name a program of this machine; set {NAMED} "

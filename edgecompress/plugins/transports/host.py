@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgecompress.core import sandbox
+from edgecompress.core.json import Json
 from edgecompress.core.sandbox import Limits
 from edgecompress.device import machine
 from edgecompress.plugins.transports import _process
@@ -19,14 +19,14 @@ LOCAL = True
 NVIDIA = Path("/proc/driver/nvidia/version")
 
 
-def unavailable(device: Mapping[str, Any]) -> str:
+def unavailable(device: Mapping[str, Json]) -> str:
     """Why this machine is not the device, or ""."""
     if device.get("platform") == "cuda" and not NVIDIA.exists():
         return "no NVIDIA driver on this machine"
     return ""
 
 
-def connect(device: Mapping[str, Any]) -> Host:
+def connect(device: Mapping[str, Json]) -> Host:
     """The machine this process runs on."""
     return Host()
 
@@ -67,7 +67,7 @@ class Host:
             return _process.run(argv, deadline_s, log, environment)
         return _process.run(sandbox.confined(self.limits, argv), deadline_s, log, environment, self.limits)
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Mapping[str, object]:
         """What this machine is."""
         return {**machine.facts(machine.here(self.root)), "python": sys.executable}
 

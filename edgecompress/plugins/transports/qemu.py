@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import EdgeError, InputError, Unreachable, did_you_mean
+from edgecompress.core.json import Json
 from edgecompress.device import machine
 from edgecompress.device.emulation import build, cpus
 from edgecompress.device.emulation.emulator import PYTHON, Emulator
@@ -23,7 +24,7 @@ CARRIES = tuple(build.WHEELS)
 COUNTS = "counts.jsonl"
 
 
-def unavailable(device: Mapping[str, Any]) -> str:
+def unavailable(device: Mapping[str, Json]) -> str:
     """Why nothing can be emulated now, or ""."""
     try:
         _cpu(device)
@@ -37,7 +38,7 @@ def lacking() -> str:
     return "" if build.find() else f"not built: run `{build.COMMAND}`"
 
 
-def connect(device: Mapping[str, Any]) -> Simulator:
+def connect(device: Mapping[str, Json]) -> Simulator:
     """The emulator as a Shell, built where it is not. Raises InputError for another core than there is, Unreachable."""
     cpu = _cpu(device)
     emulator = build.find() or _built()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgecompress.core.errors import InputError, StageFailed, Unreachable
+from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
 from edgecompress.core.protocols import DEADLINE
 from edgecompress.device import machine
@@ -105,7 +106,7 @@ class Address:
         return shlex.join([*self.words(), self.host])
 
 
-def unavailable(device: Mapping[str, Any]) -> str:
+def unavailable(device: Mapping[str, Json]) -> str:
     """Why the board cannot be reached now, or ""."""
     try:
         address = _address(device)
@@ -120,7 +121,7 @@ def unavailable(device: Mapping[str, Any]) -> str:
     return ""
 
 
-def connect(device: Mapping[str, Any]) -> SshBoard:
+def connect(device: Mapping[str, Json]) -> SshBoard:
     """The board that the device's options name: host, port, user, python, folder.
 
     Raises InputError for options that are wrong, Unreachable when it does not answer or lacks a tool.
@@ -383,7 +384,7 @@ class SshBoard:
 
     # ------------------------------------------------------------------ what it is, and the end
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Mapping[str, object]:
         """What the board is, and the Python that agents are run with."""
         output = self._script(machine.SCRIPT).decode("utf-8", "replace")
         return {**machine.facts(machine.parsed(output)), "python": self.python}

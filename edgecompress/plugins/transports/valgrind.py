@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.errors import Unreachable
+from edgecompress.core.json import Json
 from edgecompress.device import machine
 from edgecompress.plugins.transports._simulator import Simulator
 
@@ -24,7 +25,7 @@ FEATURES = ("avx2",)  # of those that machine.py tells
 COUNTS = "callgrind"
 
 
-def unavailable(device: Mapping[str, Any]) -> str:
+def unavailable(device: Mapping[str, Json]) -> str:
     """Why nothing can be simulated now, or ""."""
     return lacking()
 
@@ -38,7 +39,7 @@ def lacking() -> str:
     return f"{missing[0]} is not installed (Debian, Ubuntu: apt-get install valgrind util-linux)" if missing else ""
 
 
-def connect(device: Mapping[str, Any]) -> Simulator:
+def connect(device: Mapping[str, Json]) -> Simulator:
     """The simulator as a Shell. Raises Unreachable where there is none."""
     if why := lacking():
         raise Unreachable(f"transport valgrind: {why}")

@@ -209,8 +209,8 @@ def _counter(ledger: _Ledger) -> TorchDispatchMode:
 
     class CostCounter(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
-            self, func: torch._ops.OpOverload, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+            self, func: torch._ops.OpOverload, types: object, args: Any = (), kwargs: Any = None
+        ) -> object:
             kwargs = kwargs or {}
             formula = formulas.get(func._overloadpacket)
             if not formula and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
@@ -224,7 +224,7 @@ def _counter(ledger: _Ledger) -> TorchDispatchMode:
                 ledger.note(None if flops is None else flops // MAC, reads, writes)
             return out
 
-        def _decomposed(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        def _decomposed(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> object:
             with self:
                 return func.decompose(*args, **kwargs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.reporting import html, vega
 from edgecompress.reporting.figure_style import Values, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
@@ -179,7 +180,7 @@ def picture(facts: Facts) -> str:
     return vega.svg(vega.unit(AXIS + ROW * len(facts["order"]), [*rule, marks]), "sensitivity")
 
 
-def _names() -> dict[str, Any]:
+def _names() -> dict[str, Json]:
     """Every layer's name, whatever room there is, with a line through its dots."""
     drawn = labels()
     return {**drawn, "axis": {**drawn["axis"], "labelOverlap": False, "grid": True}}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plural
 from edgecompress.reporting.vega import CONFIG, Spec, described, layer, unit
@@ -217,7 +218,7 @@ def _ranges_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     return unit(drawn_height(len(rows)), [source, artifact], **MARGIN)
 
 
-def _span(row: Facts) -> dict[str, Any]:
+def _span(row: Facts) -> dict[str, Json]:
     """Both ranges as shares, no farther out than the axis shows; the numbers themselves in words."""
     largest = max(map(abs, row["range"])) or 1.0
     a, b = (end / largest for end in row["range"])
@@ -249,7 +250,7 @@ def _unlike_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     return unit(drawn_height(len(rows)), [_placed(lines), bars, *_limit(advice.UNLIKE, x), text], **MARGIN)
 
 
-def _unlike(row: Facts) -> dict[str, Any]:
+def _unlike(row: Facts) -> dict[str, Json]:
     if not row["outlier"]:
         return {"outlier": None}
     says = f"{row['name']}: channel {row['channel']} is {row['outlier']:.3g} times as large as the median one"

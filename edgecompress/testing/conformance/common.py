@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import config, plugins
 from edgecompress.core.model import Artifact, Request
@@ -29,7 +29,7 @@ FIELD_TYPES: Mapping[str, type] = {
 NEARLY = 0.8  # of a name's letters, as difflib counts them
 
 
-def default_options(module: ModuleType, says: str) -> Any:
+def default_options(module: ModuleType, says: str) -> object:
     options = getattr(module, "Options", None)
     assert dataclasses.is_dataclass(options), f"{says}: Options must be a dataclass"
     assert vars(options)["__dataclass_params__"].frozen, f"{says}: Options must be frozen"
@@ -80,11 +80,13 @@ def _form(value: object) -> str:
     return "class" if isinstance(value, type) else "function" if callable(value) else "constant"
 
 
-def _form_of(field: dataclasses.Field[Any]) -> str:
+def _form_of(field: dataclasses.Field[object]) -> str:
     return "function" if plugins.is_function(field) else "class" if field.name == "options" else "constant"
 
 
-def stage(function: Callable[[Request], Artifact], inputs: Mapping[str, Artifact], out: Path, options: Any) -> Artifact:
+def stage(
+    function: Callable[[Request], Artifact], inputs: Mapping[str, Artifact], out: Path, options: object
+) -> Artifact:
     out.mkdir(parents=True, exist_ok=True)
     return function(Request(inputs, out, options))
 

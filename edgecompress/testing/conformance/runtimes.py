@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import config, registry
 from edgecompress.core.errors import InputError, MissingDependency
@@ -59,7 +59,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
         _check_read(module, artifact, folder, says)
 
 
-def _exported(module: ModuleType, kind: str, folder: Path, options: Any) -> Artifact:
+def _exported(module: ModuleType, kind: str, folder: Path, options: object) -> Artifact:
     model = net(kind, folder)
     artifact = stage(module.export, {"model": model}, folder / "exported", options)
     check_artifact(artifact, module.FORMAT, f"export of {kind} to {module.FORMAT}")

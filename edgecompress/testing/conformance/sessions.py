@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import environments, registry
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.data import tensors
 from edgecompress.device import agent_client
@@ -66,7 +67,7 @@ class _Apart:
             batch=len(next(iter(inputs.values()))),
             profile={"ops_runs": 3},
         )
-        answer: dict[str, Any] = agent_client.ask(
+        answer: dict[str, Json] = agent_client.ask(
             registry.load("transports", "host").connect({}), request, out, AGENT_S
         )
         return answer

@@ -37,7 +37,7 @@ Bools = tuple[bool, ...]
 Argument: TypeAlias = "torch.Tensor | Sequence[torch.Tensor | str] | str | int | float | bool | Ints | Bools"
 Op = Callable[..., Result]
 
-CONVERT: dict[Any, Callable[[torch.Tensor], Argument]] = {
+CONVERT: dict[object, Callable[[torch.Tensor], Argument]] = {
     int: lambda value: int(value.item()),
     float: lambda value: float(value.item()),
     bool: lambda value: bool(value.item()),

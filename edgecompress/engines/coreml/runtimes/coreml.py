@@ -159,7 +159,7 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _converted(
     traced: torch.jit.ScriptModule, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], minimum_os: str
-) -> Any:
+) -> object:
     import numpy
 
     ct = convert.coremltools()

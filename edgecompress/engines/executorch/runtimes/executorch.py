@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, pte, xnnpack
@@ -99,7 +100,7 @@ def _program(model: Artifact) -> torch.export.ExportedProgram:
         raise StageFailed(f"runtime executorch: {file}: {_first_line(error)}") from error
 
 
-def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Any]:
+def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Json]:
     """Writes the program's file; the facts of it."""
     try:
         file.write_bytes(_lowered(program, backend))
@@ -118,7 +119,7 @@ def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:
     return bytes(lowered.to_executorch().buffer)
 
 
-def _partitioners(backend: str) -> Iterator[Any]:
+def _partitioners(backend: str) -> Iterator[object]:
     """What decides which operators the backend takes."""
     if backend == "xnnpack":
         yield xnnpack.partitioner()

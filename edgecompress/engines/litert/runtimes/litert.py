@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
@@ -87,7 +87,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     return data, *names
 
 
-def _pooled(net: torch.export.ExportedProgram) -> Any:
+def _pooled(net: torch.export.ExportedProgram) -> object:
     """The graph module, its means over height and width as the pools that they are.
 
     The converter keeps a pool channels-last; before a mean it transposes, and no microcontroller's NPU takes that mean.
@@ -111,7 +111,7 @@ def _over_the_plane(node: torch.fx.Node) -> bool:
     return bool(tensor.dim() == 4 and not node.kwargs and {d % 4 for d in node.args[1] or ()} == {2, 3})
 
 
-def _quantization(program: torch.export.ExportedProgram) -> Any:
+def _quantization(program: torch.export.ExportedProgram) -> object:
     """What the converter must be told of a program that was quantized (PT2E): else its weights become float again."""
     from litert_torch.quantize import pt2e_quantizer, quant_config
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from edgecompress.core.errors import CheckFailed, InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
@@ -56,7 +55,7 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> session.Tfl
 
 def _load_error(message: str) -> CheckFailed | StageFailed:
     """What an error at load time means, in a line."""
-    lacks: Any
+    lacks: object
     if lacks := MISSING.search(message):
         what = f"knows no {lacks[1]} of version {lacks[2]}"
     elif lacks := CUSTOM.search(message):

@@ -77,7 +77,7 @@ def _openvino() -> Any:
     return openvino
 
 
-def _shape(spec: TensorSpec, batch: int) -> list[Any]:
+def _shape(spec: TensorSpec, batch: int) -> list[object]:
     """OpenVINO's partial shape: the batch fixed, other dynamic axes as ranges."""
     dims = _fixed(spec, batch).shape
     return [d if isinstance(d, int) else _openvino().Dimension(d.min, d.max) for d in dims]

@@ -94,7 +94,7 @@ def _reason(error: Exception) -> str:
     return f"Keras cannot load it: {message}; save it again, or export a SavedModel"
 
 
-def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, object], dict[str, object]]:
     """The graph with its weights inside, and {name: tensor} of its inputs and outputs."""
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -115,7 +115,7 @@ def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, Any], dic
     return frozen, *pairs
 
 
-def _signature(signatures: Mapping[str, Any], path: Path) -> Any:
+def _signature(signatures: Mapping[str, object], path: Path) -> Any:
     """The one to serve with: by its name, else the only one."""
     names = list(signatures)
     if savedmodel.SIGNATURE in names or len(names) == 1:
@@ -124,7 +124,7 @@ def _signature(signatures: Mapping[str, Any], path: Path) -> Any:
     raise InputError(f"{path}: no signature '{savedmodel.SIGNATURE}' ({have}); export it with one")
 
 
-def _info(tensor: TensorInfo) -> Any:
+def _info(tensor: TensorInfo) -> object:
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
     return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
@@ -193,7 +193,7 @@ class TensorflowSession:
         with contextlib.suppress(RuntimeError):  # a process that has run TensorFlow keeps its threads
             tf.config.threading.set_intra_op_parallelism_threads(threads)
             tf.config.threading.set_inter_op_parallelism_threads(1)
-        self.loaded: Any = tf.saved_model.load(str(artifact.path / savedmodel.FOLDER))
+        self.loaded: object = tf.saved_model.load(str(artifact.path / savedmodel.FOLDER))
         self.serve = self.loaded.signatures[savedmodel.SIGNATURE]
         self.constant = tf.constant
 
