@@ -22,6 +22,12 @@ CALIBRATORS: tuple[Calibrator, ...] = get_args(Calibrator)
 Range = tuple[float, float]  # lowest, highest
 
 
+def check_percentile(percentile: float) -> None:
+    """Raises ValueError where the option `percentile` leaves no range."""
+    if not 50 < percentile <= 100:
+        raise ValueError("percentile must be above 50 and at most 100")
+
+
 def histogram(values: np.ndarray, extremes: Range) -> np.ndarray:
     """Counts of `values` in BINS equal bins from -reach to reach, reach being the larger extreme."""
     import numpy as np

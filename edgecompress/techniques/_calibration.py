@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
-from edgecompress.core.json import Json
 from edgecompress.core.model import Request
 from edgecompress.data import tensors
 
@@ -14,6 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 SPLIT = "calibrate"
+
+
+def check_samples(samples: int | None) -> None:
+    """Raises ValueError where the option `samples` is no number of items; None is all."""
+    if samples is not None and samples < 1:
+        raise ValueError("samples must be at least 1")
 
 
 def spread(request: Request, limit: int | None, batch: int | None = None) -> list[list[int]]:
@@ -32,6 +37,11 @@ def spread(request: Request, limit: int | None, batch: int | None = None) -> lis
     return [(chosen + last)[begin : begin + size] for begin in range(0, used, size)]
 
 
+def used(batches: Iterable[Iterable[int]]) -> int:
+    """How many items are in the batches of `spread`, those that fill one up left out."""
+    return len({item for batch in batches for item in batch})
+
+
 def _batch(request: Request) -> int:
     first = request.model.inputs[0].shape[:1]
     return first[0] if first and isinstance(first[0], int) else 1
@@ -48,10 +58,3 @@ def inputs_of(request: Request, items: list[int]) -> dict[str, np.ndarray]:
     # opened anew each time: a map that stays open keeps what it read in memory
     data = {name: tensors.load(samples, SPLIT, stored)[items] for name, stored in names.items()}
     return {**state, **{name: tensors.fitted(np.ascontiguousarray(a), specs[name]) for name, a in data.items()}}
-
-
-def skipping(options: Mapping[str, Json], patterns: Iterable[str]) -> dict[str, Json]:
-    """The options of a technique with those patterns added to what it keeps in higher precision."""
-    skipped = options.get("skip", ())
-    assert isinstance(skipped, Sequence), "the Options of each technique have `skip` as a tuple of patterns"
-    return {**options, "skip": list(dict.fromkeys([*map(str, skipped), *patterns]))}

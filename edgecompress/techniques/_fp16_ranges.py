@@ -1,11 +1,15 @@
-"""What half precision does to the tensors of a graph, and which nodes stay in fp32 for it."""
+"""Half precision: what it does to the tensors of a graph, which nodes stay in fp32 for it, and what is left to do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request
+from edgecompress.techniques._calibration import check_samples, used
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +86,7 @@ def largest(tallies: Tallies) -> dict[str, str | float]:
     return {"tensor": name, "value": tallies[name].largest} if name else {}
 
 
-def share(halves: int, total: int, why: str = "") -> dict[str, str | float | None]:
+def share(halves: int, total: int, why: str = "") -> dict[str, Json]:
     """For the facts: {"macs_half": the share of the MACs in half precision}; None, with the reason, without any."""
     if total:
         return {"macs_half": halves / total}
@@ -143,3 +147,60 @@ def why_lost(tallies: Tallies, floor_db: float) -> str:
         if tally.db < floor_db:
             return f"half precision leaves the output '{name}' {tally.db:.1f} dB (floor_db is {floor_db:g})"
     return ""
+
+
+# --------------------------------------------------------------------------- a net in half precision
+
+
+def check(samples: int | None, headroom: float) -> None:
+    """Raises ValueError for options that cannot be."""
+    check_samples(samples)
+    if headroom < 1:
+        raise ValueError("headroom must be at least 1")
+
+
+class Trial(Protocol):
+    """A net on batches of samples, in fp32 and in half precision, by the names of its nodes."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the nodes, in the order of computing."""
+
+    @property
+    def batches(self) -> Sequence[list[int]]:
+        """The items of each batch."""
+
+    def ranges(self) -> Tallies:
+        """Every tensor of the fp32 net, and what rounding it would lose."""
+
+    def fixed(self, ranges: Tallies) -> Collection[str]:
+        """The nodes that stay in fp32 whatever the outputs lose."""
+
+    def loss(self, kept: Sequence[str], limit: int | None) -> Tallies:
+        """What each output loses with only `kept` in fp32, on at most `limit` batches."""
+
+    def write(self, kept: Sequence[str]) -> Mapping[str, Json]:
+        """Writes the net with only `kept` in fp32 into request.out; the facts of `share`, and "lost"."""
+
+
+def halved(request: Request, trial: Trial) -> Artifact:
+    """The model in half precision, but for the nodes that cannot be.
+
+    facts: {"kept": nodes in fp32, "macs_half": share of the MACs in half precision, "largest": {"tensor", "value"},
+    "samples"}; "lost" where that does not mend it.
+    """
+    ranges, model = trial.ranges(), request.model
+    fixed = trial.fixed(ranges)
+    request.progress(0.4, "half precision")
+    kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
+    kept, outputs = settle(trial.loss, kept, others, request.options.floor_db)
+    facts: dict[str, Json] = {
+        "kept": [name for name in trial.names if name in kept],
+        **trial.write(kept),
+        "largest": largest(ranges),
+        "samples": used(trial.batches),
+    }
+    none = "every operator would have to stay in fp32" if len(kept) == len(trial.names) else ""
+    if lost := why_lost(outputs, request.options.floor_db) or facts.get("lost") or none:
+        facts["lost"] = lost
+    return Artifact(request.out, model.kind, model.inputs, model.outputs, facts).write()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import glob
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypedDict
 
 from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.json import Json
 from edgecompress.core.model import Promise
 
 
@@ -32,3 +35,20 @@ def promise(weights: str, computes: str, kept: Sequence[str]) -> Promise:
     """Most of the weights and operators; where the recipe itself keeps some as they are, a part of them."""
     share = 0.0 if kept else Promise.share
     return Promise(weights, computes, share, share)
+
+
+def skipping(options: Mapping[str, Json], patterns: Iterable[str]) -> dict[str, Json]:
+    """The options of a technique with those patterns added to what it keeps in higher precision."""
+    skipped = options.get("skip", ())
+    assert isinstance(skipped, Sequence), "the Options of each technique have `skip` as a tuple of patterns"
+    return {**options, "skip": list(dict.fromkeys([*map(str, skipped), *patterns]))}
+
+
+def kept_as_patterns(options: Mapping[str, Json], layers: Sequence[SensitiveLayer]) -> dict[str, Json]:
+    """The options with the operators of those layers of a diagnosis left in float; `skip` has shell patterns."""
+    return skipping(options, (glob.escape(layer["operator"]) for layer in layers if layer["operator"]))
+
+
+def kept_as_expressions(options: Mapping[str, Json], layers: Sequence[SensitiveLayer]) -> dict[str, Json]:
+    """The same where `skip` has regular expressions."""
+    return skipping(options, (f"^{re.escape(layer['operator'])}$" for layer in layers if layer["operator"]))

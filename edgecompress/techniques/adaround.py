@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _im2col, _torch_graph
+from edgecompress.techniques._calibration import check_samples
 from edgecompress.techniques._torch_graph import Flow, WeightedLayer
 from edgecompress.techniques._training.loop import Pace
 
@@ -57,12 +58,9 @@ class Options:
     samples: int | None = 256  # calibration items at most; None is all
 
     def __post_init__(self) -> None:
-        if self.weight_bits not in (8, 4):
-            raise ValueError("weight_bits must be 8 or 4")
         if self.iterations < 1 or self.batch < 1:
             raise ValueError("iterations and batch must be at least 1")
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
+        check_samples(self.samples)
 
 
 class RoundedLayer(TypedDict):

@@ -16,6 +16,7 @@ from edgecompress.techniques._training import features, setup
 from edgecompress.techniques._training.data import Augment
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
 from edgecompress.techniques._training.losses import Named
+from edgecompress.techniques._training.options import TrainingOptions
 from edgecompress.techniques._training.rates import Kind
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
 
-RATES = {"sgd": 0.05, "adamw": 0.001}
 SOURCE = "source"  # what the facts call the teacher that is always there
 PROBED = 2  # items that the nets are tried with
 
@@ -37,7 +37,7 @@ Pair = tuple[str, str]  # a layer of the student's, one of the teacher's
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TrainingOptions):
     """Who learns from whom, by what, and how long."""
 
     student: str = ""  # its factory, pkg.mod:fn, with the source's inputs and outputs; empty: the net as it is
@@ -91,16 +91,6 @@ class Options:
         """The share of others in what is learned: 0 is labels alone."""
         taught = self.soft + sum(self._compared.values())
         return taught / (taught + self.hard)
-
-    @property
-    def rate(self) -> float:
-        """The highest learning rate."""
-        return RATES[self.optimizer] if self.lr is None else self.lr
-
-    @property
-    def whole_epochs(self) -> int:
-        """Epochs of the schedule: all are trained."""
-        return self.epochs
 
 
 def apply(request: Request) -> Artifact:

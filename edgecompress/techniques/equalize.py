@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _torch_graph
+from edgecompress.techniques._calibration import check_samples
 from edgecompress.techniques._torch_graph import Flow, Reader, WeightedLayer
 
 if TYPE_CHECKING:
@@ -44,10 +45,7 @@ class Options:
     samples: int | None = 64  # calibration items at most; None is all
 
     def __post_init__(self) -> None:
-        if self.weight_bits not in (8, 4):
-            raise ValueError("weight_bits must be 8 or 4")
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
+        check_samples(self.samples)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._training import setup
 from edgecompress.techniques._training.data import Augment
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
+from edgecompress.techniques._training.options import TrainingOptions
 from edgecompress.techniques._training.rates import Kind
 
 if TYPE_CHECKING:
@@ -25,11 +26,9 @@ PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
 
-RATES = {"sgd": 0.05, "adamw": 0.001}
-
 
 @dataclass(frozen=True)
-class Options:
+class Options(TrainingOptions):
     """How it is trained."""
 
     epochs: int = 20
@@ -59,11 +58,6 @@ class Options:
             )
         if (self.rewind == "weights") != bool(self.early):
             raise ValueError("early (the dense net's early weights) is used with rewind = 'weights' only")
-
-    @property
-    def rate(self) -> float:
-        """The highest learning rate."""
-        return RATES[self.optimizer] if self.lr is None else self.lr
 
     @property
     def whole_epochs(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.techniques import _activation_ranges, _int8, _pt2e, _skipped_layers
-from edgecompress.techniques._calibration import skipping, spread
+from edgecompress.techniques._calibration import check_samples, spread, used
 
 if TYPE_CHECKING:
     from torchao.quantization.pt2e.quantizer.utils import QuantizationConfig
@@ -38,8 +38,7 @@ class Options:
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
+        check_samples(self.samples)
 
 
 promises = _int8.promises
@@ -58,7 +57,7 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.Sensitive
 
     What a module that holds others computes between them (the sum of a shortcut) is a node of the graph.
     """
-    return skipping(options, (name for layer in layers if (name := _name(layer))))
+    return _skipped_layers.skipping(options, (name for layer in layers if (name := _name(layer))))
 
 
 def _name(layer: _skipped_layers.SensitiveLayer) -> str:
@@ -75,7 +74,7 @@ def apply(request: Request) -> Artifact:
         config = _extremes(config)
     batches = spread(request, options.samples)
     _pt2e.quantized(request, _pt2e.made(library, config), batches, options.skip)
-    return _pt2e.ends(request, {"samples": len({item for batch in batches for item in batch})})
+    return _pt2e.ends(request, {"samples": used(batches)})
 
 
 def _extremes(config: QuantizationConfig) -> QuantizationConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_edits, torch_module
@@ -12,6 +12,7 @@ from edgecompress.techniques import _qat as rounding
 from edgecompress.techniques._training import setup
 from edgecompress.techniques._training.data import Augment, Batch
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
+from edgecompress.techniques._training.options import TrainingOptions
 from edgecompress.techniques._training.rates import Kind
 
 if TYPE_CHECKING:
@@ -26,16 +27,17 @@ NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
 RUNG = 60
 
-RATES = {"sgd": 0.0005, "adamw": 0.0003}  # small: batch norms that stay hold nothing back, and the net is nearly there
 FEW, CAUTION = 500, 30  # below so many items the rate is divided: at full rate 64 pictures spoil an ImageNet net
 STEPS = 8  # of an epoch, at least: no batch norm is computed from a batch, so a small one does no harm
 NO_LAYER = "no convolution and no linear layer: there is nothing to quantize"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TrainingOptions):
     """How it is trained, and what it is trained for."""
 
+    # small: batch norms that stay hold nothing back, and the net is nearly there
+    RATES: ClassVar = {"sgd": 0.0005, "adamw": 0.0003}
     weight_bits: Literal[8, 4] = 8  # of weights, per channel; activations have 8
     watch: float = 0.5  # of the epochs: as long the ranges of activations follow the data, then they stay
     epochs: int = 4
@@ -58,16 +60,6 @@ class Options:
         setup.check(self)
         if not 0 <= self.watch <= 1:
             raise ValueError("watch must be between 0 and 1")
-
-    @property
-    def rate(self) -> float:
-        """The highest learning rate."""
-        return RATES[self.optimizer] if self.lr is None else self.lr
-
-    @property
-    def whole_epochs(self) -> int:
-        """Epochs of the schedule: all are trained."""
-        return self.epochs
 
 
 @dataclass

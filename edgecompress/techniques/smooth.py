@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _torch_graph
+from edgecompress.techniques._calibration import check_samples
 from edgecompress.techniques._torch_graph import Flow, WeightedLayer
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class Options:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise ValueError("alpha must be between 0 and 1")
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
+        check_samples(self.samples)
 
 
 @dataclass(frozen=True)

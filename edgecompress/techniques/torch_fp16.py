@@ -13,7 +13,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Promise, Request
 from edgecompress.formats import torch_program
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
-from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._calibration import inputs_of, spread
 from edgecompress.techniques._pruning import macs
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class Options:
     floor_db: float = 50.0  # of each output against fp32; more nodes stay in fp32 until it is reached
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
-        if self.headroom < 1:
-            raise ValueError("headroom must be at least 1")
+        _fp16_ranges.check(self.samples, self.headroom)
 
 
 def promises(options: Options) -> Promise:
@@ -56,38 +53,14 @@ def promises(options: Options) -> Promise:
 
 
 def apply(request: Request) -> Artifact:
-    """The program in half precision; inputs: "model", "samples" (the calibrate split).
-
-    facts: {"kept": nodes in fp32, "macs_half": share of the MACs that are not, "largest": {"tensor", "value"},
-    "samples"}; "lost" where that does not mend it.
-    """
-
-    options: Options = request.options
-    batches = spread(request, options.samples)
-    program = torch_program.load(request.model.file(".pt2"))
-    trial = _ProgramTrial(request, program, batches)
-    ranges = trial.ranges()
-    fixed = trial.fixed(_fp16_ranges.unfit(ranges, options.headroom))
-    request.progress(0.4, "half precision")
-    kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
-    kept, outputs = _fp16_ranges.settle(trial.loss, kept, others, options.floor_db)
-    share = trial.share(kept)  # before the weights are halved
-    _save(_module(trial.net, kept, [spec.dtype for spec in request.model.outputs]), program, request)
-    facts: dict[str, Json] = {
-        "kept": [name for name in trial.names if name in kept],
-        **share,
-        "largest": _fp16_ranges.largest(ranges),
-        "samples": len({item for batch in batches for item in batch}),
-    }
-    none = "every operator would have to stay in fp32" if len(kept) == len(trial.names) else ""
-    if lost := _fp16_ranges.why_lost(outputs, options.floor_db) or none:
-        facts["lost"] = lost
-    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+    """The program in half precision; inputs: "model", "samples" (the calibrate split); facts: those of `halved`."""
+    batches = spread(request, request.options.samples)
+    return _fp16_ranges.halved(request, _ProgramTrial(request, batches))
 
 
 def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left in fp32: by their modules, or else by their nodes."""
-    return skipping(options, (glob.escape(layer["module"] or layer["node"]) for layer in layers))
+    return _skipped_layers.skipping(options, (glob.escape(layer["module"] or layer["node"]) for layer in layers))
 
 
 def _save(net: torch.nn.Module, program: ExportedProgram, request: Request) -> None:
@@ -120,9 +93,10 @@ def _dynamic(model: Artifact) -> dict[str, tuple[dict[int, torch.export.Dim], ..
 class _ProgramTrial:
     """The program on the samples, in fp32 and in half precision."""
 
-    def __init__(self, request: Request, program: ExportedProgram, batches: Sequence[list[int]]) -> None:
+    def __init__(self, request: Request, batches: Sequence[list[int]]) -> None:
         self.request, self.batches = request, batches
-        self.net = program.run_decompositions({}).module(check_guards=False)  # no operator works in place
+        self.program = torch_program.load(request.model.file(".pt2"))
+        self.net = self.program.run_decompositions({}).module(check_guards=False)  # no operator works in place
         self.nodes = [node for node in self.net.graph.nodes if _computes(node.target)]
         self.names = [node.name for node in self.nodes]
         self.weights = {node.name for node in self.net.graph.nodes if node.op == "get_attr"}
@@ -138,11 +112,12 @@ class _ProgramTrial:
         known = self.weights if len(self.full) > 1 else set()
         return {name: value.numpy() for name, value in full.seen.items() if name not in known}
 
-    def fixed(self, unfit: set[str]) -> set[str]:
+    def fixed(self, ranges: _fp16_ranges.Tallies) -> set[str]:
         """The nodes that stay in fp32: by their type, by what they read or make, or for want of a kernel."""
         import torch
 
         options: Options = self.request.options
+        unfit = _fp16_ranges.unfit(ranges, options.headroom)
         types = {f"aten.{name}" for name in options.keep_ops}
         skipped = _skipped_layers.matching(
             {w for node in self.nodes for w in _words(node)}, options.skip, "node and no module"
@@ -171,9 +146,10 @@ class _ProgramTrial:
 
         return _fp16_ranges.tallied(map(pair, self.full, itertools.islice(self._items(), limit)))
 
-    def share(self, kept: Sequence[str]) -> dict[str, str | float | None]:
-        """The share of the MACs that half precision computes with only `kept` in fp32, for the facts."""
-        counts = macs.per_node(self.net, next(self._items()))
+    def write(self, kept: Sequence[str]) -> dict[str, Json]:
+        """Writes the program with only `kept` in fp32; the share of the MACs in half precision, for the facts."""
+        counts = macs.per_node(self.net, next(self._items()))  # before the weights are halved
+        _save(_module(self.net, kept, [spec.dtype for spec in self.request.model.outputs]), self.program, self.request)
         return _fp16_ranges.share(sum(counts[name] for name in counts.keys() - {*kept}), sum(counts.values()))
 
     def _items(self) -> Iterator[list[torch.Tensor]]:

@@ -11,7 +11,6 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.coreml import convert
 from edgecompress.techniques import _skipped_layers
-from edgecompress.techniques._calibration import skipping
 
 if TYPE_CHECKING:
     from coremltools.models import MLModel
@@ -78,7 +77,7 @@ def matching(names: Iterable[str], patterns: Sequence[str], what: str) -> set[st
 
 def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left as they are."""
-    return skipping(options, (plain(layer["operator"]) for layer in layers))
+    return _skipped_layers.skipping(options, (plain(layer["operator"]) for layer in layers))
 
 
 def first_line(error: Exception) -> str:

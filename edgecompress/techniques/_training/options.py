@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from edgecompress.techniques._training.data import Augment
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 class TrainingOptions(Protocol):
     """How a net is trained; a technique's `Options` says what each one means."""
 
+    RATES: ClassVar[Mapping[str, float]] = {"sgd": 0.05, "adamw": 0.001}  # where `lr` is None
+
     @property
     def epochs(self) -> int: ...
     @property
@@ -19,15 +22,13 @@ class TrainingOptions(Protocol):
     @property
     def optimizer(self) -> Literal["sgd", "adamw"]: ...
     @property
-    def rate(self) -> float: ...
+    def lr(self) -> float | None: ...
     @property
     def weight_decay(self) -> float: ...
     @property
     def schedule(self) -> Kind: ...
     @property
     def milestones(self) -> tuple[float, ...]: ...
-    @property
-    def whole_epochs(self) -> int: ...
     @property
     def augment(self) -> tuple[Augment, ...] | None: ...
     @property
@@ -40,3 +41,13 @@ class TrainingOptions(Protocol):
     def amp(self) -> Literal["auto", "on", "off"]: ...
     @property
     def loop(self) -> str: ...
+
+    @property
+    def rate(self) -> float:
+        """The highest learning rate."""
+        return self.RATES[self.optimizer] if self.lr is None else self.lr
+
+    @property
+    def whole_epochs(self) -> int:
+        """Epochs of the schedule, of which the last `epochs` are trained: all are."""
+        return self.epochs

@@ -49,10 +49,7 @@ class Options:
     floor_db: float = 50.0  # of each output against fp32; more operators stay in fp32 until it is reached
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
-        if self.headroom < 1:
-            raise ValueError("headroom must be at least 1")
+        _fp16_ranges.check(self.samples, self.headroom)
 
 
 def promises(options: Options) -> Promise:
@@ -61,45 +58,11 @@ def promises(options: Options) -> Promise:
 
 
 def apply(request: Request) -> Artifact:
-    """The package in half precision; inputs: "model", "samples" (the calibrate split).
-
-    facts: {"kept": what operators in fp32 make, "macs_half": share of the MACs in half precision, "largest":
-    {"tensor", "value"}, "samples"}; "lost" where that does not mend it.
-    """
-    options: Options = request.options
-    batches = spread(request, options.samples)
-    trial = _CoremlTrial(request, batches)
-    ranges = trial.ranges()
-    unfit = _fp16_ranges.unfit(ranges, options.headroom) | trial.unfit_inside(ranges)
-    fixed = trial.chosen() | trial.touching(unfit)
-    request.progress(0.4, "half precision")
-    kept, others = ([n for n in trial.names if (n in fixed) is side] for side in (True, False))
-    kept, outputs = _fp16_ranges.settle(trial.loss, kept, others, options.floor_db)
-    convert.save(trial.halved(kept), request.out)
-    facts: dict[str, Json] = {
-        "kept": [name for name in trial.names if name in kept],
-        **_share(request.out / convert.FILE),
-        "largest": _fp16_ranges.largest(ranges),
-        "samples": len({item for batch in batches for item in batch}),
-    }
-    none = "every operator would have to stay in fp32" if len(kept) == len(trial.names) else ""
-    lost = _fp16_ranges.why_lost(outputs, options.floor_db) or none
-    facts |= {"lost": lost} if lost else {}
-    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+    """The package in half precision; inputs: "model", "samples" (the calibrate split); facts: those of `halved`."""
+    return _fp16_ranges.halved(request, _CoremlTrial(request, spread(request, request.options.samples)))
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with these layers of a diagnosis left in fp32."""
-    return compression.kept(options, layers)
-
-
-def _share(file: Path) -> dict[str, str | float | None]:
-    """The share of the MACs of a package that are computed in half precision, for the facts."""
-    try:
-        macs = coreml_macs.by_dtype(convert.program(file))
-    except ValueError as error:
-        return _fp16_ranges.share(0, 0, str(error))
-    return _fp16_ranges.share(macs.get("fp16", 0), sum(macs.values()))
+kept = compression.kept
 
 
 class _CoremlTrial:
@@ -118,21 +81,19 @@ class _CoremlTrial:
         """The outputs of the fp32 program for each batch."""
         return [_floats(self.full.run(inputs)) for inputs in self._items()]
 
-    def chosen(self) -> set[str]:
-        """The operators that stay in fp32 whatever the samples show."""
+    def fixed(self, ranges: _fp16_ranges.Tallies) -> set[str]:
+        """The operators that stay in fp32: by their type, their name, or what they read, make or form in between."""
         options: Options = self.request.options
+        unfit = _fp16_ranges.unfit(ranges, options.headroom) | self._unfit_inside(ranges)
+        fixed = {_name(op) for op in self.operators if unfit & {v.name for v in (*_variables(op), *op.outputs)}}
         typed = {_name(op) for op in self.operators if op.op_type in options.keep_ops}
-        return typed | compression.matching(self.names, options.skip, "operator")
-
-    def touching(self, tensors: set[str]) -> set[str]:
-        """The operators that read or make one of `tensors`."""
-        return {_name(op) for op in self.operators if tensors & {v.name for v in (*_variables(op), *op.outputs)}}
+        return fixed | typed | compression.matching(self.names, options.skip, "operator")
 
     def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
         """Every tensor of the fp32 program, and what rounding it would lose."""
         return _fp16_ranges.rounded({**_floats(inputs), **self._traced(self.full, inputs)} for inputs in self._items())
 
-    def unfit_inside(self, ranges: _fp16_ranges.Tallies) -> set[str]:
+    def _unfit_inside(self, ranges: _fp16_ranges.Tallies) -> set[str]:
         """What operators make that form larger numbers in between: squares, and sums before they divide."""
         limit = _fp16_ranges.LARGEST / self.request.options.headroom
 
@@ -159,6 +120,15 @@ class _CoremlTrial:
             convert.save(self.halved(kept), Path(folder))
             half = self.loaded(Path(folder) / convert.FILE)
         return _fp16_ranges.tallied(itertools.islice(self._pairs(half), limit))
+
+    def write(self, kept: Sequence[str]) -> dict[str, Json]:
+        """Writes the package with only `kept` in fp32; the share of the MACs in half precision, for the facts."""
+        convert.save(self.halved(kept), self.request.out)
+        try:
+            macs = coreml_macs.by_dtype(convert.program(self.request.out / convert.FILE))
+        except ValueError as error:
+            return _fp16_ranges.share(0, 0, str(error))
+        return _fp16_ranges.share(macs.get("fp16", 0), sum(macs.values()))
 
     def halved(self, kept: Collection[str]) -> MLModel:
         """coremltools' model with only `kept` in fp32. Raises StageFailed with its reason."""

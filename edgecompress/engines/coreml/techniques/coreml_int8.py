@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.engines.coreml import compression, convert
 from edgecompress.techniques import _skipped_layers
@@ -40,9 +39,7 @@ def apply(request: Request) -> Artifact:
     return compression.compressed(request, "coreml_int8", lambda model, kept: _quantized(model, kept, request.options))
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with these layers of a diagnosis left as they are."""
-    return compression.kept(options, layers)
+kept = compression.kept
 
 
 def _quantized(model: MLModel, kept: Collection[str], options: Options) -> MLModel:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.coreml import compression, convert
 from edgecompress.techniques import _skipped_layers
@@ -41,9 +40,7 @@ def apply(request: Request) -> Artifact:
     return compression.compressed(request, "coreml_sparse", lambda model, kept: _pruned(model, kept, request.options))
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with these layers of a diagnosis left as they are."""
-    return compression.kept(options, layers)
+kept = compression.kept
 
 
 def _pruned(model: MLModel, kept: Collection[str], options: Options) -> MLModel:

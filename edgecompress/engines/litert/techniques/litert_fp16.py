@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.engines.litert import quantizer
-from edgecompress.techniques import _skipped_layers
+from edgecompress.techniques import _fp16_ranges, _skipped_layers
 
 REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
 EXTRA = "litert"
@@ -15,8 +15,6 @@ READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "fp16"
 NEEDS: tuple[str, ...] = ()
-
-LARGEST = 65504.0  # of a half-precision number
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     data = quantizer.source(request)
     known = quantizer.operators(data)
-    large = [op.scope for op in known if op.largest > LARGEST]
+    large = [op.scope for op in known if op.largest > _fp16_ranges.LARGEST]
     kept = [*dict.fromkeys([*quantizer.matching(known, options.skip), *large, *_small(known, options.small)])]
     recipe = quantizer.recipe()
     recipe.add_weight_only_config(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -12,7 +11,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.litert import quantizer, weight_edits
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
-from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,24 +50,18 @@ class Options:
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
-        if not 50 < self.percentile <= 100:
-            raise ValueError("percentile must be above 50 and at most 100")
+        check_samples(self.samples)
+        _activation_ranges.check_percentile(self.percentile)
         quantizer.check_patterns(self.skip)
 
 
 promises = _int8.promises
+kept = _skipped_layers.kept_as_expressions
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     """What else may lose less: the other calibrators; weights are quantized per channel anyway."""
     return _activation_ranges.rungs(options.get("calibrator", Options.calibrator), _activation_ranges.CALIBRATORS)
-
-
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with the operators of those layers of a diagnosis left in float."""
-    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
@@ -99,7 +92,7 @@ def apply(request: Request) -> Artifact:
     ranges = extremes if options.calibrator == "minmax" else cut(data, items, extremes, options)
     request.progress(0.8, "quantizing")
     how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
-    facts: dict[str, Json] = {**how, "samples": len({item for batch in batches for item in batch}), "skipped": skipped}
+    facts: dict[str, Json] = {**how, "samples": used(batches), "skipped": skipped}
     few = weight_edits.rounded(data, options.weight_bits, skipped)
     made = quantizer.quantized(weight_edits.lifted(few, ranges), recipe, ranges)
     return quantizer.artifact(request, weight_edits.narrowed(made, options.weight_bits), facts)

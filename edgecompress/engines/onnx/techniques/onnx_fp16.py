@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import itertools
 import tempfile
 import warnings
@@ -17,7 +16,7 @@ from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.engines.onnx.graph_edits import load, matching
 from edgecompress.formats import op_counts
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
-from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._calibration import inputs_of, spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,10 +53,7 @@ class Options:
     floor_db: float = 50.0  # of each output against fp32; more nodes stay in fp32 until it is reached
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
-        if self.headroom < 1:
-            raise ValueError("headroom must be at least 1")
+        _fp16_ranges.check(self.samples, self.headroom)
 
 
 def promises(options: Options) -> Promise:
@@ -65,60 +61,13 @@ def promises(options: Options) -> Promise:
     return _skipped_layers.promise("fp16", "fp16", options.skip)
 
 
+kept = _skipped_layers.kept_as_patterns
+
+
 def apply(request: Request) -> Artifact:
-    """The ONNX model in half precision; inputs: "model", "samples" (the calibrate split).
-
-    facts: {"kept": nodes in fp32, "macs_half": share of the MACs in half precision, "largest": {"tensor", "value"},
-    "samples"}; "lost" where that does not mend it.
-    """
-    import onnx
-
-    options: Options = request.options
-    batches = spread(request, options.samples)
-    model = _named(load(request.model.file(".onnx")))
-    nodes = model.graph.node
-    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        trial = _OnnxTrial(request, model, batches)
-        ranges = trial.ranges()
-        unfit = _fp16_ranges.unfit(ranges, options.headroom) | set(_unfit(model.graph))
-        fixed = _fixed(model, options, Path(folder)) | {n.name for n in nodes if unfit & {*n.input, *n.output}}
-        fixed |= {n.name for n in nodes if _inside(n, ranges) * options.headroom > _fp16_ranges.LARGEST}
-    request.progress(0.4, "half precision")
-    kept, others = ([n.name for n in nodes if (n.name in fixed) is side] for side in (True, False))
-    kept, outputs = _fp16_ranges.settle(trial.loss, kept, others, options.floor_db)
-    half = converted(model, kept)
-    onnx.save_model(half, request.out / "model.onnx")
-    facts: dict[str, Json] = {
-        "kept": [node.name for node in nodes if node.name in kept],
-        **_share(request),
-        "largest": _fp16_ranges.largest(ranges),
-        "samples": len({item for batch in batches for item in batch}),
-        **({"lost": lost} if (lost := _fp16_ranges.why_lost(outputs, options.floor_db) or _nothing(half)) else {}),
-    }
-    return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
-
-
-def _share(request: Request) -> dict[str, str | float | None]:
-    """The share of the MACs of what was written that are computed in half precision, for the facts."""
-    written = Artifact(request.out, WRITES, request.model.inputs, request.model.outputs)
-    counts = op_counts.total(written, request.context.batch)
-    return _fp16_ranges.share((counts["macs_of"] or {}).get("float16", 0), counts["macs"] or 0, counts["why"])
-
-
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with these layers of a diagnosis left in fp32."""
-    return skipping(options, (glob.escape(layer["operator"]) for layer in layers))
-
-
-def _fixed(model: onnx.ModelProto, options: Options, folder: Path) -> set[str]:
-    """The nodes that stay in fp32 whatever the samples show."""
-    import onnx
-    from onnxruntime.transformers import float16
-
-    types = {*float16.DEFAULT_OP_BLOCK_LIST, *options.keep_ops}
-    onnx.save_model(model, folder / "named.onnx")
-    named = matching(folder / "named.onnx", options.skip)
-    return {node.name for node in model.graph.node if node.op_type in types} | set(named)
+    """The ONNX model in half precision; inputs: "model", "samples" (the calibrate split); facts: those of `halved`."""
+    batches = spread(request, request.options.samples)
+    return _fp16_ranges.halved(request, _OnnxTrial(request, _named(load(request.model.file(".onnx"))), batches))
 
 
 def _named(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -209,6 +158,7 @@ class _OnnxTrial:
 
     def __init__(self, request: Request, model: onnx.ModelProto, batches: Sequence[list[int]]) -> None:
         self.request, self.model, self.batches = request, model, batches
+        self.names = [node.name for node in model.graph.node]
         self.full: list[dict[str, np.ndarray]] = []  # of fp32: the outputs of each batch
 
     def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
@@ -225,6 +175,25 @@ class _OnnxTrial:
 
         return _fp16_ranges.rounded(map(tensors, self._items()))
 
+    def fixed(self, ranges: _fp16_ranges.Tallies) -> set[str]:
+        """The nodes that stay in fp32: by their type, their name, or what they read, make or form in between."""
+        nodes, headroom = self.model.graph.node, self.request.options.headroom
+        unfit = _fp16_ranges.unfit(ranges, headroom) | set(_unfit(self.model.graph))
+        fixed = {n.name for n in nodes if unfit & {*n.input, *n.output}}
+        return self._chosen() | fixed | {n.name for n in nodes if _inside(n, ranges) * headroom > _fp16_ranges.LARGEST}
+
+    def _chosen(self) -> set[str]:
+        """The nodes that stay in fp32 whatever the samples show."""
+        import onnx
+        from onnxruntime.transformers import float16
+
+        options: Options = self.request.options
+        types = {*float16.DEFAULT_OP_BLOCK_LIST, *options.keep_ops}
+        with tempfile.TemporaryDirectory(dir=self.request.out, prefix="work-") as folder:
+            onnx.save_model(self.model, Path(folder) / "named.onnx")
+            named = matching(Path(folder) / "named.onnx", options.skip)
+        return {node.name for node in self.model.graph.node if node.op_type in types} | set(named)
+
     def loss(self, kept: Sequence[str], limit: int | None) -> dict[str, _fp16_ranges.PrecisionTally]:
         """What each output loses with only `kept` in fp32, on at most `limit` batches."""
         session = self._session(_stored(converted(self.model, kept)))
@@ -232,6 +201,17 @@ class _OnnxTrial:
         return _fp16_ranges.tallied(
             {n: (full[n], half[n]) for n in full} for full, half in zip(self.full, halves, strict=False)
         )
+
+    def write(self, kept: Sequence[str]) -> dict[str, Json]:
+        """Writes the model with only `kept` in fp32; the share of the MACs in half precision, for the facts."""
+        import onnx
+
+        request, half = self.request, converted(self.model, kept)
+        onnx.save_model(half, request.out / "model.onnx")
+        written = Artifact(request.out, WRITES, request.model.inputs, request.model.outputs)
+        counts = op_counts.total(written, request.context.batch)
+        share = _fp16_ranges.share((counts["macs_of"] or {}).get("float16", 0), counts["macs"] or 0, counts["why"])
+        return share | ({"lost": lost} if (lost := _nothing(half)) else {})
 
     def _run(self, session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The fp32 outputs of a session."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx.graph_edits import matching, order_as, prepare, reading, to_their_ends
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
-from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,15 +52,14 @@ class Options:
     skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names ("node_conv2d*")
 
     def __post_init__(self) -> None:
-        if not 50 < self.percentile <= 100:
-            raise ValueError("percentile must be above 50 and at most 100")
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
+        _activation_ranges.check_percentile(self.percentile)
+        check_samples(self.samples)
         if self.weight_bits < 8 and not self.per_channel:
             raise ValueError("weight_bits = 4 needs per_channel = true")
 
 
 promises = _int8.promises
+kept = _skipped_layers.kept_as_patterns
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
@@ -72,11 +70,6 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     return (
         _activation_ranges.rungs(options.get("calibrator", Options.calibrator), _activation_ranges.CALIBRATORS) + finer
     )
-
-
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with the nodes of those layers of a diagnosis left in float."""
-    return skipping(options, (glob.escape(name) for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
@@ -100,9 +93,8 @@ def apply(request: Request) -> Artifact:
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     order_as(request.out / "model.onnx", request.model.file(".onnx"))
-    used = len({item for batch in batches for item in batch})
     how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
-    facts = how | {"samples": used, "skipped": skipped}
+    facts = how | {"samples": used(batches), "skipped": skipped}
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 

@@ -13,7 +13,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.openvino import ir
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
-from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,13 +54,12 @@ class Options:
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
-        if not 50 < self.percentile <= 100:
-            raise ValueError("percentile must be above 50 and at most 100")
+        check_samples(self.samples)
+        _activation_ranges.check_percentile(self.percentile)
 
 
 promises = _int8.promises
+kept = _skipped_layers.kept_as_expressions
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
@@ -68,11 +67,6 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     calibrators = _activation_ranges.rungs(options.get("calibrator", Options.calibrator), CALIBRATORS)
     corrected = options.get("bias_correction", Options.bias_correction) != "none"
     return calibrators if corrected else [*calibrators, ("bias correction", {"bias_correction": "full"})]
-
-
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with the nodes of those layers of a diagnosis left in float."""
-    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
 
 
 def apply(request: Request) -> Artifact:
@@ -104,7 +98,7 @@ def apply(request: Request) -> Artifact:
     except Exception as error:  # NNCF's errors have no base of their own
         message = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         raise StageFailed(f"nncf_int8: {type(error).__name__}: {message[:300]}") from error
-    facts = {"samples": len({item for batch in batches for item in batch}), "float": kept}
+    facts = {"samples": used(batches), "float": kept}
     ir.save(quantized, request.out)
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 

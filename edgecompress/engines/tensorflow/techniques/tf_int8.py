@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError, StageFailed, first_line
-from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file
 from edgecompress.engines.litert.quantizer import MOVES, check_patterns
 from edgecompress.techniques import _int8, _skipped_layers
-from edgecompress.techniques._calibration import inputs_of, skipping, spread
+from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,17 +38,12 @@ class Options:
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError("samples must be at least 1")
+        check_samples(self.samples)
         check_patterns(self.skip)
 
 
 promises = _int8.promises
-
-
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with the operators of those layers of a diagnosis left in float."""
-    return skipping(options, (f"^{re.escape(name)}$" for layer in layers if (name := layer["operator"])))
+kept = _skipped_layers.kept_as_expressions
 
 
 def apply(request: Request) -> Artifact:
@@ -68,7 +62,7 @@ def apply(request: Request) -> Artifact:
     data = _renamed(data, model)
     (request.out / FILE).write_bytes(data)
     written = model_file.inputs_and_outputs(data, FILE)
-    facts = {"samples": len({item for batch in batches for item in batch})}
+    facts = {"samples": used(batches)}
     ends = _like(model.inputs, written[0]), _like(model.outputs, written[1])
     return Artifact(request.out, WRITES, *ends, facts).write()
 
