@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.json import Json
@@ -338,7 +338,7 @@ def energy_calibrate(args: argparse.Namespace) -> int:
 
     file = energy_calibrate.run(args.device, args.out, args.profile, args.threads, _steps(args))
     table = config.read_toml(file)
-    error = table["error"]
+    error = cast("Mapping[str, float]", table["error"])
     words = (
         f"held-out error {error['rms']:.1%} (RMS); an estimate is within ±{error['band']:.1%} for {error['covers']:.0%}"
     )

@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from edgecompress.core import config, plain_file, registry
 from edgecompress.core.errors import ConfigError, InputError, NotFound, blamed, did_you_mean
+from edgecompress.core.json import Json
 from edgecompress.core.package_files import DEMO, PACKAGE
 from edgecompress.core.settings import Device, Profile, Source, Target, Variant, is_factory
 
 T = TypeVar("T")
-KINDS: dict[str, type[Any]] = {"targets": Target, "devices": Device, "profiles": Profile}
+KINDS: Mapping[str, type] = {"targets": Target, "devices": Device, "profiles": Profile}
 SOURCE = DEMO / "source.toml"
 COMMAND_LINE = "command line"  # the origin of a value
 
@@ -29,7 +30,7 @@ class Setting:
     """One value of the effective configuration, and where it came from."""
 
     key: str
-    value: Any
+    value: Json
     origin: str
 
 
@@ -117,33 +118,33 @@ def check_new(file: Path) -> None:
         raise InputError(f"{file.stem} is already the name of an installed {kind.removesuffix('s')}; give another name")
 
 
-def reference(kind: str, parsed: Found[Any]) -> str:
+def reference(kind: str, parsed: Found[T]) -> str:
     """A reference that is valid in any folder: the name of an installed file, else the path."""
     known = [(folder / f"{parsed.name}.toml").resolve() for folder in installed(kind)]
     return parsed.name if parsed.path.resolve() in known else str(parsed.path.resolve())
 
 
-def target(name: str, overrides: Mapping[str, Any] | None = None, own: bool = True) -> Found[Target]:
+def target(name: str, overrides: Mapping[str, object] | None = None, own: bool = True) -> Found[Target]:
     """A target by name or path, with `--set` values applied; `own` as for `path_of`."""
-    return _read("targets", name, overrides or {}, own)
+    return _read(Target, "targets", name, overrides, own)
 
 
-def device(name: str, overrides: Mapping[str, Any] | None = None, own: bool = True) -> Found[Device]:
+def device(name: str, overrides: Mapping[str, object] | None = None, own: bool = True) -> Found[Device]:
     """A device by name or path, with `--set` values applied; `own` as for `path_of`."""
-    return _read("devices", name, overrides or {}, own)
+    return _read(Device, "devices", name, overrides, own)
 
 
-def profile(name: str, overrides: Mapping[str, Any] | None = None, own: bool = True) -> Found[Profile]:
+def profile(name: str, overrides: Mapping[str, object] | None = None, own: bool = True) -> Found[Profile]:
     """A profile by name or path, with `--set` values applied; `own` as for `path_of`."""
-    return _read("profiles", name, overrides or {}, own)
+    return _read(Profile, "profiles", name, overrides, own)
 
 
-def _read(kind: str, name: str, overrides: Mapping[str, Any], own: bool) -> Found[Any]:
+def _read(cls: type[T], kind: str, name: str, overrides: Mapping[str, object] | None, own: bool) -> Found[T]:
     path = path_of(kind, name, own)
-    return Found(path.stem, path, *_built(KINDS[kind], str(path), config.read_toml(path), overrides))
+    return Found(path.stem, path, *_built(cls, str(path), config.read_toml(path), overrides or {}))
 
 
-def source(model: str | None, flags: Mapping[str, Any]) -> FoundSource:
+def source(model: str | None, flags: Mapping[str, object]) -> FoundSource:
     """The source that MODEL names: a `.toml` of one, a model file, a factory, or None for the embedded demo.
 
     `flags` ({"data": ..., "metric": ...}) override the file's values. Paths are made absolute: those in a TOML are
@@ -160,7 +161,7 @@ def source(model: str | None, flags: Mapping[str, Any]) -> FoundSource:
     return FoundSource(given, toml, dataclasses.replace(value, model=model_path, data=data_path), settings)
 
 
-def told(parsed: Found[T], table: str) -> dict[str, Any]:
+def told(parsed: Found[T], table: str) -> dict[str, Json]:
     """The values of a table that the command line set, by their keys."""
     own = [setting for setting in parsed.settings if setting.origin == COMMAND_LINE]
     return {s.key.removeprefix(f"{table}."): s.value for s in own if s.key.startswith(f"{table}.")}
@@ -178,7 +179,7 @@ def _absolute(reference: str, base: Path) -> str:
 
 
 def _built(
-    cls: type[T], given: str, table: dict[str, Any], overrides: Mapping[str, Any]
+    cls: type[T], given: str, table: dict[str, object], overrides: Mapping[str, object]
 ) -> tuple[T, tuple[Setting, ...]]:
     """The value of a table, and where each key came from: the file that was `given`, the command line, or neither."""
     origins: dict[str, str] = dict.fromkeys(_flat("", table), os.path.basename(given))
@@ -191,11 +192,11 @@ def _built(
     except ConfigError as error:
         raise _of_command_line(cls, given, alone, overrides) or error from None
     flat = _flat("", dataclasses.asdict(built))  # type: ignore[call-overload]
-    return built, tuple(Setting(key, value, origins.get(key, "default")) for key, value in flat.items())
+    return built, tuple(Setting(key, cast("Json", value), origins.get(key, "default")) for key, value in flat.items())
 
 
 def _of_command_line(
-    cls: type[Any], given: str, table: dict[str, Any], overrides: Mapping[str, Any]
+    cls: type, given: str, table: dict[str, object], overrides: Mapping[str, object]
 ) -> ConfigError | None:
     """The error of the first value of the command line that the file does not take; None where the file is at fault."""
     for key, value in overrides.items():
@@ -213,7 +214,7 @@ def _of_command_line(
     return None
 
 
-def _option(cls: type[Any], key: str) -> str:
+def _option(cls: type, key: str) -> str:
     """How the command line gives a key of such a file: `--set profile.window_s`, `--data`."""
     if cls is Source and "." not in key:
         return f"--{key}"
@@ -221,33 +222,35 @@ def _option(cls: type[Any], key: str) -> str:
     return f"--set {prefix}{key}"
 
 
-def _lay(table: dict[str, Any], keys: list[str], value: Any, where: str) -> str:
+def _lay(table: dict[str, object], keys: list[str], value: object, where: str) -> str:
     """Sets table[a][b][c]; `variant.NAME.KEY` finds the variant. Returns the dotted place."""
     if keys[0] == "variant" and len(keys) > 2:
         return _lay_variant(table, keys[1], keys[2:], value, where)
     node = table
     for key in keys[:-1]:
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
+        inner = node.setdefault(key, {})
+        if not isinstance(inner, dict):
             raise ConfigError(f"--set {'.'.join(keys)}: '{key}' is not a table in {where}")
+        node = inner
     node[keys[-1]] = value
     return ".".join(keys)
 
 
-def _lay_variant(table: dict[str, Any], name: str, keys: list[str], value: Any, where: str) -> str:
-    variants = table.get("variant", [])
-    known = [v.get("name", "") for v in variants]
+def _lay_variant(table: dict[str, object], name: str, keys: list[str], value: object, where: str) -> str:
+    variants = _tables(table.get("variant"))
+    known = [str(v.get("name", "")) for v in variants]
     if name not in known:
         raise ConfigError(f"--set variant.{name}: no such variant in {where}{did_you_mean(name, known)}")
     index = known.index(name)
     return _lay_step(variants[index], f"variant[{index}]", keys, value)
 
 
-def _lay_step(variant: dict[str, Any], place: str, keys: list[str], value: Any) -> str:
+def _lay_step(variant: dict[str, object], place: str, keys: list[str], value: object) -> str:
     """A key of the variant itself, or else an option of its compression step: of several, the one that `use` names."""
     if keys[0] in {f.name for f in dataclasses.fields(Variant)}:
         return f"{place}.{_lay(variant, keys, value, place)}"
-    uses = [str(step.get("use", "")) for step in variant.get("compress", [])]
+    steps = _tables(variant.get("compress"))
+    uses = [str(step.get("use", "")) for step in steps]
     named = len(keys) > 1 and keys[0] in uses
     if not named and len(uses) != 1:
         raise ConfigError(
@@ -255,11 +258,16 @@ def _lay_step(variant: dict[str, Any], place: str, keys: list[str], value: Any) 
             f"variant.{variant['name']}.STEP.{keys[0]}, STEP one of {', '.join(uses)}"
         )
     index = uses.index(keys[0]) if named else 0
-    inner = _lay(variant["compress"][index], keys[1:] if named else keys, value, place)
+    inner = _lay(steps[index], keys[1:] if named else keys, value, place)
     return f"{place}.compress[{index}].{inner}"
 
 
-def _flat(prefix: str, value: Any) -> dict[str, Any]:
+def _tables(value: object) -> list[dict[str, object]]:
+    """The tables of a list; none where it is no list, which `config.build` says."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _flat(prefix: str, value: object) -> dict[str, object]:
     """Nested tables and lists of tables as dotted keys."""
     if isinstance(value, Mapping):
         items = [(f"{prefix}.{k}" if prefix else str(k), v) for k, v in value.items()]

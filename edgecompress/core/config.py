@@ -7,7 +7,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \
 RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions called them
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, object]:
     """The tables of a TOML file; raises ConfigError with the file and the position, InputError for what is no file."""
     try:
         text = plain_file.read(path, LARGEST).decode("utf-8-sig")
@@ -37,7 +37,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     return _tables(text, str(path))
 
 
-def _tables(text: str, where: str) -> dict[str, Any]:
+def _tables(text: str, where: str) -> dict[str, object]:
     """The tables of a TOML text; raises ConfigError."""
     import tomllib
 
@@ -54,9 +54,9 @@ def _tables(text: str, where: str) -> dict[str, Any]:
     return tables
 
 
-def _unlike_ours(tables: dict[str, Any]) -> str:
+def _unlike_ours(tables: dict[str, object]) -> str:
     """What no file of ours has: values nested deeply, or texts that no file can be called by."""
-    level: list[Any] = [tables]
+    level: list[object] = [tables]
     for _ in range(DEEPEST):
         level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
         if any(isinstance(value, str) and "\0" in value for value in level):
@@ -64,16 +64,16 @@ def _unlike_ours(tables: dict[str, Any]) -> str:
     return TOO_DEEP if level else ""
 
 
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _inside(value: dict[str, object] | list[object]) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value
 
 
-def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+def build(cls: type[T], table: Mapping[str, object], where: str) -> T:
     """`table` as an instance of the dataclass `cls`; nested dataclasses, tuples, mappings and `X | None` are followed.
 
     Raises ConfigError: `where: unknown key 'raito', did you mean 'ratio'?`, and the like.
     """
-    hints = _hints(typing.cast(Any, cls))
+    hints = _hints(typing.cast(type, cls))
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
@@ -92,11 +92,11 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, object]:
     return typing.get_type_hints(cls)
 
 
-def _convert(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: object, value: object, where: str) -> object:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return _plain(value, where)
@@ -108,7 +108,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {_shown(value)} is not a valid value{hint}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-        return build(typing.cast(type[Any], hint), value, where)
+        return build(typing.cast(type[object], hint), value, where)
     if origin is tuple and isinstance(value, (list, tuple)):
         return _convert_tuple(arguments, value, where)
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
@@ -116,7 +116,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     return _convert_scalar(hint, value, where)
 
 
-def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+def _convert_union(arguments: tuple[object, ...], value: object, where: str) -> object:
     if value is None and type(None) in arguments:
         return None
     error: ConfigError | None = None
@@ -129,7 +129,7 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     raise error
 
 
-def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+def _convert_tuple(arguments: tuple[object, ...], value: Sequence[object], where: str) -> tuple[object, ...]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(_convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
     if len(arguments) != len(value):
@@ -137,15 +137,16 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[
     return tuple(_convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
 
 
-def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
+def _convert_scalar(hint: object, value: object, where: str) -> object:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(_plain(value, where))
+        _plain(value, where)
+        return float(value)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value if hint is list else _plain(value, where)  # who asks for a list checks its items
     raise ConfigError(f"{where}: must be {_words(hint)}, not {_shown(value)}")
 
 
-def _plain(value: Any, where: str) -> Any:
+def _plain(value: object, where: str) -> object:
     """A value that JSON and every machine have. Raises ConfigError for a date, nan, inf, a number over 64 bits."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v, f"{where}.{k}") for k, v in value.items()}
@@ -160,7 +161,7 @@ def _plain(value: Any, where: str) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A wrong value in an error, cut where it is long."""
     if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
         return f"one of {value.bit_length()} bits"
@@ -168,7 +169,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-def _words(hint: Any) -> str:
+def _words(hint: object) -> str:
     plain = {float: "a number", int: "a whole number", str: "a string", bool: "true or false", list: "a list"}
     if hint in plain:
         return plain[hint]
@@ -180,7 +181,7 @@ def _words(hint: Any) -> str:
     return "a table" if table else str(getattr(hint, "__name__", hint))
 
 
-def from_text(text: str) -> Any:
+def from_text(text: str) -> object:
     """The value of `--set key=value`: TOML if it is TOML, else the text itself."""
     try:
         table = _tables(f"value = {text}", "--set")

@@ -188,9 +188,9 @@ class SensorPlugin(Plugin):
     """Whether its numbers are "measured" or "estimated"."""
     scope: str
     """What the number covers: a package, a rail, the whole board."""
-    unavailable: Callable[[Mapping[str, Any], Path], str]
+    unavailable: Callable[[Mapping[str, Json], Path], str]
     """Why it cannot be read on a device, with /sys below a root, or ""."""
-    open: Callable[[Mapping[str, Any], Path], Meter | Counter]
+    open: Callable[[Mapping[str, Json], Path], Meter | Counter]
     """A meter, of QUANTITY energy, or a counter of instructions."""
     quantity: str = "energy"
     """What it tells: "energy" or "instructions"."""
@@ -216,9 +216,9 @@ class OpenedMeter:
 class TransportPlugin(Plugin):
     """How to reach a device."""
 
-    unavailable: Callable[[Mapping[str, Any]], str]
+    unavailable: Callable[[Mapping[str, Json]], str]
     """Why the device cannot be reached now, or "". Takes five seconds at most."""
-    connect: Callable[[Mapping[str, Any]], Shell]
+    connect: Callable[[Mapping[str, Json]], Shell]
     """The device as a Shell. Raises Unreachable, or InputError for options that are wrong."""
     simulated: str = ""
     """What stands in for hardware there: no latency is reported."""
@@ -288,19 +288,19 @@ KINDS: Mapping[str, type[Plugin]] = {
 }
 
 
-def capabilities(cls: type[DataclassInstance]) -> Mapping[str, dataclasses.Field[Any]]:
+def capabilities(cls: type[DataclassInstance]) -> Mapping[str, dataclasses.Field[object]]:
     """What a description may hold, by what an author calls it."""
     return _capabilities(cls)
 
 
 @cache
-def _capabilities(cls: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
+def _capabilities(cls: type[DataclassInstance]) -> Mapping[str, dataclasses.Field[object]]:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     told = [f for name, f in fields.items() if name not in ("name", "module")]
     return {_key(f): f for f in told if f.metadata.get("beside", f.name) in fields or cls is Step}
 
 
-def required(field: dataclasses.Field[Any]) -> bool:
+def required(field: dataclasses.Field[object]) -> bool:
     """Whether a plug-in must define it."""
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
@@ -316,12 +316,12 @@ def described(cls: type[P], name: str, module: ModuleType) -> P:
     return cls(name=name, module=module, **known)
 
 
-def _key(field: dataclasses.Field[Any]) -> str:
+def _key(field: dataclasses.Field[object]) -> str:
     """What an author calls a field."""
     named = field.metadata.get("key")
     return str(named) if named else field.name if is_function(field) else field.name.upper()
 
 
-def is_function(field: dataclasses.Field[Any]) -> bool:
+def is_function(field: dataclasses.Field[object]) -> bool:
     """Whether a plug-in defines it as a function."""
     return str(field.type).startswith("Callable")
