@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from edgecompress.core import plain_file
 
@@ -40,12 +40,14 @@ def parsed(text: str) -> Any:
     raise ValueError("is nested too deeply")
 
 
-def is_number(value: Any, least: float = -sys.float_info.max, most: float = sys.float_info.max) -> bool:
+def is_number(
+    value: object, least: float = -sys.float_info.max, most: float = sys.float_info.max
+) -> TypeGuard[float]:
     """Whether a value is a number from `least` to `most`: infinities, NaN, true and false are none."""
-    return type(value) in (int, float) and least <= value <= most
+    return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
 
 
-def _inside(value: Any) -> Sequence[Any]:
+def _inside(value: object) -> Sequence[object]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
@@ -63,8 +65,8 @@ def _whole(text: str) -> int:
     return number
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    table: dict[str, Json] = {}
     for key, value in pairs:
         if key in table:
             raise ValueError(f"the key {key[:80]!a} occurs twice")
