@@ -40,9 +40,7 @@ def parsed(text: str) -> Any:
     raise ValueError("is nested too deeply")
 
 
-def is_number(
-    value: object, least: float = -sys.float_info.max, most: float = sys.float_info.max
-) -> TypeGuard[float]:
+def is_number(value: object, least: float = -sys.float_info.max, most: float = sys.float_info.max) -> TypeGuard[float]:
     """Whether a value is a number from `least` to `most`: infinities, NaN, true and false are none."""
     return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
 

@@ -6,7 +6,7 @@ import glob
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
@@ -166,7 +166,7 @@ def _words(node: torch.fx.Node) -> set[str]:
     return {node.name, *(path.removeprefix(WRAPPER) for path in paths[-1:])}
 
 
-def _is_fp32(value: Any) -> bool:
+def _is_fp32(value: object) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
@@ -203,7 +203,7 @@ def _mixed(net: torch.fx.GraphModule, kept: set[str] | None) -> torch.fx.Interpr
 
     floats = (torch.float16, torch.float32)
 
-    def cast(value: Any, to: torch.dtype) -> Any:
+    def cast(value: object, to: torch.dtype) -> object:
         if isinstance(value, torch.dtype):
             return to if value == torch.float32 else value
         return value.to(to) if isinstance(value, torch.Tensor) and value.dtype in floats else value
@@ -214,14 +214,14 @@ def _mixed(net: torch.fx.GraphModule, kept: set[str] | None) -> torch.fx.Interpr
             self.seen: dict[str, torch.Tensor] = {}
             self.kept, self.name = kept, ""
 
-        def run_node(self, node: torch.fx.Node) -> Any:
+        def run_node(self, node: torch.fx.Node) -> object:
             self.name = node.name
             value = super().run_node(node)
             if kept is None and _is_fp32(value):
                 self.seen[node.name] = value.detach()
             return value
 
-        def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def call_function(self, target: Target, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
             if kept is None or not _computes(target):
                 return super().call_function(target, args, kwargs)
             if self.name not in kept:
@@ -233,7 +233,7 @@ def _mixed(net: torch.fx.GraphModule, kept: set[str] | None) -> torch.fx.Interpr
                     kept.add(self.name)
             return self._cast(target, (args, kwargs), torch.float32)
 
-        def _cast(self, target: Target, call: tuple[tuple[Any, ...], dict[str, Any]], to: torch.dtype) -> Any:
+        def _cast(self, target: Target, call: tuple[tuple[object, ...], dict[str, object]], to: torch.dtype) -> object:
             args, kwargs = map_aggregate(call, lambda value: cast(value, to))
             return super().call_function(target, args, kwargs)
 
