@@ -7,10 +7,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from edgecompress.core import limit_decision, stats
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
+from edgecompress.core.json import Json
 from edgecompress.core.limit_decision import Interval
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
 from edgecompress.reporting import accuracy_change, before_after, read
@@ -52,7 +52,7 @@ class ComparedVariant:
         return number
 
     @property
-    def device(self) -> tuple[Any, ...]:
+    def device(self) -> tuple[object, ...]:
         """What makes two devices the same: the name, and what the processor says of itself."""
         around = self.report.environment
         return (self.report.device.get("name"), around.get("cpu"), around.get("board"), around.get("cores"))
@@ -330,7 +330,7 @@ def _warnings(entries: Sequence[ComparedVariant]) -> Iterator[str]:
             yield f"{entry.label}: measured in another run than the baseline; --remeasure measures them in turns"
 
 
-def _around(entry: ComparedVariant) -> dict[str, Any]:
+def _around(entry: ComparedVariant) -> dict[str, Json]:
     """The environment that numbers depend on, by the words that a warning uses."""
     report, around = entry.report, entry.report.environment
     profile = report.profile
@@ -347,7 +347,7 @@ def _around(entry: ComparedVariant) -> dict[str, Any]:
     }
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return "unknown" if value is None else str(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.json import Json
 from edgecompress.reporting.compare import VERDICTS, MetricRow, ReportComparison, rendering
 from edgecompress.reporting.formatting import text
 
@@ -18,7 +19,7 @@ SIGNS = {"kept": ("✔", "green"), "undecided": ("?", "yellow"), "broken": ("✘
 Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
 
 
-def data(comparison: ReportComparison) -> dict[str, Any]:
+def data(comparison: ReportComparison) -> dict[str, Json]:
     """The comparison as JSON. Raises InputError as `compare.of`."""
     with rendering(comparison.entries):
         return _data(comparison)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from edgecompress.core.json import Json
 from edgecompress.reporting import instructions
 from edgecompress.reporting.figure_style import (
     Figure,
@@ -265,7 +266,7 @@ def _bar(label: str, ends: Sequence[float], what: str) -> dict[str, Any]:
     return {"label": label, "whole": whole, "left": rest, "says": says}
 
 
-def _weights(row: SparseRow) -> dict[str, Any]:
+def _weights(row: SparseRow) -> dict[str, Json]:
     share = 100 * (1 - row.zeros / row.elements)
     says = f"{row.name}: {significant(share, 2)} % of {row.elements:,} weights are not zero"
     return {"label": row.name, "whole": 100, "left": share, "says": says}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -208,7 +207,7 @@ def figure(report: Report) -> Figure:
     return Figure("gains", title, caption, (Panel("", _spec([_point(g) for g in rows])),))
 
 
-def _point(gain: Gain) -> dict[str, Any]:
+def _point(gain: Gain) -> dict[str, object]:
     change, hollow = _told(gain), guessed(gain)
     called = "better" if gain.gained else "worse" if change.called == "worse" else ""
     promised = (gain.fewer_macs or 1.0) / (1 - min(gain.zeros or 0.0, 0.99))
@@ -234,7 +233,7 @@ def _spec(values: Values) -> Spec:
     return unit(48 + 30 * len(values), [one, promises, intervals, *filter(None, dots)])
 
 
-def _dots(values: Values, hollow: bool, axes: tuple[Any, Any]) -> Spec | None:
+def _dots(values: Values, hollow: bool, axes: tuple[Spec, Spec]) -> Spec | None:
     own = [v for v in values if v["hollow"] == hollow]
     dashes = {"strokeDash": [3, 2]} if hollow else {}
     mark = {"type": "point", "size": 90, "strokeWidth": 1.8, **dashes}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.reporting.formatting import significant
 from edgecompress.reporting.model import DefaultOutput, Variant
 
@@ -22,7 +22,7 @@ def notes(variant: Variant) -> Iterator[str]:
         yield f"{opened} answers otherwise{_in_effect(variant, told.settings)}: {'; '.join(map(_output, others))}."
 
 
-def _in_effect(variant: Variant, settings: Mapping[str, Any]) -> str:
+def _in_effect(variant: Variant, settings: Mapping[str, Json]) -> str:
     """Those that the engine then has otherwise."""
     shipped = (variant.artifact.settings if variant.artifact else None) or {}
     changed = [f"{name} is {value}" for name, value in settings.items() if value != shipped.get(name)]

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from edgecompress.core import atomic_file, config, plain_file
 from edgecompress.core.errors import ConfigError, InputError, blamed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, sha256_of
 
 SCHEMA = "edgecompress/measured/1"
@@ -132,7 +133,7 @@ class Measurement:
         return max(self.clock_step_ns, seen)
 
     @property
-    def session(self) -> tuple[Any, ...]:
+    def session(self) -> tuple[object, ...]:
         """What two tellings of the same session share."""
         return self.model, self.runtime, self.device, self.run
 
@@ -142,7 +143,7 @@ def _holds(true: object, says: str) -> None:
         raise ValueError(says)
 
 
-def _texts(of: Any, but: Sequence[str] = ()) -> None:
+def _texts(of: object, but: Sequence[str] = ()) -> None:
     """Every text says something, but those that may be empty."""
     for name, value in vars(of).items():
         _holds(value or not isinstance(value, str) or name in but, f"{name} is empty")
@@ -155,7 +156,7 @@ def _moment(text: str) -> bool:
         return False
 
 
-def _latencies(latencies: Sequence[Any], step_ns: int) -> None:
+def _latencies(latencies: Sequence[object], step_ns: int) -> None:
     _holds(FEWEST <= len(latencies) <= MOST, f"latencies_ns has {len(latencies)} values, not {FEWEST} to {MOST}")
     for i, value in enumerate(latencies):
         if type(value) is not int or not 0 < value <= LONGEST_NS:
@@ -190,11 +191,11 @@ def parsed(data: bytes, where: str) -> Measurement:
         raise InputError(f"{where}{_brief(str(error))}") from error
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number")
 
 
-def _sober(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _sober(pairs: list[tuple[str, Any]]) -> dict[str, Json]:
     """A table in which no key is there twice and no text is long."""
     table = dict(pairs)
     _holds(len(table) == len(pairs), "a key occurs twice")
@@ -204,7 +205,7 @@ def _sober(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     """A stranger's words on one line that drives no terminal, cut where they are long."""
     text = value if isinstance(value, str) else "null" if value is None else repr(value)
     text = _UNPRINTED.sub(lambda match: f"\\u{ord(match[0]):04x}", text[: 2 * LINE])
@@ -289,7 +290,7 @@ def of_model(folder: Path, model: str) -> list[Measurement]:
 
 def no_other_telling(known: Sequence[Measurement], new: Sequence[Measurement]) -> None:
     """Raises InputError where one session is told twice with different numbers: it would pass as two."""
-    names = dict[tuple[Any, ...], str]()
+    names = dict[tuple[object, ...], str]()
     for measurement in (*known, *new):
         if names.setdefault(measurement.session, measurement.name) != measurement.name:
             raise InputError(

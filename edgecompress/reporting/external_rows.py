@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -34,7 +33,7 @@ def rows(measurements: Sequence[Measurement]) -> list[ExternalRow]:
     return msgspec.convert(cleaned(msgspec.to_builtins(placed)), list[ExternalRow])
 
 
-def _place(m: Measurement) -> tuple[Any, ...]:
+def _place(m: Measurement) -> tuple[object, ...]:
     """What the sessions of a row share."""
     return m.device, m.runtime, m.run.threads, m.self_test, m.clock
 
@@ -43,7 +42,7 @@ def _ranked(row: ExternalRow) -> bool:
     return row.self_test == "pass" and known(row.numbers["latency"])
 
 
-def _order(row: ExternalRow) -> tuple[Any, ...]:
+def _order(row: ExternalRow) -> tuple[object, ...]:
     value = row.numbers["latency"].value
     return not _ranked(row), row.self_test != "pass", value or 0.0, row.device.name
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, known, plural, scaled, significant, text
@@ -135,7 +134,7 @@ def figure(report: Report) -> Figure:
     return Figure("elsewhere", "Latency on other devices", _CAPTION, (Panel("", _spec(points)),))
 
 
-def _point(name: str, row: ExternalRow) -> dict[str, Any]:
+def _point(name: str, row: ExternalRow) -> dict[str, object]:
     n, passed = row.numbers["latency"], row.self_test == "pass"
     marks = {"fill": "var(--c1)", "opacity": 0.9} if passed else {"fill": "var(--c0)", "opacity": 0.0}
     took = timed(n, row.clock_step_ns / 1e6, spread=True)
@@ -166,7 +165,7 @@ def _spec(points: Values) -> Spec:
     return unit(46 + 24 * len(points), [layer(alone, pale, x=x, y=y, **paint()), spans, *dots])
 
 
-def _dots(points: Values, passed: bool, **at: Any) -> Spec:
+def _dots(points: Values, passed: bool, **at: object) -> Spec:
     """Hollow and dashed where the self-test failed."""
     dashes = {} if passed else {"strokeDash": [3, 2]}
     return described(points, {"type": "point", "size": 80, "strokeWidth": 1.5, **dashes}, "device", **at, **paint())

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.reporting.model import Report
 from edgecompress.reporting.vega import Spec
 
@@ -49,17 +50,17 @@ def dash(report: Report, name: str) -> list[int]:
     return DASHES[next((i for i, v in enumerate(those) if v.name == name), 0) % len(DASHES)]
 
 
-def axis(title: str, **rest: Any) -> dict[str, Any]:
+def axis(title: str, **rest: Any) -> dict[str, Json]:
     """An axis with few ticks and no grid."""
     return {"title": title, "grid": False, "tickCount": 5, **rest}
 
 
-def quantity(field: str, drawn: Mapping[str, Any], **scale: Any) -> dict[str, Any]:
+def quantity(field: str, drawn: Mapping[str, Json], **scale: Any) -> dict[str, Json]:
     """A field on a quantitative axis that begins where the data does."""
     return {"field": field, "type": "quantitative", "axis": drawn, "scale": {"zero": False, "nice": False, **scale}}
 
 
-def also(channel: Mapping[str, Any], field: str) -> dict[str, Any]:
+def also(channel: Mapping[str, Json], field: str) -> dict[str, Json]:
     """The same axis for another field: layers share their axes, and one that named none would take the others' away."""
     return {**channel, "field": field}
 

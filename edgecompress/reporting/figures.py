@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, direction
 from edgecompress.core.quantities import unit as unit_of
 from edgecompress.reporting import (
@@ -76,7 +76,7 @@ def changes(report: Report) -> Figure:
     return Figure("changes", "Change", caption, (Panel("", _changes_spec(values)),))
 
 
-def _change(row: Delta, change: Change) -> dict[str, Any]:
+def _change(row: Delta, change: Change) -> dict[str, Json]:
     called = change.called in ("better", "worse")
     fill = f"var(--{change.called})" if called else "var(--c0)"
     hollow = change.guessed
@@ -166,7 +166,7 @@ def _dodge(points: Values, scale: str) -> None:
         p["dx"] = moved - across
 
 
-def _point(report: Report, variant: Variant, lane: float, by: str) -> dict[str, Any]:
+def _point(report: Report, variant: Variant, lane: float, by: str) -> dict[str, Json]:
     n = variant.numbers
     raced = known(n.get(by))
     rank = f"{text(n[by])}{'' if by == 'latency' else f' {by}'}" if raced else NOT_RANKED[by]
@@ -219,7 +219,7 @@ def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) 
     return unit(250, [circles, *numbers, *_lane(edge, x, NOT_RANKED[by])])
 
 
-def _lane(edge: float | None, x: Mapping[str, Any], text: str) -> list[Spec]:
+def _lane(edge: float | None, x: Mapping[str, Json], text: str) -> list[Spec]:
     if edge is None:
         return []
     rule = {"type": "rule", "strokeDash": [3, 3], "color": "var(--line)"}

@@ -148,7 +148,7 @@ def clean(report: Report) -> Report:
     return of(cleaned(msgspec.to_builtins(report)))
 
 
-def cleaned(value: Any) -> Any:
+def cleaned(value: object) -> Any:
     """`value` with each character that hides, reorders or drives a terminal written out, as in "\\u202e"."""
     if isinstance(value, str):
         return escaped(value)

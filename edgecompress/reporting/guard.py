@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -144,7 +143,7 @@ def _spec(ladder: Ladder, fill: str) -> Spec:
     return unit(44 + 20 * len(values), [bars, rule])
 
 
-def _bar(rung: Rung, fill: str) -> dict[str, Any]:
+def _bar(rung: Rung, fill: str) -> dict[str, object]:
     says = f"{rung.label}: loses {percent(rung.loss)}{', chosen' if rung.chosen else ''}"
     paints = {"fill": fill, "opacity": 0.9 if rung.chosen else 0.3}
     return {"label": rung.label, "loss": 100 * (rung.loss or 0.0), **paints, "says": says}

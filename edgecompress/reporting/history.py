@@ -178,7 +178,7 @@ def _dated(row: Row) -> Row:
 
 
 def _with_changes(rows: list[Row]) -> list[Row]:
-    last: dict[tuple[Any, ...], Row] = {}
+    last: dict[tuple[object, ...], Row] = {}
     changed = []
     for row in rows:
         machine = ((row["environment"] or {}).get(key) for key in MACHINE)

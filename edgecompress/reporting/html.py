@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from edgecompress.core.quantities import CYCLES
 from edgecompress.reporting import (
@@ -31,6 +31,9 @@ from edgecompress.reporting.html_tags import Raw, bdi, tag, void
 from edgecompress.reporting.model import SCHEMA, Delta, Gain, Report
 from edgecompress.reporting.tables import TextTable
 
+Make: TypeAlias = Callable[[Report], TextTable]
+Show: TypeAlias = Callable[[Make], Raw]  # the table that it makes of the report
+Draw: TypeAlias = Callable[..., Raw]  # figures of the report, by their names
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 TILES = (
     "latency",
@@ -142,7 +145,7 @@ def _sections(report: Report) -> list[Raw]:
         shown = [drawn[name] for name in names if drawn[name].panels or drawn[name].caption]
         return tag("div", [as_figure(report, one) for one in shown], class_="figures") if shown else Raw("")
 
-    def rows(make: Any) -> Raw:
+    def rows(make: Make) -> Raw:
         return as_table(report, make(report))
 
     return [
@@ -161,20 +164,20 @@ def _sections(report: Report) -> list[Raw]:
     ]
 
 
-def _operators(report: Report, fig: Any) -> Iterator[Raw]:
+def _operators(report: Report, fig: Draw) -> Iterator[Raw]:
     """Those that left the accelerator, those that take the time, and what bounds them."""
     yield from (*_titled(report, tables.fallback), *_titled(report, estimates.left))
     yield from (fig("operators"), fig("roofline"))
     yield from (*_titled(report, roofline.table), *_folded(report, roofline.operators))
 
 
-def _energy(report: Report, fig: Any) -> Iterator[Raw]:
+def _energy(report: Report, fig: Draw) -> Iterator[Raw]:
     """The power over time, what one inference takes, and by which sensors that is known."""
     yield fig("energy", "power")
     yield from (*_folded(report, power.table), *_tradeoffs(report, fig), *_folded(report, tables.sensors))
 
 
-def _smaller(report: Report, fig: Any) -> Iterator[Raw]:
+def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
     """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
     parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
     if report.gains:
@@ -202,7 +205,7 @@ def _called(gain: Gain) -> str:
     return {True: "better", False: "warning", None: ""}[gain.gained]
 
 
-def _speed(report: Report, rows: Any, fig: Any) -> Raw:
+def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
     """Latency; on a simulated device instructions, on one that is not at hand estimates: there nothing is timed."""
     if before_after.ranked_by(report) == CYCLES:
         return section("Estimates", rows(estimates.table))
@@ -213,7 +216,7 @@ def _speed(report: Report, rows: Any, fig: Any) -> Raw:
     return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
 
 
-PROFILERS: tuple[tuple[str, str, str, tuple[Callable[[Report], TextTable], ...]], ...] = (
+PROFILERS: tuple[tuple[str, str, str, tuple[Make, ...]], ...] = (
     ("sustained", "Over minutes", "sustained", (profiler_tables.sustained, profiler_tables.windows)),
     ("periodic", "At a fixed rate", "periodic", (profiler_tables.periodic,)),
     ("throughput", "Throughput by batch", "throughput", (profiler_tables.throughput,)),
@@ -222,7 +225,7 @@ PROFILERS: tuple[tuple[str, str, str, tuple[Callable[[Report], TextTable], ...]]
 IN_OTHERS = ("memory", "roofline")  # profilers whose figures stand in the sections of what they look at
 
 
-def _profilers(report: Report, fig: Any) -> Iterator[Raw]:
+def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:
     """A section for each profiler that ran; of one that nobody here knows, its own words."""
     known_ = {name: (title, figure, makers) for name, title, figure, makers in PROFILERS}
     for name in (look.profiler for look in report.passes if look.profiler not in IN_OTHERS):
@@ -232,7 +235,7 @@ def _profilers(report: Report, fig: Any) -> Iterator[Raw]:
         yield section(title, as_table(report, first), *([fig(figure)] if figure else []), *more)
 
 
-def _elsewhere(report: Report, fig: Any) -> Iterator[Raw]:
+def _elsewhere(report: Report, fig: Draw) -> Iterator[Raw]:
     """Where packages' benchmarks ran."""
     if external_section.rows(report):
         first = as_table(report, external_section.table(report))
@@ -240,7 +243,7 @@ def _elsewhere(report: Report, fig: Any) -> Iterator[Raw]:
         yield section(external_section.TITLE, first, fig("elsewhere"), *more)
 
 
-def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
+def _tradeoffs(report: Report, fig: Draw) -> list[Raw]:
     """Where there are at least two points to hold against each other."""
     rows = report.pareto
     return (
@@ -250,13 +253,13 @@ def _tradeoffs(report: Report, fig: Any) -> list[Raw]:
     )
 
 
-def _folded(report: Report, make: Callable[[Report], TextTable]) -> list[Raw]:
+def _folded(report: Report, make: Make) -> list[Raw]:
     """A table behind its title, where there is something in it."""
     table = make(report)
     return [_more(table.title, as_table(report, table))] if table.rows else []
 
 
-def _proof(report: Report, rows: Any) -> list[Raw]:
+def _proof(report: Report, rows: Show) -> list[Raw]:
     return [
         *_titled(report, environment.agreed),
         *_titled(report, tables.precisions),
@@ -266,13 +269,13 @@ def _proof(report: Report, rows: Any) -> list[Raw]:
     ]
 
 
-def _titled(report: Report, make: Callable[[Report], TextTable]) -> list[Raw]:
+def _titled(report: Report, make: Make) -> list[Raw]:
     """A table with its title above, where there is something to show."""
     table = make(report)
     return [tag("h3", table.title), as_table(report, table)] if table.rows or table.empty else []
 
 
-def _making(report: Report, rows: Any) -> list[Raw]:
+def _making(report: Report, rows: Show) -> list[Raw]:
     parts = (
         ("Stages", tables.stages),
         ("Effective configuration", tables.configuration),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.core.quantities import COUNTED
 from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, labels, paint, quantity
@@ -138,7 +138,7 @@ def figure(report: Report) -> Figure:
     return Figure("instructions", title, caption, (Panel("", _spec(values, len(shown))),))
 
 
-def _segments(label: str, counted: Counted, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _segments(label: str, counted: Counted, classes: Sequence[str]) -> Iterator[dict[str, Json]]:
     other = counted.instructions - sum(counted.classes.values())
     begin = 0
     for place, (name, n) in enumerate([*((c, counted.classes.get(c, 0)) for c in classes), ("other", max(0, other))]):
@@ -151,7 +151,7 @@ def _segments(label: str, counted: Counted, classes: Sequence[str]) -> Iterator[
         begin += n
 
 
-def _spec(values: Values, bars: int) -> dict[str, Any]:
+def _spec(values: Values, bars: int) -> dict[str, Json]:
     y = labels()
     x = quantity("a", axis("instructions", grid=True, format="~s"), zero=True)
     mark = {"type": "bar", "height": 22, "strokeDash": [4, 2], "strokeWidth": 1.2}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from edgecompress.reporting import before_after
 from edgecompress.reporting.figure_style import (
@@ -119,7 +118,7 @@ def ecdf(report: Report) -> Figure:
     )
 
 
-def _line(report: Report, name: str) -> dict[str, Any]:
+def _line(report: Report, name: str) -> dict[str, Json]:
     return {
         "type": "line",
         "stroke": colour(report, name),

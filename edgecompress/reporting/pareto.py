@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from edgecompress.core.json import Json
 from edgecompress.core.quantities import QUANTITIES, direction
 from edgecompress.reporting import before_after
 from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, paint, quantity, ticks
@@ -140,7 +141,7 @@ def _point(report: Report, row: Point, place: int, across: float) -> dict[str, A
     return {**at, **fill, "hollow": hollow, "front": not row.beaten_by, "says": f"{name(row)}: {_says(row)}"}
 
 
-def _dot(p: dict[str, Any], x: Mapping[str, Any], y: Mapping[str, Any]) -> tuple[Spec, ...]:
+def _dot(p: dict[str, Json], x: Mapping[str, Json], y: Mapping[str, Json]) -> tuple[Spec, ...]:
     """Hides what is below it; a hollow one is dashed, one on the front is drawn with a thicker line."""
     dashes = {"strokeDash": [3, 2]} if p["hollow"] else {}
     mark = {"type": "point", "shape": p["shape"], "size": 300}

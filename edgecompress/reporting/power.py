@@ -6,9 +6,10 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from edgecompress.core.errors import StageFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.figure_style import (
     Figure,
@@ -186,7 +187,7 @@ def _spans(trace: PowerTrace, fill: str) -> Values:
     return spans
 
 
-def _curve(name: str, points: Sequence[Point], axes: tuple[Any, Any], line: Mapping[str, Any]) -> list[Spec]:
+def _curve(name: str, points: Sequence[Point], axes: tuple[Spec, Spec], line: Mapping[str, Json]) -> list[Spec]:
     """The samples: a band and their mean, on the axes of the phases; nothing where none were kept."""
     if not points:
         return []
@@ -222,7 +223,7 @@ def energy(report: Report) -> Figure:
 _ESTIMATE = "Hollow bars are estimates, the line is their band; an estimate is never compared with a measurement."
 
 
-def _joules(variant: Variant, factor: float, fill: str) -> dict[str, Any]:
+def _joules(variant: Variant, factor: float, fill: str) -> dict[str, Json]:
     n = variant.numbers["energy_gross"]
     ends = {"low": n.low and n.low / factor, "high": n.high and n.high / factor}
     says = f"{variant.name}: {text(n)} {interval(n)} ({provenance(n)})"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any
 
+from edgecompress.core.json import Json
 from edgecompress.reporting.figure_style import (
     Figure,
     Panel,
@@ -88,7 +88,7 @@ def _rate(name: str, answer: Table, stroke: str) -> Spec:
     return unit(120, [shades, line, rates] if parts else [line])
 
 
-def _time(end: float) -> dict[str, Any]:
+def _time(end: float) -> dict[str, Json]:
     return quantity("a", axis("s"), domain=[0, end])
 
 
@@ -230,7 +230,7 @@ def throughput(report: Report) -> Figure:
     return Figure("throughput", title, _THROUGHPUT, (Panel("", unit(220, layers)),), key)
 
 
-def _stroke(report: Report, name: str) -> dict[str, Any]:
+def _stroke(report: Report, name: str) -> dict[str, Json]:
     return {"stroke": colour(report, name), "strokeDash": dash(report, name)}
 
 
@@ -238,7 +238,7 @@ def _best(answer: Table) -> str:
     return f"knee at batch {answer['knee']['batch']:g}, most {plain(answer['best']['items_per_s'], '/s')}"
 
 
-def _batches(name: str, answer: Table, line: Table, axes: tuple[Any, Any]) -> list[Spec]:
+def _batches(name: str, answer: Table, line: Table, axes: tuple[Spec, Spec]) -> list[Spec]:
     knee, (x, y) = answer["knee"]["batch"], axes
     values = [
         {"a": r["batch"], "w": r["items_per_s"], "size": 130 if r["batch"] == knee else 36, "fill": line["stroke"]}

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from edgecompress.core import registry
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.model import Look, Number, Outcome, Report, Table
 
@@ -20,7 +21,7 @@ _RATE = {"windows": N, "items_per_s": N, "median_ms": N}
 _TIMES = dict.fromkeys(("p50", "p95", "p99", "max"), M)
 _MEASURED = {"value": M, "unit": S, "status": S, "low": M, "high": M, "source": S, "scope": S, "reason": S}
 _STARTS = {key: {"median": M, "min": M, "max": M} for key in ("import_ms", "load_ms", "first_ms", "second_ms")}
-SHAPES: dict[str, Mapping[str, Any]] = {
+SHAPES: dict[str, Mapping[str, Json]] = {
     "sustained": {
         "series": [
             {"t_s": N, "seconds": N, "runs": N, "median_ms": N, "p95_ms": M, "items_per_s": N}
@@ -118,12 +119,12 @@ def _lines(name: str, answer: Table) -> list[str]:
     return [str(line) for line in say(answer)] if say else []
 
 
-def thinned(value: Any) -> Any:
+def thinned(value: object) -> object:
     """A long list as every k-th of its items."""
     return value[:: -(-len(value) // KEPT)] if isinstance(value, list) and len(value) > KEPT else value
 
 
-def _wrong(value: Any, shape: Any, at: str) -> Iterator[str]:
+def _wrong(value: object, shape: Any, at: str) -> Iterator[str]:
     """Where a value is not what its shape says."""
     if isinstance(shape, str):
         if not _is(value, shape):
@@ -142,11 +143,11 @@ def _wrong(value: Any, shape: Any, at: str) -> Iterator[str]:
             yield from _wrong(value.get(key), inner, f"{at}.{key}".lstrip("."))
 
 
-def _mismatch(value: Any, at: str, kind: str) -> str:
+def _mismatch(value: object, at: str, kind: str) -> str:
     return f"{at or 'it'} is {str(value)[:40]!r}, not {kind}"
 
 
-def _is(value: Any, kind: str) -> bool:
+def _is(value: object, kind: str) -> bool:
     if value is None:
         return kind in (M, T)
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.json import read_json
+from edgecompress.core.json import Json, read_json
 
 if TYPE_CHECKING:
     from edgecompress.reporting.model import Report
@@ -30,7 +30,7 @@ def report(folder: Path) -> Report:
     return _checked(folder)[1]
 
 
-def _checked(folder: Path) -> tuple[dict[str, Any], Report]:
+def _checked(folder: Path) -> tuple[dict[str, Json], Report]:
     from edgecompress.reporting import model  # a plan reads none
 
     file, document = _read(folder)
@@ -58,7 +58,7 @@ def rendering(where: object) -> Iterator[None]:
         raise InputError(f"{where}: not as this version of edgecompress writes it ({error!r}); deploy again") from error
 
 
-def _read(folder: Path) -> tuple[Path, dict[str, Any]]:
+def _read(folder: Path) -> tuple[Path, dict[str, Json]]:
     file = folder if folder.suffix == ".json" else folder / "report.json"
     if file != folder and folder.is_file():
         raise InputError(f"{folder}: is a file, and no report.json; give the folder that a deploy wrote")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import EdgeError
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.figure_style import Figure, Panel, also, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
@@ -204,7 +205,7 @@ def _decades(low: float, high: float) -> list[float]:
     return tens if len(tens) > 2 else ticks(low, high, "log")
 
 
-def _dot(op: RoofOperator, fill: str) -> dict[str, Any]:
+def _dot(op: RoofOperator, fill: str) -> dict[str, Json]:
     says = f"{op.name}: {significant(op.gflops, 3)} GFLOP/s at {significant(op.flops_per_byte or 0.0, 3)} FLOP/byte, "
     roof = "no roof is known" if op.of_roof is None else f"{plain(op.of_roof, 'fraction')} of its roof"
     says += f"{roof} ({op.bound})"

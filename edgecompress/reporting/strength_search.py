@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from edgecompress.core.json import Json
 from edgecompress.reporting.figure_style import Figure, Panel, also, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, GUESSED, plain, plural, significant
 from edgecompress.reporting.model import Fit, Report, Trial
@@ -159,7 +160,7 @@ def _hollow(fit: Fit) -> bool:
     return fit.status in GUESSED
 
 
-def _dashes(fit: Fit) -> dict[str, Any]:
+def _dashes(fit: Fit) -> dict[str, Json]:
     return {"strokeDash": [3, 2]} if _hollow(fit) else {}
 
 

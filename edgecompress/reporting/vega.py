@@ -39,18 +39,20 @@ CONFIG = {
 }
 
 
-def unit(height: int, layers: Sequence[Spec], **rest: Any) -> Spec:
+def unit(height: int, layers: Sequence[Spec], **rest: object) -> Spec:
     """One picture of the page's width made of layers, each with its own data."""
     fit = {"type": "fit", "contains": "padding"}
     return {"width": WIDTH, "height": height, "autosize": fit, "config": CONFIG, "layer": list(layers), **rest}
 
 
-def layer(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], **encoding: Any) -> Spec:
+def layer(values: Sequence[Mapping[str, object]], mark: Mapping[str, object], **encoding: object) -> Spec:
     """Marks that carry no words of their own."""
     return {"data": {"values": list(values)}, "mark": {"aria": False, **mark}, "encoding": encoding}
 
 
-def described(values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], what: str, **encoding: Any) -> Spec:
+def described(
+    values: Sequence[Mapping[str, object]], mark: Mapping[str, object], what: str, **encoding: object
+) -> Spec:
     """Marks that stand for data: `what` names one of them; its field "says" is read aloud and shown on hover."""
     named = {"aria": True, "ariaRoleDescription": what, **mark}
     return layer(values, named, description={"field": "says", "type": "nominal"}, **encoding)
