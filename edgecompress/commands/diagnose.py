@@ -58,7 +58,7 @@ class DiagnosisRequest:
 class Diagnosis:
     """What was found, as JSON, and the folder that it was written to."""
 
-    facts: Mapping[str, Json]
+    facts: Mapping[str, Any]
     out: Path | None = None
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
