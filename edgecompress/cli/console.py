@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
 from edgecompress.core.errors import CheckFailed
+from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Outcome, Stage, Substitute
 from edgecompress.core.plain_text import aligned, escaped, one_line
 from edgecompress.pipeline.candidate_variant import Candidate

@@ -11,7 +11,7 @@ from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.json import Json
 
 
-def _request(args: argparse.Namespace) -> dict[str, Json]:
+def _request(args: argparse.Namespace) -> dict[str, Any]:
     """What `edgecompress.pipeline.job.job` takes, from the arguments."""
     names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target", "untrusted")
     request = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
@@ -23,7 +23,7 @@ def _request(args: argparse.Namespace) -> dict[str, Json]:
     return request
 
 
-def _settings(texts: Sequence[str], example: str) -> dict[str, object]:
+def _settings(texts: Sequence[str], example: str) -> dict[str, Json]:
     """KEY=VALUE texts as a table; raises InputError."""
     from edgecompress.core import config
 
@@ -367,7 +367,7 @@ def device_build(args: argparse.Namespace) -> int:
     return 0
 
 
-def _device_settings(texts: Sequence[str]) -> dict[str, object]:
+def _device_settings(texts: Sequence[str]) -> dict[str, Json]:
     """--set values of a device, with or without the word that they begin with where there is more than a device."""
     laid = _settings(texts, "options.host=user@board")
     return {key.removeprefix("device."): value for key, value in laid.items()}

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from edgecompress.commands import profile
 from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
+from edgecompress.core.json import Json
 from edgecompress.pipeline.job import Keys
 from edgecompress.reporting import before_after, gates, model, read
 from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, ReportComparison, of

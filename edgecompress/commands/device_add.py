@@ -83,7 +83,7 @@ class ProbedBoard:
     modules: Mapping[str, str | None]
 
 
-def add(host: str, name: str = "", output: Path | None = None, options: Mapping[str, object] | None = None) -> Added:
+def add(host: str, name: str = "", output: Path | None = None, options: Mapping[str, Json] | None = None) -> Added:
     """Probes user@board and writes devices/NAME.toml, or `output`. `options`: more of the transport's (port, python).
 
     Raises InputError where the file is there already, Unreachable when the board does not answer.
@@ -241,7 +241,7 @@ def _missing(board: ProbedBoard) -> Iterator[str]:
         yield "a steady clock: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
 
 
-def _toml(board: ProbedBoard, options: Mapping[str, object]) -> str:
+def _toml(board: ProbedBoard, options: Mapping[str, Json]) -> str:
     """The device file."""
     facts, date = board.facts, time.strftime("%Y-%m-%d")
     memory = facts["memory_bytes"] // 2**20 if facts["memory_bytes"] else None
@@ -274,6 +274,6 @@ def _toml(board: ProbedBoard, options: Mapping[str, object]) -> str:
     )
 
 
-def _lines(values: Mapping[str, object]) -> Iterator[str]:
+def _lines(values: Mapping[str, Json]) -> Iterator[str]:
     """TOML; JSON's texts, numbers and lists of texts are TOML's."""
     return (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())

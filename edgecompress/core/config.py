@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import ConfigError, blamed, did_you_mean
+from edgecompress.core.json import Json
 
 T = TypeVar("T")
 LARGEST = 1 << 20  # bytes of a TOML file
@@ -181,10 +182,10 @@ def _words(hint: object) -> str:
     return "a table" if table else str(getattr(hint, "__name__", hint))
 
 
-def from_text(text: str) -> object:
+def from_text(text: str) -> Json:
     """The value of `--set key=value`: TOML if it is TOML, else the text itself."""
     try:
         table = _tables(f"value = {text}", "--set")
     except ConfigError:
         return text
-    return table["value"] if len(table) == 1 else text
+    return typing.cast("Json", table["value"]) if len(table) == 1 else text  # `build` refuses a date

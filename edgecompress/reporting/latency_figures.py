@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from edgecompress.core.json import Json
 from edgecompress.reporting import before_after
 from edgecompress.reporting.figure_style import (
     Figure,
