@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.engines.coreml import mil
-from edgecompress.engines.coreml.mil import ops, package
+from edgecompress.engines.coreml import mil, package
+from edgecompress.engines.coreml.mil import ops
 from edgecompress.engines.coreml.mil.dtypes import ALL
 from edgecompress.formats import mlpackage
 from fuzz import trees

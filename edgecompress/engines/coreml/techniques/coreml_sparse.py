@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.coreml import compression, convert
-from edgecompress.techniques import _skipped_layers
 
 if TYPE_CHECKING:
     import numpy as np
