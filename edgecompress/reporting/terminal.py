@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,20 @@ class _Standings:
             yield Text(shown, "bold" if i in (0, self.table.marked + 1) else "", no_wrap=True, overflow="ignore")
 
 
+class _Remarks:
+    """Words below the headline, as wide as the terminal."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        margin = 3 * " "
+        wrapped = textwrap.wrap(self.words, options.max_width, initial_indent=margin, subsequent_indent=margin)
+        yield from (Text(line, "dim") for line in wrapped)
+
+
 def _all_tables(told: Report) -> Iterator[RenderableType]:
     if told.deltas:
         yield _table(tables.before_after(told), _change_styles(told))
@@ -107,10 +122,9 @@ def _notes(report: Report, verbose: bool) -> Iterable[Text]:
 
 
 def _headline(report: Report) -> Iterator[RenderableType]:
-    from rich.padding import Padding
     from rich.text import Text
 
     sign, colour = SIGNS[report.summary.outcome]
     yield Text.assemble("\n", (f"{sign} ", f"bold {colour}"), (report.summary.sentence, "bold"))
     if report.summary.remarks:
-        yield Padding(Text("; ".join(report.summary.remarks), style="dim"), (0, 0, 0, 3))
+        yield _Remarks("; ".join(report.summary.remarks))
