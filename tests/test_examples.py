@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +19,7 @@ from edgecompress.core import config, settings
 from edgecompress.data import preprocess
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("resnet20", "textgenrnn", "mobilenetv2", "fsdd")
+NAMES = ("resnet20", "textgenrnn", "mobilenetv2", "fsdd")  # on real data
 shared = pytest.mark.shared
 slow = pytest.mark.slow
 
@@ -53,10 +55,24 @@ def right(name: str, items: list[tuple[np.ndarray, int]]) -> np.ndarray:
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", (*NAMES, "shapes"))
 def test_each_source_is_a_valid_source(name: str) -> None:
     assert source(name).model == "net:build"
     assert source(name).data == "net:data"
+
+
+@slow
+def test_shapes_is_right_on_394_of_its_400_test_pictures_which_its_script_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items = list(net("shapes").data("test"))
+    assert right("shapes", items).sum() == pytest.approx(394, abs=1)
+    monkeypatch.syspath_prepend(EXAMPLES / "shapes")
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    script = runpy.run_path(str(EXAMPLES / "shapes" / "train.py"))
+    pictures, labels = script["pictures"](len(items), np.random.default_rng(script["SEED"]))
+    assert labels.tolist() == [label for _, label in items]
+    assert np.mean(pictures == np.stack([image for image, _ in items])) > 0.999
 
 
 @shared

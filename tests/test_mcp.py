@@ -99,6 +99,7 @@ def test_what_goes_wrong_is_a_tools_error_in_one_line_and_the_server_goes_on(tmp
         mistakes: list[tuple[str, dict[str, Any], str]] = [
             ("plan", {**made, "target": "x68"}, "no target 'x68', did you mean 'x86'?"),
             ("plan", {**made, "settings": {"limits.item_lost": 1}}, "unknown key 'item_lost'"),
+            ("plan", {**made, "target": "x86"}, "no path from null to onnx with int8"),
             ("deploy", {**made, "model": "none.onnx"}, "none.onnx: no such model file"),
             ("report", {"folder": "dist/none"}, "dist/none: no such file or folder"),
             ("compare", {"reports": ["dist/none"]}, "compare takes two reports or more"),

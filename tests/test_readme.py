@@ -1,52 +1,96 @@
-"""The README is true: its commands and its Python are run, on the embedded demo, with short measurements."""
+"""The README and the tutorial are true: their commands run in a fresh clone, and so does their Python."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import nulls
+import prove
 import pytest
 
 pytestmark = pytest.mark.slow
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["--profile=quick", *(f"--set={key}={value}" for key, value in nulls.FAST.items())]
+MEASURE = ("plan", "deploy", "guard", "verify", "profile")
 
 
-def blocks(language: str) -> list[str]:
-    """The code blocks of the README in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(page: str, language: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[list[str]]:
-    """The commands that take the demo through, in the README's order."""
-    block = next(b for b in blocks("sh") if "edgecompress report dist/x86" in b)
-    return [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+def commands(*texts: str) -> list[list[str]]:
+    """The commands of code blocks, in their order, without the name of the program."""
+    lines = [shlex.split(line, comments=True) for text in texts for line in text.splitlines()]
+    return [words[1:] for words in lines if words]
 
 
-def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path: Path, shared_store: Path) -> None:
-    assert len(commands()) >= 8
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A fresh clone, with what is changed here and not committed yet; nothing lies beside it."""
+    folder = tmp_path / "apart" / "clone"
+    git = ["git", "-C", str(ROOT)]
+    if subprocess.run([*git, "rev-parse"], capture_output=True).returncode:
+        pytest.skip("not a git checkout")
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    changed = subprocess.run([*git, "diff", "HEAD", "--name-only"], capture_output=True, text=True, check=True).stdout
+    for name in filter(lambda name: (ROOT / name).is_file(), changed.splitlines()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    return folder
+
+
+def run(clone: Path, words: list[str], *more: str) -> None:
+    """A command in the clone, which is the package that runs; real data is not found, nor is anything fetched."""
+    env = {name: value for name, value in os.environ.items() if name != "EDGECOMPRESS_SHARED"}
+    command = [sys.executable, "-m", "edgecompress", *words, *more]
+    env |= {"PYTHONPATH": str(clone), "EDGECOMPRESS_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=clone, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    assert done.stdout
+
+
+def test_the_commands_of_the_readme_run_one_after_the_other(clone: Path, shared_store: Path) -> None:
+    listed = commands(next(b for b in blocks("README.md", "sh") if "edgecompress report dist/x86" in b))
+    assert len(listed) >= 8
     shared_store.mkdir(exist_ok=True)
-    (tmp_path / ".edgecompress").symlink_to(shared_store)
-    for words in commands():
-        measures = words[0] in ("plan", "deploy", "guard", "verify", "profile")
-        done = subprocess.run(
-            [sys.executable, "-m", "edgecompress.cli.main", *words, *(QUICK if measures else [])],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        assert done.stdout
+    (clone / ".edgecompress").symlink_to(shared_store)
+    for words in listed:
+        run(clone, words, *(QUICK if words[0] in MEASURE else ()))
+
+
+def test_the_commands_of_the_tutorial_run_one_after_the_other(clone: Path) -> None:
+    listed = commands(*blocks("docs/tutorial.md", "sh"))
+    assert {words[0] for words in listed} >= {"plan", "deploy", "verify", "profile", "package"}
+    for words in listed if prove.WHOLE else shortened(listed):
+        run(clone, words, *(QUICK if words[0] in MEASURE else ()))
+
+
+def shortened(listed: list[list[str]]) -> list[list[str]]:
+    """The short form: without what builds or measures again, and with one variant."""
+    kept = [words for words in listed if words[0] != "profile" and not any("calibrator" in word for word in words)]
+    return [[*words, *(["--only=int8"] if words[0] in ("plan", "deploy") else [])] for words in kept]
+
+
+def test_the_python_of_the_tutorial_is_that_of_its_example() -> None:
+    (shown,) = blocks("docs/tutorial.md", "python")
+    written = (ROOT / "examples" / "shapes" / "net.py").read_text(encoding="utf-8")
+    assert [part for part in shown.strip().split("\n\n\n") if part not in written] == []
+    (table,) = blocks("docs/tutorial.md", "toml")
+    written = (ROOT / "examples" / "shapes" / "source.toml").read_text(encoding="utf-8")
+    assert [line for line in table.splitlines() if line not in written.splitlines()] == []
 
 
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     made = nulls.make(tmp_path)
-    block = blocks("python")[0]
+    block = blocks("README.md", "python")[0]
     for shown, ours in (
         ('"my_pkg.nets:build"', made["model"]),
         ('"x86"', made["target"]),

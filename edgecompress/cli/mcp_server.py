@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from edgecompress.pipeline.runner import Event, Listener
     from edgecompress.reporting.model import Number, Variant
 
-REQUIRES = ("mcp>=1.27,<2",)
+REQUIRES = ("mcp>=1.30,<2",)
 EXTRA = "mcp"
 INSTRUCTIONS = (
     "edgecompress takes a trained model to an edge device: it compresses, exports, verifies, measures and ships it. "
@@ -194,8 +194,7 @@ def _report(folder: Path, facts: Mapping[str, Any]) -> ReportResult:
         outcome=told.summary.outcome,
         shipped=told.summary.variant,
         sentence=told.summary.sentence,
-        accuracy=told.summary.accuracy,
-        undecided=told.summary.undecided,
+        remarks=told.summary.remarks,
         warnings=[note.text for note in told.notes if note.level == "warning"],
         variants=[_variant(variant) for variant in told.variants],
         page=str(folder / "report.html"),
@@ -294,7 +293,7 @@ def _told(tool: Callable[[Any, Listener], object], asked: object, listener: List
     try:
         return tool(asked, listener)
     except EdgeError as error:
-        raise type(error)(one_line(str(error))) from error
+        raise EdgeError(one_line(str(error))) from error
     except OSError as error:
         raise of_system(error) or error from error
     except Exception as error:

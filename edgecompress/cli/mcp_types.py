@@ -123,7 +123,7 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class ReportResult:
-    """The report of a deploy in short; `page` is the whole."""
+    """The report of a deploy in short: the headline, what it costs and what is undecided; `page` is the whole."""
 
     title: str
     target: str
@@ -131,8 +131,7 @@ class ReportResult:
     outcome: str
     shipped: str
     sentence: str
-    accuracy: str
-    undecided: list[str]
+    remarks: list[str]
     warnings: list[str]
     variants: list[VariantResult]
     page: str
