@@ -500,8 +500,9 @@ def test_a_mistake_names_its_file_or_its_command(words: str, says: str, place: P
 
 @pytest.mark.parametrize("name", ["net.pth", "net.pt", "net.safetensors"])
 def test_weights_alone_are_told_from_a_model(name: str, place: Path) -> None:
-    line = refused(["plan", name, "--data", "data"])
-    assert "has the weights of a net, not the net; give a factory pkg.mod:fn" in line
+    Path(name).touch()
+    code, errors = said(["plan", name, "--data", "data"])
+    assert code == 2 and "weights only: write a factory that makes the net and loads them" in errors
 
 
 # --------------------------------------------------------------------------- as a process of its own

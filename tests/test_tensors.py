@@ -62,7 +62,7 @@ def test_nameless_inputs_match_in_order_and_named_ones_do_not(tmp_path: Path) ->
     data = samples(tmp_path / "a", input_0=np.ones((3, 4), np.float32), input_1=np.ones((3, 4), np.float32))
     assert tensors.check_inputs(wanted, data) == {"ids": "input_0", "mask": "input_1"}
     named = samples(tmp_path / "b", tokens=np.ones((3, 4), np.float32), mask=np.ones((3, 4), np.float32))
-    with pytest.raises(InputError, match="needs an input 'ids', the data has: tokens, mask"):
+    with pytest.raises(InputError, match="takes ids, mask, the data has: tokens, mask; rename"):
         tensors.check_inputs(wanted, named)
 
 

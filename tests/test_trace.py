@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[Callable[[], Arrays], list[str]]] = {
     "number": (images, ["returned a int", "torch.nn.Module"]),
     "nan": (images, ["weight 'conv.weight' holds 1 NaN and 1 infinite"]),
     "plane": (images, ["no function 'plane'", "did you mean 'plain'?"]),
-    "masked": (images, ["forward takes (ids, mask), the data has: image"]),
+    "masked": (images, ["forward takes ids, mask, the data has: image", "ids.npy, mask.npy"]),
     "dropout": (lambda: rows(5), ["x float32 [1, 5]", "its forward does not take the data", "4"]),
     "wrong_state": (lambda: rows(3), ["edge_state: the model has no output 'hh'", "did you mean 'h'?"]),
 }

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from edgecompress.core.errors import CheckFailed, InputError
+from edgecompress.core.errors import CheckFailed, EdgeError, InputError
 from edgecompress.core.json import Json
 
 
@@ -47,33 +47,38 @@ def _options(args: argparse.Namespace, listener: Any) -> Any:
     return job_run.Options(**chosen, command=shlex.join(["edgecompress", *args.words]), listener=listener)
 
 
-def _plans(args: argparse.Namespace) -> list[tuple[Any, Any]]:
-    """The job and the plan of each target that is asked for: all of them are decided before anything runs."""
+def _plans(args: argparse.Namespace) -> tuple[list[tuple[Any, Any]], Mapping[str, EdgeError]]:
+    """The job and the plan of each target that is asked for, before anything runs; and why others are refused."""
     from edgecompress.pipeline import plan
     from edgecompress.pipeline.job import job
 
     request = _request(args)
-    jobs = [job(args.model, **{**request, "target": name}) for name in dict.fromkeys(args.target.split(","))]
-    return [(each, plan.deploy(each)) for each in jobs]
+    return plan.deploy_all(args.target.split(","), lambda name: job(args.model, **request | {"target": name}))
 
 
 def plan(args: argparse.Namespace) -> int:
     """Prints the plan of a deploy."""
     from edgecompress.cli import console
+    from edgecompress.commands import deploy
 
-    plans = _plans(args)
+    plans, refused = _plans(args)
+    for job, steps in plans:
+        deploy.check(job, steps, _options(args, print))
+    code = max((error.exit_code for error in refused.values()), default=0)
     if args.json:
         tables = [console.plan_data(job, steps) for job, steps in plans]
+        tables += [{"target": name, "refused": str(error)} for name, error in refused.items()]
         console.print_json(tables if len(tables) > 1 else tables[0])
-        return 0
+        return code
     screen = console.open(args)
     if args.quiet:
-        console.line(screen, console.plan_time(plans))
-        return 0
+        console.line(screen, "; ".join([console.plan_time(plans), *(f"{n}: {e}" for n, e in refused.items())]))
+        return code
     for job, steps in plans:
         console.plan(screen, job, steps)
         console.settings(screen, job, everything=bool(args.verbose))
-    return 0
+    console.lines(screen, [f"{name}: refused: {error}" for name, error in refused.items()])
+    return code
 
 
 def deploy(args: argparse.Namespace) -> int:
@@ -83,13 +88,13 @@ def deploy(args: argparse.Namespace) -> int:
     from edgecompress.commands import deploy
 
     screen = console.open(args)
-    plans = _plans(args)
+    plans, refused = _plans(args)
     for job, steps in plans if args.verbose and not args.quiet else ():
         console.plan(screen, job, steps)
         console.settings(screen, job, everything=True)
-    if len(plans) > 1:
+    if len(plans) + len(refused) > 1:
         with Phases(screen, args, plans) as phases:
-            results = deploy.run_all(plans, _options(args, phases))
+            results = deploy.run_all(plans, _options(args, phases), refused)
         return console.all_ended(screen, args, results)
     job, steps = plans[0]
     with Phases(screen, args, plans) as progress:

@@ -7,24 +7,19 @@ import contextlib
 import os
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from edgecompress.cli import signals, streams
 from edgecompress.cli.grammar import analysis, deploying, machines, results, shipped
 from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
-from edgecompress.core.plain_text import one_line
+from edgecompress.core.plain_text import escaped, one_line
 
-TABLE: tuple[Command | CommandGroup, ...] = (  # in the order of the help
-    *deploying.COMMANDS,
-    *analysis.COMMANDS,
-    *shipped.COMMANDS,
-    *results.COMMANDS,
-    *machines.COMMANDS,
-)
 LONGEST = 2000  # characters of an error
 INTERRUPTED = 130
 UNREAD = 128 + 13  # as a program ends that SIGPIPE kills
@@ -47,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _told("interrupted; run the same command again to resume", INTERRUPTED)
         except EdgeError as error:
-            return _told(f"error: {error}", error.exit_code)
+            return _told(f"error: {error}", error.exit_code, getattr(error, "__notes__", ()))
         except OSError as error:
             if fault := _of_system(error):
                 return _told(f"error: {fault}", fault.exit_code)
@@ -58,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     """The exit code of a command, or of the help. Raises whatever went wrong."""
+    if not words:
+        print(parser(words).format_help(), end="")
+        return InputError.exit_code
     try:
         args = parser(words).parse_args([_word(word) for word in words])
     except SystemExit as ended:  # argparse has said why
@@ -98,11 +96,12 @@ def _of_system(error: OSError) -> EdgeError | None:
     return of_system(error)
 
 
-def _told(words: str, code: int) -> int:
-    """Says how the command ended, in one line; returns the exit code, even if stderr takes nothing."""
+def _told(words: str, code: int, notes: Sequence[str] = ()) -> int:
+    """Says how the command ended, in one line, then its notes; returns the exit code, even if stderr takes nothing."""
     line = one_line(words)
     shown = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"  # a stranger's words may be long
-    for say in (sys.stdout.flush, lambda: print(f"edgecompress: {shown}", file=sys.stderr, flush=True)):
+    text = "\n".join([f"edgecompress: {shown}", *map(escaped, notes)])
+    for say in (sys.stdout.flush, lambda: print(text, file=sys.stderr, flush=True)):
         with contextlib.suppress(EdgeError, streams.ReaderGone):
             say()
     return code
@@ -135,12 +134,18 @@ class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that refuses by itself what it does not know: the usage shown is that of the command."""
+    """A parser that refuses by itself, in one line, what it does not know: the help named is that of the command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with exit code 2."""
+        self.exit(InputError.exit_code, one_line(f"{self.prog}: error: {message} (see {self.prog} --help)") + "\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Argparse lists all choices; the nearest one is told instead, where one is near."""
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"no {value!r}{did_you_mean(str(value), action.choices)}")
+            command = isinstance(action, argparse._SubParsersAction)
+            hint = f"no {'command ' * command}{value!r}{did_you_mean(str(value), action.choices)}"
+            raise argparse.ArgumentError(None if command else action, hint)
 
     def parse_known_args(self, args: Any = None, namespace: object = None) -> tuple[Any, list[str]]:
         known, rest = super().parse_known_args(args, namespace)
@@ -151,21 +156,45 @@ class _Parser(argparse.ArgumentParser):
         return known, rest
 
 
+class _Root(_Parser):
+    """The parser of the program: its help has the commands by what they are for."""
+
+    def format_help(self) -> str:
+        """The help."""
+        formatter, listed = self._get_formatter(), {}
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                listed = {each.dest: each for each in action._choices_actions}
+        formatter.add_usage(self.usage, self._actions, ())
+        formatter.add_text(self.description)
+        for purpose, entries in PURPOSES.items():
+            formatter.start_section(purpose)
+            if entries is results.LISTED:
+                formatter.add_text(textwrap.fill(" ".join(entry.name for entry in entries), 70))
+            else:
+                formatter.add_arguments([listed[entry.name] for entry in entries])
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole grammar, from which docs and completion are made; for `words`, only the command that they name."""
-    root = _Parser(
+    root = _Root(
         prog="edgecompress",
         description="Takes a trained model to an edge device: compressed, verified, measured where it will run.",
         epilog="examples:\n"
         "  edgecompress deploy net.onnx --data images/ --target x86\n"
-        "  edgecompress deploy                                   the embedded demo, a torch net, on this machine\n"
+        "  edgecompress deploy                            # the embedded demo, on this machine\n"
         "  edgecompress deploy my_pkg.nets:build --data my_pkg.nets:data\n"
-        "  edgecompress COMMAND --help                           what a command takes, with examples",
+        "  edgecompress COMMAND --help                    # what a command takes, with examples",
         formatter_class=Help,
     )
     root.add_argument("--version", action="version", version=_version())
-    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True, action=_Commands)
-    for entry in (*TABLE, COMPLETION):
+    commands = root.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, action=_Commands, parser_class=_Parser
+    )
+    for entry in chain.from_iterable(PURPOSES.values()):
         if words is None or entry.name.split()[:1] == [*words[:1]]:
             add(commands, entry)
         else:  # its arguments are not asked for
@@ -211,6 +240,14 @@ COMPLETION = Command(
     description="Prints a completion script.",
     common=False,
 )
+PURPOSES: dict[str, Sequence[Command | CommandGroup]] = {  # in the order of the help
+    "take a model to a device": deploying.COMMANDS,
+    "look into a model": analysis.COMMANDS,
+    "use what was shipped": shipped.COMMANDS,
+    "compare results": results.COMMANDS,
+    "list what there is": results.LISTED,
+    "set up": (*machines.COMMANDS, COMPLETION),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgecompress.cli import source_lines
 from edgecompress.cli.console import cut, duration, line
 from edgecompress.core.model import Outcome
 from edgecompress.core.plain_text import one_line, plural
@@ -30,6 +31,7 @@ class Progress:
         from rich.progress import Progress as Bar
 
         self.screen, self.verbose = screen, 0 if args.quiet else args.verbose
+        self.quiet, self.told = args.quiet, set[str]()
         words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
         hidden = not screen.is_terminal or args.quiet
         # Drawn once a second: what is measured in the meantime shares this machine with us.
@@ -48,7 +50,8 @@ class Progress:
     def __call__(self, event: Event) -> None:
         """Takes in one event of the run."""
         if event.kind == "ended" and event.outcome:
-            return self._ended(event.outcome, raised=not event.stage.variants)
+            self._ended(event.outcome, raised=not event.stage.variants)
+            return self._tell(event.outcome)
         what = self.doing(event)
         left = Countdown(event)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
@@ -59,6 +62,13 @@ class Progress:
     def doing(self, event: Event) -> str:
         """What is done now, for the live line."""
         return f"{one_line(event.stage.name)}: {cut(one_line(event.what or event.why))}"
+
+    def _tell(self, outcome: Outcome) -> None:
+        """What a stage found out about the source: once, however many targets it is for."""
+        for text in () if self.quiet else source_lines.lines(outcome):
+            if text not in self.told:
+                self.told.add(text)
+                line(self.screen, text, "yellow" if text.startswith(source_lines.WARNING) else "")
 
     def _ended(self, outcome: Outcome, raised: bool) -> None:
         """A line for a stage; the error that ends the run is told at its end, and once."""

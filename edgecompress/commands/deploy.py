@@ -101,9 +101,8 @@ def deploy(
         data=data_given, metric=metric, samples=samples, device=device, profile=profile, only=only, threads=threads,
         batch=batch, seed=seed, settings=settings, untrusted=options.untrusted,
     )  # fmt: skip
-    jobs = [job(given, **keys | Keys(target=each)) for each in targets]
-    plans = [(each, plan.deploy(each)) for each in jobs]
-    return run(*plans[0], options) if targets is not target else run_all(plans, options)
+    plans, refused = plan.deploy_all(targets, lambda each: job(given, **keys | Keys(target=each)))
+    return run(*plans[0], options) if targets is not target else run_all(plans, options, refused)
 
 
 def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result:
@@ -111,7 +110,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result
 
     `later_s` is how many seconds the plans after it may take: they belong to the time left.
     """
-    _check(job, steps, options)
+    check(job, steps, options)
     walk = begin(job, options, f"{job.source.given}>{job.target.path}")
     out = out_folder(job, options)
     if not options.until:
@@ -134,10 +133,12 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result
     return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
 
 
-def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Result]:
+def run_all(
+    plans: Sequence[tuple[Job, Plan]], options: Options, refused: Mapping[str, EdgeError] | None = None
+) -> dict[str, Result]:
     """Runs the plans of several targets in turn; shared stages run once, and a failed target does not stop the others.
 
-    Each ships into its own folder of `options.out`.
+    Each ships into its own folder of `options.out`. `refused`: targets without a plan, of `plan.deploy_all`.
     """
     results = {}
     later_s = sum(steps.estimate_s() for _, steps in plans)
@@ -149,10 +150,10 @@ def run_all(plans: Sequence[tuple[Job, Plan]], options: Options) -> dict[str, Re
             results[name] = run(each, steps, own, later_s)
         except EdgeError as error:
             results[name] = Result(error.exit_code, str(error))
-    return results
+    return results | {name: Result(error.exit_code, str(error)) for name, error in (refused or {}).items()}
 
 
-def _check(job: Job, steps: Plan, options: Options) -> None:
+def check(job: Job, steps: Plan, options: Options) -> None:
     """Raises InputError, CheckFailed for options that the plan cannot be walked with."""
     if options.untrusted and (code := steps.user_code()):
         raise InputError(

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import config, registry
+from edgecompress.core import config, foreign_model, registry
 from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import InputError
 from edgecompress.core.settings import Source
 
 TORCH = ("module", "program")
 LOAD = "stages.trace:load"  # what loads a torch net
-WEIGHTS = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")  # files that are often taken for a model
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,9 @@ def _kind(source: Source) -> tuple[str, str, bool]:
             offered |= set() if runtime.for_tests else {runtime.suffix}
         if runtime.folder and _holds(path, runtime.folder):
             return read
-    if path.suffix in WEIGHTS:
-        raise InputError(
-            f"{source.model}: has the weights of a net, not the net; give a factory pkg.mod:fn that makes the net and "
-            "loads them, or export it to .pt2 or .onnx"
-        )
-    if path.suffix not in suffixes:
+    if path.exists() and (error := foreign_model.refused(path)):
+        raise error
+    if path.suffix not in suffixes and path.suffix not in foreign_model.ADVICE:
         known = ", ".join(sorted(offered))
         raise InputError(
             f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in {known}"

@@ -7,13 +7,67 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from edgecompress.core import package_files, user_folders
 from edgecompress.core.errors import InputError, did_you_mean
+
+
+def check(reference: str, folders: Iterable[str]) -> None:
+    """Raises InputError, as `function` does, where the module of `pkg.mod:fn`, or in its text the name, is not there.
+
+    Nothing is imported but what Python asks of an installed package; what only an import can tell passes.
+    """
+    where, _, name = reference.partition(":")
+    if where.endswith(".py"):
+        raise InputError(f"{reference}: write the module's name without .py, {where.removesuffix('.py')}:{name}")
+    file = _text(where, reference, [*sys.path, *folders])
+    if not file:
+        return
+    try:
+        known = _bound(ast.parse(Path(file).read_bytes()))
+    except (OSError, SyntaxError, ValueError) as error:
+        line, says = (f":{error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
+        raise InputError(f"{reference}: {file}{line}: {says}; correct it") from error
+    if known and name not in known:
+        raise InputError(f"{reference}: {where} has no function '{name}'{did_you_mean(name, known)}")
+
+
+def _text(where: str, reference: str, places: Sequence[str]) -> str:
+    """The file with a module's text, or "" where there is none. Raises InputError where there is no such module."""
+    importlib.invalidate_caches()  # a notebook may have written it just now
+    top, *below = where.split(".")
+    spec, known = PathFinder.find_spec(top, places), top
+    if spec is None and top not in sys.modules and importlib.util.find_spec(top) is None:
+        raise InputError(_missing(reference, top))
+    for name in below:
+        inside, known = spec and spec.submodule_search_locations, f"{known}.{name}"
+        spec = PathFinder.find_spec(known, inside) if inside else None
+        if spec is None and inside and all(map(package_files.is_users, inside)):
+            raise InputError(_missing(reference, known))
+    origin = spec.origin if spec else None
+    return origin if origin and origin.endswith(".py") else ""
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    """The names that a module's text binds anywhere; nothing where running it may bind others."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+    return set() if names & {"*", "__getattr__", "globals", "exec", "setattr"} else names
+
+
+def _missing(reference: str, module: str) -> str:
+    where = f"no module '{module}' in {os.getcwd()} or installed"
+    return f"{reference}: {where}; run the command in the folder that contains it"
 
 
 def function(reference: str) -> Callable[..., Any]:
@@ -38,10 +92,7 @@ def _module(where: str, reference: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or where
         if (where + ".").startswith(missing + "."):
-            hint = (
-                f"no module '{missing}' in {os.getcwd()} or installed; run the command in the folder that contains it"
-            )
-            raise InputError(f"{reference}: {hint}") from error
+            raise InputError(_missing(reference, missing)) from error
         raise InputError(f"{reference}: {error_line(error)}; install '{missing}', or add its folder") from error
     except Exception as error:
         raise InputError(
@@ -86,4 +137,5 @@ def error_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     frames = [f for f in traceback.extract_tb(error.__traceback__) if package_files.is_users(f.filename)]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}{where}"
+    said = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])  # a heading says nothing alone
+    return f"{type(error).__name__}: {said[:300] or 'no message'}{where}"

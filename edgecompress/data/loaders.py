@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
@@ -28,6 +28,7 @@ Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
 RANDOM_ITEMS = 64  # per split, where nobody says how many
 WHOLE = ""  # the one set of data that comes without splits
 EVERY = (*SPLITS, TRAIN)
+OTHER_SPLITS = ("dev", "eval", "val", "valid", "validation")  # what others call a split to judge with
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
@@ -55,14 +56,40 @@ def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:
     if source.calls("data"):
         return _factory(source.data, splits)
     path = Path(source.data)
-    if path.suffix == ".npz":
-        return _npz(path, request.context.seed)
-    if path.is_dir():
-        arrays = any(path.glob("*.npy")) or any(path.glob("*/*.npy"))
-        return _npy(path, request.context.seed) if arrays else _images(path, source, request.context.seed)
-    raise InputError(
-        f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
-    )
+    readers = {"arrays": _npy, "npz": _npz}
+    kind = kind_of(path)
+    return readers[kind](path, request.context.seed) if kind in readers else _images(path, source, request.context.seed)
+
+
+def kind_of(path: Path) -> Literal["npz", "arrays", "images"]:
+    """What a file or a folder holds, by names alone. Raises InputError where no data is laid out so."""
+    if path.suffix == ".npz" and not path.is_dir():
+        return "npz"
+    if not path.is_dir():
+        raise InputError(
+            f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
+        )
+    if any(path.glob("*.npy")) or any(path.glob("*/*.npy")):
+        return "arrays"
+    _check_folders(path, [folder.name for folder in _shown_folders(path)])
+    return "images"
+
+
+def _check_folders(path: Path, names: Sequence[str]) -> None:
+    """Raises InputError for images that lie in no folder of their class, or in splits by other names than ours."""
+    if not names and any(file.suffix.lower() in SUFFIXES for file in path.iterdir()):
+        raise InputError(
+            f"{path}: its images lie in no folder; move those of each class into a folder named after it, "
+            f"{path}/CLASS (without classes: into one folder, and give --metric none)"
+        )
+    strange = sorted({*names} & {*OTHER_SPLITS})
+    if strange and not {*names} & {*SPLITS}:
+        raise InputError(
+            f"{path}: has {', '.join(names)}, but splits are called {', '.join(EVERY)}; "
+            f"rename {strange[0]} to test, or give --data {path / strange[0]}, which is split by seed"
+        )
+    if TRAIN in names and not {*names} & {*SPLITS}:
+        raise InputError(f"{path}: has items to train on alone; add a folder test, or give --data {path / TRAIN}")
 
 
 def _factory(reference: str, splits: Sequence[str]) -> Feed:

@@ -20,6 +20,7 @@ CHUNK = 64  # items
 LARGEST_EXPONENT = 709.0  # whose exp is a double
 TOP = re.compile(r"top([1-9][0-9]{0,5})")  # top1, top5, ...
 NAMES = ("top1", "top5", "perplexity", "mse", *task_metrics.METRICS, "none")
+SYNONYMS = {"accuracy": "top1", "acc": "top1", "acc1": "top1", "ppl": "perplexity", "rmse": "mse", "l1": "mae"}
 FEWEST = 20  # items of a mean with an interval: fewer show nothing of a skewed distribution's tail
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray]"
@@ -95,7 +96,7 @@ def find(name: str, output: str = "") -> Metric | None:
         "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
     }
     if name not in own:
-        near = did_you_mean(name, NAMES)
+        near = f", did you mean '{SYNONYMS[name]}'?" if name in SYNONYMS else did_you_mean(name, NAMES)
         raise InputError(f"no metric '{name}' (give your own as pkg.mod:function){near}")
     return own[name]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, Quantization, TensorSpec
+from edgecompress.core.model import Artifact, Quantization, Shape, TensorSpec
 from edgecompress.data import npy
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ LABELS = "labels"  # labels.npy beside the inputs of a split, where there are la
 NARROWED = ("int64", "int32")  # what a file may have instead of what the data has: TFLite knows no ids of 64 bits
 LONGEST_NAME = 200  # bytes
 MOST_NUMBERS = 1 << 27  # of an input or output, for one item
+CHANNELS = (1, 3)  # of a picture
+CHANNELS_FIRST = 'set layout = "NCHW" in [preprocess], or give --set preprocess.layout=NCHW'
 INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
 
 
@@ -123,10 +125,16 @@ def _paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> 
     nameless = stored == ([INPUT] if len(stored) == 1 else unnamed(len(stored)))
     if len(required) == len(available) and (len(available) == 1 or nameless):
         return {spec.name: name for spec, name in zip(required, stored, strict=False)}
-    have = ", ".join(stored)
-    raise InputError(
-        f"the model needs an input '{missing[0]}', the data has: {have}; rename the data's arrays to match"
-    )
+    raise InputError(misnamed([spec.name for spec in required], stored, "the model"))
+
+
+def misnamed(takes: Sequence[str], has: Sequence[str], who: str) -> str:
+    """What is wrong with the names of the data's arrays, and what to do."""
+    said = f"{who} takes {', '.join(takes)}, the data has: {', '.join(has)}"
+    if len(takes) == len(has):
+        return f"{said}; rename the data's arrays to match"
+    files, fields = (", ".join(each.format(name) for name in takes) for each in ("{}.npy", "'{}': array"))
+    return f"{said}; give --data a folder of {files}, or a function whose items are ({{{fields}}}, label)"
 
 
 def unnamed(count: int) -> list[str]:
@@ -139,15 +147,39 @@ def _check_one(spec: TensorSpec, data: TensorSpec) -> None:
         a == b if isinstance(a, int) else a.min <= (b if isinstance(b, int) else b.min) <= a.max
         for a, b in zip(spec.shape[1:], data.shape[1:], strict=False)
     )
+    converted = spec.dtype == data.dtype or _fits(spec, data.dtype)
+    takes, gives, advice = list[str](), list[str](), list[str]()
+    if not converted:
+        takes, gives = [spec.dtype], [data.dtype]
+        advice.append(converting(data.dtype) if spec.dtype == "float32" else f'save it as .astype("{spec.dtype}")')
     if not fits:
-        raise InputError(
-            f"input '{spec.name}': the model takes {words(spec)}, the data gives {words(data)}; "
-            "check the preprocessing (resize, crop, layout)"
-        )
-    if spec.dtype != data.dtype and not _fits(spec, data.dtype):
-        raise InputError(
-            f"input '{spec.name}': the model takes {spec.dtype}, the data gives {data.dtype}; convert the data"
-        )
+        takes, gives = [*takes, words(spec)], [*gives, words(data)]
+        advice.insert(0, remedy(data.shape[1:], spec.shape[1:]))
+    if advice:
+        said = f"input '{spec.name}': the model takes {' '.join(takes)}, the data gives {' '.join(gives)}"
+        raise InputError(f"{said}; {'; '.join(advice)}")
+
+
+def remedy(data: Shape, model: Shape) -> str:
+    """What to do about items of another shape than the model takes."""
+    if len(data) == len(model) == 3 and data != model:
+        if (data[2], *data[:2]) == tuple(model):
+            return f"the channels come last: {CHANNELS_FIRST}"
+        if (*data[1:], data[0]) == tuple(model):
+            return "the model wants the channels last (NHWC): save the data as numpy.moveaxis(data, 1, -1)"
+        if data[2] in CHANNELS and model[0] in CHANNELS and model[1] == model[2]:
+            return (
+                f'set layout = "NCHW", and resize and crop to {model[1]}, in [preprocess] '
+                f"(--set preprocess.layout=NCHW --set preprocess.resize={model[1]} --set preprocess.crop={model[1]})"
+            )
+    return "check the preprocessing (resize, crop, layout)"
+
+
+def converting(dtype: str) -> str:
+    """How real numbers of 32 bits are made of data of another type."""
+    if dtype == "uint8":
+        return "set scale = 0.00392156862745098 (1 / 255) in [preprocess], or what the net was trained with"
+    return 'save it as .astype("float32")'
 
 
 def _fits(spec: TensorSpec, dtype: str) -> bool:

@@ -19,6 +19,7 @@ from edgecompress.data import tensors
 from edgecompress.formats import torch_edits, torch_program
 
 MODULE, STATE, PROGRAM = "module.json", "state.safetensors", "program.pt2"
+ON_CPU = "it needs a GPU: build it on the CPU, without .cuda() and with torch.load(..., map_location='cpu')"
 
 if TYPE_CHECKING:
     import torch
@@ -46,10 +47,16 @@ def factory(reference: str) -> torch.nn.Module:
     try:
         net = build()
     except Exception as error:
-        raise InputError(f"{reference} raised {user_code.error_line(error)}; run it in Python to debug it") from error
+        hint = ON_CPU if needs_gpu(error) else "run it in Python to debug it"
+        raise InputError(f"{reference} raised {user_code.error_line(error)}; {hint}") from error
     if not isinstance(net, torch.nn.Module):
         raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
     return net.eval()
+
+
+def needs_gpu(error: Exception) -> bool:
+    """Whether a net raised it for want of a GPU, or because a part of it is on one."""
+    return "CUDA" in str(error) or "on the same device" in str(error)
 
 
 def rebuild(artifact: Artifact) -> torch.nn.Module:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-from edgecompress.core import config, environments, registry
+from edgecompress.core import config, environments, registry, user_code
 from edgecompress.core.catalog import check_file
-from edgecompress.core.errors import InputError, MissingDependency, NoPath, NotFound, did_you_mean
+from edgecompress.core.errors import (
+    EdgeError,
+    InputError,
+    MissingDependency,
+    NoPath,
+    NotFound,
+    Unreachable,
+    did_you_mean,
+)
 from edgecompress.core.model import Stage, Substitute, seconds
-from edgecompress.core.settings import Device, Variant
+from edgecompress.core.settings import Device, Variant, is_factory
 from edgecompress.core.source import ResolvedSource
-from edgecompress.data import metrics, shipped_items
+from edgecompress.data import loaders, metrics, shipped_items
 from edgecompress.device import machine
 from edgecompress.pipeline import conversion, variant_stages, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import Call
-from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job import Job, Name
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
@@ -52,12 +61,62 @@ class Plan:
         return sum(map(seconds, self.stages)) + self.race.estimate_s()
 
 
-def deploy(job: Job) -> Plan:
-    """The plan of a deploy; raises InputError for anything that cannot work, before anything runs."""
+def deploy_all(
+    targets: Iterable[Name], made: Callable[[Name], Job]
+) -> tuple[list[tuple[Job, Plan]], dict[str, EdgeError]]:
+    """The job and the plan of each target, and by their names why others are refused: no way leads there, the device
+    does not answer, or none of the variants asked for is the target's. `made`: the job of a target.
+
+    Raises any other error, and where every target is refused, why.
+    """
+    jobs, refused = list[Job](), dict[str, EdgeError]()
+    for target in dict.fromkeys(targets):
+        try:
+            jobs.append(made(target))
+        except Unreachable as error:
+            refused[Path(target).stem] = error
+    parted, needed = _parted(jobs), list[ModuleType]()
+    for job in parted:
+        try:
+            needed += _needed(job, _calls(job)[0]).values()
+        except (NoPath, NotFound) as error:
+            refused[job.target.name] = error
+    left = [job for job in parted if job.target.name not in refused]
+    if not left:
+        raise _joined([*refused.values()])
+    return [(job, deploy(job, needed)) for job in left], refused
+
+
+def _parted(jobs: list[Job]) -> list[Job]:
+    """The jobs, each with the variants asked for that its target has; raises NotFound for one that no target has."""
+    if len(jobs) < 2:
+        return jobs
+    have = {job.target.name: {v.name for v in job.target.value.variant} for job in jobs}
+    known = set().union(*have.values())
+    if strange := next((name for name in jobs[0].only if name not in known), None):
+        raise NotFound(f"--only {strange}: no target has such a variant{did_you_mean(strange, known)}")
+    own = ([name for name in job.only if name in have[job.target.name]] for job in jobs)
+    return [dataclasses.replace(job, only=tuple(only) or job.only) for job, only in zip(jobs, own, strict=True)]
+
+
+def _joined(errors: Sequence[EdgeError]) -> EdgeError:
+    """Several errors as one: the gravest, with what each says once."""
+    gravest = max(errors, key=lambda error: error.exit_code)
+    if len(errors) == 1:
+        return gravest
+    kind = Unreachable if isinstance(gravest, Unreachable) else InputError
+    return kind("; ".join(dict.fromkeys(map(str, errors))))
+
+
+def deploy(job: Job, beside: Iterable[ModuleType] = ()) -> Plan:
+    """The plan of a deploy; raises InputError for anything that cannot work, before anything runs.
+
+    `beside`: plug-ins that the command of a MissingDependency is to install, too.
+    """
     stages: Steps = {stage.name: stage for stage in front(job)}
     shared = set(stages)
     calls, left_out = _calls(job)
-    _require(job, calls)
+    _require(job, calls, beside)
     candidates = [_candidate(job, v, calls[v.name], stages) for v in _chosen(job) if v.name in calls]
     for candidate in candidates:
         for runtime, name in ((candidate.runtime, candidate.verdict), *candidate.also.items()):
@@ -123,8 +182,9 @@ def _check_machine(job: Job, variant: Variant) -> None:
 # --------------------------------------------------------------------------- source, data, golden
 
 
-def _check(source: ResolvedSource) -> None:
-    """Raises InputError for data that is missing or cannot be made up, and for a metric that does not exist."""
+def _check(job: Job) -> None:
+    """Raises InputError for data, code or a metric that is not there, as far as names tell: nothing is loaded."""
+    source = job.resolved
     if not source.data:
         raise InputError(
             f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
@@ -136,14 +196,17 @@ def _check(source: ResolvedSource) -> None:
         )
     for file in source.files("data"):
         check_file(Path(file), "data")
-    if not source.calls("metric"):  # a user's own is imported by its stage
+        loaders.kind_of(Path(file))
+    for reference in filter(is_factory, (source.model, source.data, source.metric)):
+        user_code.check(reference, job.path)
+    if not source.calls("metric"):
         metrics.find(source.metric)
 
 
 def front(job: Job) -> list[Stage]:
     """The stages before any compression: data, source, golden, excerpt."""
     source = job.resolved
-    _check(source)
+    _check(job)
     data = Stage(
         "data",
         "stages.data:run",
@@ -308,18 +371,28 @@ def no_sensor(device: Device) -> str:
     return "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
 
 
-def _require(job: Job, calls: Mapping[str, Sequence[Call]]) -> None:
+def _needed(job: Job, calls: Mapping[str, Sequence[Call]]) -> dict[str, ModuleType]:
+    """The plug-ins of the source and of the variants that are reached, by what they are in errors."""
+    source = job.resolved
+    loader = "a torch source" if source.torch else f"a source of kind '{source.kind}'"
+    every = (_of_variant(job, variant, calls) for variant in _chosen(job) if variant.name in calls)
+    return {loader: registry.call(source.call)[0], **{who: module for each in every for who, module in each.items()}}
+
+
+def _of_variant(job: Job, variant: Variant, calls: Mapping[str, Sequence[Call]]) -> dict[str, ModuleType]:
+    return conversion.modules(job.target.value, variant, calls[variant.name])
+
+
+def _require(job: Job, calls: Mapping[str, Sequence[Call]], beside: Iterable[ModuleType]) -> None:
     """Every library is there, or the error says which variants can do without it."""
-    reached = [v for v in _chosen(job) if v.name in calls]
-    needed = {v.name: conversion.modules(job.target.value, v, calls[v.name]) for v in reached}
-    source, loader = job.resolved, registry.call(job.resolved.call)[0]
-    modules = {k: m for each in needed.values() for k, m in each.items()}
-    every = [loader, *modules.values()]
-    environments.require(loader, "a torch source" if source.torch else f"a source of kind '{source.kind}'", every)
-    for who, module in modules.items():
+    needed = _needed(job, calls)
+    every = [*needed.values(), *beside]
+    for who, module in needed.items():
         try:
             environments.require(module, who, every)
         except MissingDependency as error:
-            without = [name for name, each in needed.items() if not any(map(environments.missing, each.values()))]
+            loader = registry.call(job.resolved.call)[0]
+            every_of = {v.name: [loader, *_of_variant(job, v, calls).values()] for v in _chosen(job) if v.name in calls}
+            without = [name for name, each in every_of.items() if not any(map(environments.missing, each))]
             hint = f", or do without: --only {','.join(without)}" if without else ""
             raise MissingDependency(f"{error}{hint}") from error

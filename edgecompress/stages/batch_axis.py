@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SAME = 0.01  # energy of a difference, of that between the items: another order of sums makes far less
+QUANTIZED = 1e-3  # of the energy of an answer: the ranges of a batch that is quantized as it comes change it by less
 ROUNDING = 1e-6  # of the energy of an output that is the same for all items
 EXPORT = "export the model with the items on axis 0 of each input and output"
 
@@ -49,6 +50,24 @@ def check(
         f"the source's output '{other[0]}' for an item depends on the other items of the batch: axis 0 is another "
         f"one, such as time, or the model mixes its items; {EXPORT}"
     )
+
+
+def mixed(
+    infer: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+) -> bool:
+    """Whether the first item has another answer in a batch of copies of it. `outputs` are those of its own batch."""
+    import numpy as np
+
+    copies = infer({name: np.repeat(array[:1], len(array), axis=0) for name, array in inputs.items()})
+    for name, output in outputs.items():
+        own, other = output.astype(np.float64), np.asarray(copies[name])[0].astype(np.float64)
+        between = np.square(own - own.mean(axis=0)).sum() / len(own)
+        off = np.square(own[0] - other).sum()
+        if off > SAME * between and off > QUANTIZED * np.square(own[0]).sum():
+            return True
+    return False
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -21,6 +21,7 @@ from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
 from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors
 from edgecompress.data.loaders import WHOLE, Item, Items
 from edgecompress.data.repeated_items import ItemWriter, RepeatedItems
+from edgecompress.stages import doubts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +76,18 @@ def run(request: Request) -> Artifact:
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
     facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
-    return Artifact(request.out, "samples", inputs=_specs(writers, source.preprocess), facts=facts).write()
+    inputs = _specs(writers, source.preprocess)
+    return Artifact(
+        request.out, "samples", inputs, facts={**facts, **_doubts(request.out, source.preprocess, inputs)}
+    ).write()
+
+
+def _doubts(out: Path, declared: Preprocess | None, inputs: Sequence[TensorSpec]) -> dict[str, list[str]]:
+    """What is doubtful about the values that are fed, by the first of them."""
+    if declared is None:
+        return {}
+    file = tensors.file_of(out / SPLITS[0], _preprocessed(declared, [spec.name for spec in inputs]))
+    return {doubts.WARNINGS: doubts.of_range(npy.mapped(file)[:CHUNK], declared)}
 
 
 def training(request: Request) -> Artifact:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.core.source import TORCH
 from edgecompress.data import metrics, tensors
-from edgecompress.stages import batch_axis
+from edgecompress.stages import batch_axis, doubts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,20 +40,30 @@ def run(request: Request) -> Artifact:
     """
     model, samples = request.model, request.inputs["samples"]
     _check_batch(model, request.context.batch)
+    _check_labels(request)
     infer = _whole((_torch if model.kind in TORCH else _runtime)(model, request.context.threads), model)
-    splits = request.options["splits"]
+    splits, warnings = request.options["splits"], list[str]()
     for index, split in enumerate(splits):
         _check_there(samples, split)
         writer = tensors.Appender(request.out / split)
         total = tensors.count(samples, split)
-        for outputs in _outputs(infer, tensors.batches(samples, split, batch(model), model=model)):
+        for outputs in _outputs(infer, tensors.batches(samples, split, batch(model), model=model), warnings):
             _keep(writer, outputs, total)
             request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
         writer.close()
     specs = tuple(spec for spec in model.outputs if not spec.feeds)
     draft = Artifact(request.out, "golden", model.inputs, specs)
-    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": _metric(request, draft)}
+    metric = _metric(request, draft)
+    if splits[0] == "test":  # of the others it would be said twice
+        warnings += _doubts(request, metric, specs)
+    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric, doubts.WARNINGS: warnings}
     return replace(draft, facts=facts).write()
+
+
+def _doubts(request: Request, own: MetricFacts | None, specs: Sequence[TensorSpec]) -> list[str]:
+    metric = _judge(request)
+    found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"))
+    return found + (doubts.of_answers(metric, own["value"], own["n"], specs) if metric and own else [])
 
 
 def _check_batch(model: Artifact, asked: int) -> None:
@@ -96,12 +106,13 @@ def _whole(infer: Run, model: Artifact) -> Run:
     return run
 
 
-def _outputs(infer: Run, batches: Iterator[Arrays]) -> Iterator[Arrays]:
-    """Outputs of each batch, once the first shows that axis 0 is the batch."""
+def _outputs(infer: Run, batches: Iterator[Arrays], warnings: list[str]) -> Iterator[Arrays]:
+    """Outputs of each batch, once the first shows that axis 0 is the batch; adds to `warnings`."""
     for number, inputs in enumerate(batches):
         outputs = infer(inputs)
         if not number:
             batch_axis.check(infer, inputs, outputs)
+            warnings += [doubts.MIXED] if batch_axis.mixed(infer, inputs, outputs) else []
         yield outputs
 
 
@@ -144,12 +155,31 @@ def _runtime(model: Artifact, threads: int) -> Run:
     return infer
 
 
+def _judge(request: Request) -> metrics.Metric | None:
+    """The metric that judges the source here; None for "none", and for the user's own function."""
+    name = request.options.get("metric", "none")
+    return None if ":" in name else metrics.find(name)
+
+
+def _check_labels(request: Request) -> None:
+    """Raises InputError for labels that fit no output of the source, before minutes of it: zeros stand in for it."""
+    import numpy as np
+
+    metric, outputs = _judge(request), [spec for spec in request.model.outputs if not spec.feeds]
+    labels = tensors.labels(request.inputs["samples"], request.options["splits"][0])
+    if metric is None or labels is None or metric.whole or metric.kind not in ("share", "perplexity"):
+        return
+    if all(isinstance(size, int) for size in outputs[0].shape[1:]):
+        shape = (len(labels), *outputs[0].concrete()[1:])
+        metrics.scores(metric, {outputs[0].name: np.broadcast_to(np.float32(0), shape)}, labels)
+
+
 def _metric(request: Request, golden: Artifact) -> MetricFacts | None:
-    """The source's own value on the first split; None without labels, for "none", and for the user's own function."""
-    name, split = request.options.get("metric", "none"), request.options["splits"][0]
+    """The source's own value on the first split; None without labels, and where nothing judges it here."""
+    metric, split = _judge(request), request.options["splits"][0]
     labels = tensors.labels(request.inputs["samples"], split)
-    if labels is None or ":" in name or (metric := metrics.find(name)) is None:
+    if labels is None or metric is None:
         return None
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     scores = metrics.scores(metric, outputs, labels)
-    return {"name": name, "value": metrics.summary(metric, scores), "unit": metric.unit, "n": len(scores)}
+    return {"name": metric.name, "value": metrics.summary(metric, scores), "unit": metric.unit, "n": len(scores)}

@@ -129,11 +129,7 @@ def input_specs(net: torch.nn.Module, samples: Artifact, reference: str) -> list
     nameless = [spec.name for spec in samples.inputs] == tensors.unnamed(len(samples.inputs))
     if len(required) <= len(samples.inputs) <= len(names) and (nameless or len(samples.inputs) == 1):
         return [replace(spec, name=name) for spec, name in zip(samples.inputs, names, strict=False)]
-    have = ", ".join(spec.name for spec in samples.inputs)
-    raise InputError(
-        f"{reference}: forward takes ({', '.join(names)}), the data has: {have}; "
-        "give the data's arrays the names of forward's parameters"
-    )
+    raise InputError(tensors.misnamed(names, [spec.name for spec in samples.inputs], f"{reference}: forward"))
 
 
 def _state(net: torch.nn.Module) -> dict[str, str]:
@@ -208,9 +204,21 @@ def _outputs(net: torch.nn.Module, named: Named, reference: str) -> dict[str, to
         shapes = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
         raise InputError(
             f"{reference}: its forward does not take the data ({shapes}): {user_code.error_line(error)}; "
-            "check the data's shape and preprocessing"
+            f"{_advice(error, named)}"
         ) from error
     return torch_module.flatten(outputs)
+
+
+def _advice(error: Exception, named: Named) -> str:
+    """What to do about data that a forward does not take."""
+    if torch_module.needs_gpu(error):
+        return torch_module.ON_CPU
+    for name, tensor in named.items():
+        if "type" in str(error) and _dtype(tensor) in ("uint8", "float64"):
+            return f"'{name}': {tensors.converting(_dtype(tensor))}"
+        if tensor.ndim == 4 and tensor.shape[3] in tensors.CHANNELS and tensor.shape[1] not in tensors.CHANNELS:
+            return f"'{name}' has its channels last: {tensors.CHANNELS_FIRST}"
+    return "check the data's shape and [preprocess]"
 
 
 # --------------------------------------------------------------------------- programs

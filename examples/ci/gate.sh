@@ -93,7 +93,7 @@ subject=$base
 if ! said=$(check "$subject" "$@") && [ -n "$said" ]; then
   case $said in
     *"error: --fail-if "*) refuse "GATES: ${said##*error: }" ;;
-    usage:*) refuse "MEASURE=$MEASURE${COMPARE:+ COMPARE=$COMPARE}: compare does not take it: ${said##*error: }" ;;
+    usage:* | *"compare: error: "*) refuse "MEASURE=$MEASURE${COMPARE:+ COMPARE=$COMPARE}: compare does not take it: ${said##*error: }" ;;
   esac
   if [ -e "$base" ] && [ -z "$ACCEPT" ]; then refuse "BASELINE=$BASELINE, GATES: ${said##*error: }"; fi
 fi

@@ -8,7 +8,7 @@ from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, argument
 from edgecompress.cli.grammar.shared import JOB, MODEL, REQUIRE_MEASURED, RUNNING, STRICT
 
-PLANNED = (
+DEPLOYED = (
     MODEL,
     *JOB,
     argument("--target", default="x86", help="targets: names or TOML files, comma-separated (default: x86)"),
@@ -20,9 +20,6 @@ PLANNED = (
         help="variants to build, comma-separated (default: all)",
     ),
     STRICT,
-)
-DEPLOYED = (
-    *PLANNED,
     argument("--out", type=Path, help="output folder (default: dist/TARGET; with several targets: OUT/TARGET)"),
     argument("--until", default="", metavar="STAGE", help="stop after this stage; `plan` lists the stages"),
     argument("--untrusted", action="store_true", help="refuse models and data that execute their author's code"),
@@ -65,6 +62,6 @@ COMMANDS = (
         "print the stages of a deploy and their expected time, and run none of them",
         handlers.plan,
         "plan --target x86\nplan net.onnx --data images/ --json",
-        PLANNED,
+        DEPLOYED,
     ),
 )

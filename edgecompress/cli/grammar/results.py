@@ -82,7 +82,6 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
             STORE,
         ),
     ),
-    *(_list(kind, what) for kind, what in LISTS.items()),
     CommandGroup(
         "cache",
         "inspect the store of results: ls, why, gc, verify",
@@ -120,3 +119,4 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
         ),
     ),
 )
+LISTED = tuple(_list(kind, what) for kind, what in LISTS.items())

@@ -1,0 +1,59 @@
+"""What is doubtful about a source and its data, a sentence each: a deploy prints them as soon as they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.settings import Preprocess
+from edgecompress.data import metrics, paired_proportions, tensors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+WARNINGS = "warnings"  # the key of an artifact's facts that holds them
+FEW = 50  # items
+NARROWEST, WIDEST = 0.2, 100.0  # spans of values that are divided by a standard deviation of theirs
+MIXED = (
+    "an item's answer depends on the other items of its batch: a BatchNorm is in training mode, or the net mixes its "
+    "items; call eval() before the export"
+)
+
+
+def of_range(values: np.ndarray, declared: Preprocess) -> list[str]:
+    """Values whose range [preprocess] contradicts: (x * scale - mean) / std of data that has this mean and this std."""
+    low, high = float(values.min()), float(values.max())
+    span, divided = high - low, any(std != 1 for std in declared.std)
+    if not (any(declared.mean) and (low > 0 or high < 0)) and not (divided and not NARROWEST < span < WIDEST):
+        return []
+    return [
+        f"[preprocess] mean and std do not fit the data: they turn it into {low:.3g} to {high:.3g}; check scale (of "
+        "bytes 1 / 255 = 0.00392156862745098, where mean and std are of 0 to 1), then mean and std"
+    ]
+
+
+def of_answers(metric: metrics.Metric, value: float | None, n: int, specs: Sequence[TensorSpec]) -> list[str]:
+    """A source that is no better than chance, or that so few items judge that it cannot be told."""
+    classes, shown = specs[0].shape[-1], metric.name.replace("top", "top-")
+    best = metrics.TOP.fullmatch(metric.name)
+    if best and value is not None and isinstance(classes, int) and classes > int(best[1]):
+        chance, wrong = int(best[1]) / classes, n - round(value * n)
+        if 1 - paired_proportions.clopper_pearson(wrong, n) <= chance:
+            return [
+                f"the source's {shown} of {value:.1%} is not above chance ({chance:.1%}), as far as {n} items tell: "
+                "check the labels, the order of the classes, and [preprocess]"
+            ]
+    if n < FEW:
+        return [f"{n} test items are few: one of them is {1 / n:.1%} of all; give a few hundred"]
+    return []
+
+
+def of_labels(samples: Artifact, metric: str) -> list[str]:
+    """Data without the labels that its metric needs."""
+    if metric == "none" or samples.facts.get("random") or tensors.labels(samples, "test") is not None:
+        return []
+    return [
+        f"the data has no labels, so {metric} is not measured: artifacts are compared with the source's answers alone; "
+        "give labels, or --metric none"
+    ]
