@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypedDict, Union
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
-from edgecompress.core.json import read_json
+from edgecompress.core.json import Json, read_json
 
 Status = Literal["measured", "estimated", "simulated", "replayed", "unavailable"]
 
@@ -161,7 +161,7 @@ class Artifact:
             raise StageFailed(f"{path / CARD}: cannot be read: {error.strerror}; check that disk") from error
 
 
-def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Json]]:
     return [dataclasses.asdict(s) for s in specs]
 
 
@@ -317,7 +317,7 @@ class Search(Protocol):
 class Substitute(Search, Protocol):
     """A search in the place of a stage, a dataclass: its name then stands for the stage that it chose."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
     @property
     def stage(self) -> Stage:

@@ -13,7 +13,7 @@ _UNSEEN = re.compile(
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\uffff\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]"
 )
-HIDDEN: tuple[Any, ...] = (None, "", (), [])  # shown as an empty cell
+HIDDEN: tuple[object, ...] = (None, "", (), [])  # shown as an empty cell
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ def columns(rows: Sequence[Row]) -> str:
     return "\n".join(aligned(table)) if rows else ""
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     if value in HIDDEN:
         return ""
     if isinstance(value, bool):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from edgecompress.core import config, foreign_model, registry
 from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
 from edgecompress.core.settings import Source
 
 TORCH = ("module", "program")
@@ -40,13 +41,13 @@ class ResolvedSource(Source):
         made = self.calls(part) or (part == "data" and self.random)
         return () if made else (getattr(self, part),)
 
-    def for_model(self) -> dict[str, Any]:
+    def for_model(self) -> dict[str, Json]:
         """The options of the stage that loads it: no other key of it changes the result."""
         if not self.torch:
             return {"path": self.model}
         return {"source": {"model": self.model, "kind": self.kind, "dynamic": self.dynamic}}
 
-    def for_data(self, augment: bool = False) -> dict[str, Any]:
+    def for_data(self, augment: bool = False) -> dict[str, Json]:
         """The options of a stage that reads its data; `augment`: to train on."""
         words = dataclasses.replace(self, name="", description="", licence="")
         return {"source": dataclasses.asdict(words if augment else dataclasses.replace(words, augment=()))}

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from edgecompress.core import package_files, user_folders
@@ -84,7 +85,7 @@ def function(reference: str) -> Callable[..., Any]:
     return attribute  # type: ignore[no-any-return]
 
 
-def _module(where: str, reference: str) -> Any:
+def _module(where: str, reference: str) -> ModuleType:
     before = set(sys.modules)
     _check_not_hidden(where.partition(".")[0], f"{reference}:")
     try:
