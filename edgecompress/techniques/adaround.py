@@ -58,6 +58,8 @@ class Options:
     samples: int | None = 256  # calibration items at most; None is all
 
     def __post_init__(self) -> None:
+        if self.weight_bits not in (8, 4):
+            raise ValueError("weight_bits must be 8 or 4")
         if self.iterations < 1 or self.batch < 1:
             raise ValueError("iterations and batch must be at least 1")
         check_samples(self.samples)

@@ -45,6 +45,8 @@ class Options:
     samples: int | None = 64  # calibration items at most; None is all
 
     def __post_init__(self) -> None:
+        if self.weight_bits not in (8, 4):
+            raise ValueError("weight_bits must be 8 or 4")
         check_samples(self.samples)
 
 
