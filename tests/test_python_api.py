@@ -29,6 +29,14 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {**nulls.make(tmp_path), **QUICK}
 
 
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("shipped")
+    result = edgecompress.deploy(**nulls.make(folder), **QUICK, options=Options(store=folder / "s", out=folder / "out"))
+    assert isinstance(result, Result)
+    return result
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Callable[..., Path]:
     """Writes a model or data into a store; where it lies there."""
@@ -84,15 +92,13 @@ def test_a_list_of_targets_gives_a_result_for_each(asked: dict[str, Any], tmp_pa
     }
 
 
-def test_a_result_is_short_runs_and_shows_its_report(asked: dict[str, Any]) -> None:
-    result = edgecompress.deploy(**asked)
-    assert repr(result).startswith("Result(exit_code=0, 'plain: ")
-    assert len(repr(result)) < 300
-    answer = result.run(ITEMS[:3])
+def test_a_result_is_short_runs_and_shows_its_report(shipped: Result) -> None:
+    assert repr(shipped).startswith("Result(exit_code=0, 'plain: ")
+    assert len(repr(shipped)) < 300
+    answer = shipped.run(ITEMS[:3])
     assert answer["y"] == pytest.approx(ITEMS[:3].mean(1, keepdims=True) * [1, 2, 3], rel=1e-5)
-    assert result.run({"x": ITEMS[:3].astype("float64")})["y"] == pytest.approx(answer["y"])
-    assert "srcdoc" in result._repr_html_()
-    assert "&lt;html" in result._repr_html_()
+    assert shipped.run({"x": ITEMS[:3].astype("float64")})["y"] == pytest.approx(answer["y"])
+    assert shipped._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
 
 
 @pytest.mark.parametrize(
@@ -105,10 +111,9 @@ def test_a_result_is_short_runs_and_shows_its_report(asked: dict[str, Any]) -> N
         (ITEMS[:0], "at least one"),
     ],
 )
-def test_a_wrong_input_of_a_run_is_told(asked: dict[str, Any], inputs: Any, says: str) -> None:
-    result = edgecompress.deploy(**asked)
+def test_a_wrong_input_of_a_run_is_told(shipped: Result, inputs: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        result.run(inputs)
+        shipped.run(inputs)
     with pytest.raises(InputError, match="nothing shipped: too slow"):
         Result(1, "too slow").run(ITEMS)
 
@@ -147,6 +152,14 @@ def test_progress_is_one_line_that_is_gone_at_the_end(
     assert not told.split("\r")[-2].strip()
     edgecompress.deploy(**asked)
     assert capsys.readouterr().err == ""  # it is no terminal
+
+
+@pytest.mark.slow
+def test_an_analysis_is_short_and_prints_its_tables(asked: dict[str, Any]) -> None:
+    found = edgecompress.analyze(onnx_net(), edgecompress.AnalysisRequest("host", page="page.html"))
+    assert "\n" not in repr(found) and repr(found).startswith("Analysis(model.onnx: ")
+    assert len(str(found).splitlines()) > 5
+    assert Path("page.html").is_file()
 
 
 # --------------------------------------------------------------------------- data
@@ -208,6 +221,15 @@ def test_equal_data_has_one_place_and_other_data_another(kept: Callable[..., Pat
 
 
 # --------------------------------------------------------------------------- models
+
+
+def onnx_net() -> Any:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    taken, given = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 4]) for name in "xy")
+    weight = onnx.numpy_helper.from_array(ITEMS[:4], "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [taken], [given], [weight])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
 
 def made_here() -> Any:
@@ -301,12 +323,9 @@ def test_a_function_goes_by_its_name_where_a_worker_can_import_it(
 
 @pytest.mark.slow
 def test_an_onnx_model_is_written_once_and_one_without_its_weights_is_refused(kept: Callable[..., Path]) -> None:
-    onnx = pytest.importorskip("onnx")
-    helper = onnx.helper
-    given, taken = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 4]) for name in "yx")
-    weight = onnx.numpy_helper.from_array(ITEMS[:1], "w")
-    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [taken], [given], [weight])
-    net = helper.make_model(graph)
+    import onnx
+
+    net = onnx_net()
     place = kept(net)
     assert onnx.load(place) == net
     assert kept(net) == place

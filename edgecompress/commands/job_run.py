@@ -38,14 +38,13 @@ class Options:
     remeasure: bool = False
     require_measured: bool = False  # energy that no sensor measured is a failed check
     command: str = "edgecompress.deploy(...)"  # for the report
-    progress: bool | None = None  # one line of it on stderr; None: in notebooks and on terminals
+    progress: bool | None = None  # one line of it; None: in notebooks and on terminals
     listener: Listener | None = None  # hears what happens, in the place of that line
 
     @property
     def hears(self) -> Listener:
         """Who is told what happens."""
-        shown = {None: progress.automatic, True: progress.line, False: progress.silent}
-        return self.listener or shown[self.progress]
+        return self.listener or progress.Line(self.progress)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Union
 from edgecompress.commands import object_data
 from edgecompress.commands.job_run import Options
 from edgecompress.commands.object_data import Data
-from edgecompress.core import package_files, user_code
+from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.settings import is_factory
@@ -108,13 +109,18 @@ def text(given: object) -> str | None:
 def importable(given: object) -> str:
     """The reference pkg.mod:fn to a function that a worker can import, or "": to a notebook's own, or an inner one."""
     where, name = str(getattr(given, "__module__", "")), str(getattr(given, "__qualname__", ""))
-    module = sys.modules.get(where)
-    file = getattr(module, "__file__", None)
-    if file is None or not is_factory(f"{where}:{name}") or getattr(module, name, None) is not given:
-        return ""
-    root = Path(file).resolve().parents[where.count(".") + (Path(file).stem == "__init__")]
-    found = root == Path.cwd().resolve() or not package_files.is_users(file)
-    return f"{where}:{name}" if found and where != "__main__" else ""
+    named = is_factory(f"{where}:{name}") and getattr(sys.modules.get(where), name, None) is given
+    return f"{where}:{name}" if named and where != "__main__" and _workers_find(where.partition(".")[0]) else ""
+
+
+def _workers_find(package: str) -> bool:
+    """Whether a worker imports the same: from what is installed, or from the working folder."""
+    code = "import sys; from importlib.util import find_spec as find; sys.path.append(sys.argv[2])"
+    told = "spec = find(sys.argv[1]); print(spec and [spec.origin, *(spec.submodule_search_locations or ())])"
+    words = [sys.executable, "-P", "-c", f"{code}; {told}", package, os.getcwd()]
+    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    spec = sys.modules[package].__spec__
+    return spec is not None and found == str([spec.origin, *(spec.submodule_search_locations or ())])
 
 
 def _called(function: Callable[[], object]) -> object:

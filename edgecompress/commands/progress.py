@@ -1,8 +1,9 @@
-"""How far a call has come, in one line on stderr that is written over: in notebooks and on terminals."""
+"""How far a call has come, in one line that is written over: in notebooks and on terminals."""
 
 from __future__ import annotations
 
 import sys
+from typing import Protocol
 
 from edgecompress.core.plain_text import one_line
 from edgecompress.pipeline.runner import Event
@@ -10,21 +11,36 @@ from edgecompress.pipeline.runner import Event
 WIDTH = 79
 
 
-def automatic(event: Event) -> None:
-    """Tells an event where somebody looks at it live."""
-    if "ipykernel" in sys.modules or sys.stderr.isatty():
-        line(event)
+class _Shown(Protocol):
+    """A place in a notebook that can be written over."""
+
+    def update(self, content: object, *, raw: bool) -> None: ...
 
 
-def line(event: Event) -> None:
-    """Tells an event; the line is gone when the stage has ended."""
-    minutes, seconds = divmod(max(0, round(event.left_s)), 60)
-    what = f": {event.what}" if event.what else ""
-    left = f"about {minutes} min {seconds} s left" if minutes else f"about {seconds} s left"
-    told = "" if event.kind == "ended" else one_line(f"{event.number} of {event.of}, {left}: {event.stage.name}{what}")
-    sys.stderr.write(f"\r{told[:WIDTH]:<{WIDTH}}\r")
-    sys.stderr.flush()
+class Line:
+    """Hears a run. `shown` None: it tells where somebody may look at it live."""
+
+    def __init__(self, shown: bool | None = None) -> None:
+        notebook = "ipykernel" in sys.modules
+        self.place = _place() if notebook and shown is not False else None
+        self.terminal = not notebook and (sys.stderr.isatty() if shown is None else shown)
+
+    def __call__(self, event: Event) -> None:
+        """Writes an event; nothing stays when its stage has ended."""
+        minutes, seconds = divmod(max(0, round(event.left_s)), 60)
+        what = f": {event.what}" if event.what else ""
+        left = f"about {minutes} min {seconds} s left" if minutes else f"about {seconds} s left"
+        told = f"{event.number} of {event.of}, {left}: {event.stage.name}{what}"
+        text = "" if event.kind == "ended" else one_line(told)[:WIDTH]
+        if self.place:
+            self.place.update({"text/plain": text}, raw=True)
+        elif self.terminal:
+            sys.stderr.write(f"\r{text:<{WIDTH}}\r")
+            sys.stderr.flush()
 
 
-def silent(event: Event) -> None:
-    """Tells nothing."""
+def _place() -> _Shown:
+    from IPython.display import display
+
+    shown: _Shown = display({"text/plain": ""}, raw=True, display_id=True)
+    return shown
