@@ -12,7 +12,6 @@ from __future__ import annotations
 import json as _json
 import re
 from collections.abc import Callable
-from typing import Any
 
 from edgecompress.core.errors import InputError
 
@@ -197,7 +196,7 @@ def short(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-FILTERS: dict[str, Callable[[Any], str]] = {
+FILTERS: dict[str, Callable[[object], str]] = {
     **{f.__name__: f for f in (java, kotlin, swift, js, toml, xml, pom, html, sh, md, json, short)},
     "ident": ident,
     "hex": hexadecimal,

@@ -51,16 +51,12 @@ def _password(file: Path) -> str:
 
 def sign(file: Path, key: SecretKey) -> Path:
     """Writes FILE.minisig and returns it; the same file and key give the same bytes."""
-    name = file.name.encode("ascii", "replace").decode()
+    name = "".join(char if char.isascii() and char.isprintable() else "?" for char in file.name)
     with file.open("rb") as content:
-        signature = key.sign(content, prehash=True, trusted_comment=f"file:{_printed(name)}\thashed")
+        signature = key.sign(content, prehash=True, trusted_comment=f"file:{name}\thashed")
     place = signature_of(file)
     atomic_file.write(place, bytes(signature) + b"\n")
     return place
-
-
-def _printed(name: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in name)
 
 
 def signature_of(file: Path) -> Path:

@@ -91,21 +91,19 @@ def _placed(reason: str, opened: _Opened) -> str:
 # --------------------------------------------------------------------------- every package
 
 
-def _signature(opened: _Opened) -> str:
+def _signature(opened: _Opened) -> None:
     signed = signing.signature_of(opened.file).is_file()
     if opened.key is None:
         raise NotChecked("it is signed; give the public key with --key" if signed else "it is not signed")
     signing.check(opened.file, signing.public(opened.key))
-    return ""
 
 
-def _archive(opened: _Opened) -> str:
+def _archive(opened: _Opened) -> None:
     if opened.checks[0].status == "fail":
         raise NotChecked("its signature is wrong")
     into = opened.folder("opened")
     archive.unpack(opened.file, into)
     opened.root = archive.top(into, opened.file)
-    return ""
 
 
 def _root(opened: _Opened) -> Path:
@@ -114,14 +112,13 @@ def _root(opened: _Opened) -> Path:
     return opened.root
 
 
-def _card(opened: _Opened) -> str:
+def _card(opened: _Opened) -> None:
     root = _root(opened)
     card = cards.read(root / CARD)
     if root.name != (expected := f"{card['slug']}-{card['packager']}"):
         raise InputError(f"the folder is called {shown(root.name)}, not '{expected}' as the card says")
     _check_names(card)
     opened.card = card
-    return ""
 
 
 def _check_names(card: Card) -> None:
@@ -146,22 +143,23 @@ def _known(opened: _Opened) -> Card:
 def _sums(opened: _Opened) -> str:
     """Each line right, and every file in a line."""
     root = _root(opened)
-    listed = _lines(root / SUMS)
+    try:
+        told = _lines_of((root / SUMS).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{SUMS} is missing") from error
     there = _lines_of(sums(root))
-    if missing := sorted(listed.keys() - there.keys()):
-        raise InputError(f"{shown(missing[0])} is in {SUMS} but not in the package")
-    if unlisted := sorted(there.keys() - listed.keys()):
-        raise InputError(f"{shown(unlisted[0])} is not in {SUMS}")
-    if wrong := [name for name in there if listed[name] != there[name]]:
-        raise InputError(f"{shown(wrong[0])}: its sha256 differs from the one in {SUMS}")
+    _check_same(there, told, SUMS)
     return f"{len(there)} files"
 
 
-def _lines(file: Path) -> dict[str, str]:
-    try:
-        return _lines_of(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{SUMS} is missing") from error
+def _check_same(there: Mapping[str, str], listed: Mapping[str, str], where: str) -> None:
+    """Raises InputError unless there are the files that `where` lists, with their sha256."""
+    if missing := sorted(listed.keys() - there.keys()):
+        raise InputError(f"{shown(missing[0])} is in {where} but not in the package")
+    if more := sorted(there.keys() - listed.keys()):
+        raise InputError(f"{shown(more[0])} is not in {where}")
+    if wrong := [name for name in there if listed[name] != there[name]]:
+        raise InputError(f"{shown(wrong[0])}: its sha256 differs from the one in {where}")
 
 
 def _lines_of(text: str) -> dict[str, str]:
@@ -179,16 +177,9 @@ def _payload(opened: _Opened) -> str:
     card, root = _known(opened), _root(opened)
     opened.module = registry.load("packagers", card["packager"])
     payload = opened.module.payload(root, opened.folder("payload"))
-    expected = {**listed(card), CARD: sha256_of(root / CARD)}
-    there = {p.relative_to(payload).as_posix(): p for p in payload.rglob("*") if p.is_file()}
-    there = {name: file for name, file in there.items() if name.split("/")[0] in PAYLOAD}
-    if missing := sorted(expected.keys() - there.keys()):
-        raise InputError(f"{shown(missing[0])} is missing from the payload")
-    if more := sorted(there.keys() - expected.keys()):
-        raise InputError(f"{shown(more[0])} is in the payload but not in the card")
-    for name, file in there.items():
-        if sha256_of(file) != expected[name]:
-            raise InputError(f"{shown(name)}: its sha256 differs from the one in the card")
+    files = [p for p in payload.rglob("*") if p.is_file() and p.relative_to(payload).parts[0] in PAYLOAD]
+    there = {file.relative_to(payload).as_posix(): sha256_of(file) for file in files}
+    _check_same(there, {**listed(card), CARD: sha256_of(root / CARD)}, "the card")
     _check_labels(payload / cards.LABELS, card)
     opened.payload = payload
     return f"{len(there)} files"
@@ -225,7 +216,7 @@ def _code(opened: _Opened) -> str:
 # --------------------------------------------------------------------------- the packaged model, run again
 
 
-def _processing(opened: _Opened) -> str:
+def _processing(opened: _Opened) -> None:
     """golden raw, processed as the card says, is the golden input."""
     card, payload = _whole(opened)
     how, raw = card["preprocess"], card["golden"]["raw"]
@@ -240,7 +231,6 @@ def _processing(opened: _Opened) -> str:
     kept = next(golden.load(payload, i) for i in card["golden"]["inputs"] if i["name"] == declared.input)
     spec = next(TensorSpec.from_json(s) for s in card["inputs"] if s["name"] == declared.input)
     golden.check_input(card, tensors.fitted(made, spec), kept)
-    return ""
 
 
 def _golden(opened: _Opened) -> str:
@@ -317,7 +307,7 @@ def _own(opened: _Opened) -> Iterator[PackageCheck]:
         yield PackageCheck(opened.card["packager"], "fail", checks.wrong(error))
 
 
-STEPS: Mapping[str, Callable[[_Opened], str]] = {
+STEPS: Mapping[str, Callable[[_Opened], str | None]] = {
     "signature": _signature,
     "archive": _archive,
     "card": _card,

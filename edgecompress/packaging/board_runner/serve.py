@@ -136,6 +136,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """One line to the log, whatever a client put into it."""
         print(machine.line(f"{self.address_string()} {format % args}"), file=sys.stderr)

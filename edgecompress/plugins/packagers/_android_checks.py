@@ -18,7 +18,7 @@ from edgecompress.packaging import archive, checks
 from edgecompress.packaging.checks import NotChecked
 from edgecompress.plugins.packagers import _android_java, _android_maven
 from edgecompress.plugins.packagers._android_classes import JAVA_8, ClassFile, jar
-from edgecompress.plugins.packagers._android_engines import Engine, engine
+from edgecompress.plugins.packagers._android_engines import engine
 
 if TYPE_CHECKING:
     from edgecompress.core.model_card import Card
@@ -99,10 +99,9 @@ def _classes(aar: Path, card: Card) -> str:
         raise InputError(f"{archive.shown(wrong[0])} is not of Java 8 (class file {JAVA_8})")
     if strays := [name for name in classes if not name.startswith(f"{namespace}.")]:
         raise InputError(f"{archive.shown(strays[0])} is not in the library's namespace")
-    own: Engine = engine(card)
-    expected = [*_android_java.expected(namespace, names(card["name"]).camel), f"{namespace}.{own.java}"]
-    if missing := [name for name in expected if name not in classes]:
-        raise InputError(f"the class {missing[0]} is missing")
+    used = (f"{names(card['name']).camel}Model", "ModelSpec", "SelfTest", "Prediction", engine(card).java)
+    if missing := [name for name in used if f"{namespace}.{name}" not in classes]:
+        raise InputError(f"the class {namespace}.{missing[0]} is missing")
     return f"{len(classes)} classes of Java 8"
 
 

@@ -7,12 +7,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import MissingDependency, StageFailed
-from edgecompress.packaging import archive
 from edgecompress.packaging.render import FOLDER, render
 from edgecompress.plugins.packagers._android_engines import Engine
 
@@ -88,11 +87,6 @@ def compile(sources: Sequence[Path], out: Path, more: Sequence[str] = ()) -> Non
         raise StageFailed(f"packager 'android': javac refuses the wrapper: {message.strip()[:300]}; report this")
 
 
-def jar(classes: Path, file: Path) -> None:
-    """The classes as a .jar: the same bytes for the same classes."""
-    archive.write(classes, file, ".zip")
-
-
 def javac() -> str:
     """The compiler. Raises MissingDependency."""
     home = os.environ.get("JAVA_HOME")
@@ -108,8 +102,3 @@ def javac() -> str:
 def _quoted(file: Path) -> str:
     escaped = str(file).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"\n'
-
-
-def expected(namespace: str, camel: str) -> Iterator[str]:
-    """The classes that an app developer uses."""
-    yield from (f"{namespace}.{name}" for name in (f"{camel}Model", "ModelSpec", "SelfTest", "Prediction"))

@@ -159,7 +159,7 @@ def _library(contents: Contents, runtime: Engine, values: Mapping[str, object], 
         "META-INF/com/android/build/gradle/aar-metadata.properties": "aar/aar-metadata.properties",
     }
     render("android", tree, values, files)
-    _android_java.jar(classes, tree / "classes.jar")
+    archive.write(classes, tree / "classes.jar", ".zip")
     (tree / "R.txt").write_bytes(b"")  # no resources
     assets = tree / "assets" / contents.names.slug
     left = (MODEL,) if values["ai_pack"] else ()
