@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import errno
+import functools
 import hashlib
 import json
+import random
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -120,6 +123,28 @@ def test_a_card_with_a_key_more_or_less_is_none(shipped: Path, tmp_path: Path, p
         with pytest.raises(InputError, match=r"here: model_card\.json") as raised:
             model_card.check(bad, "here")
         assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*at, key)
+        yield from _places(each, (*at, key))
+
+
+def test_what_the_schema_refuses_is_no_card(shipped: Path, tmp_path: Path) -> None:
+    """A number that is null without a reason, too."""
+    drawn, told = random.Random(0), made(shipped, tmp_path / "p")
+    places, refused = list(_places(told)), 0
+    for _ in range(300):
+        changed, at = copy.deepcopy(told), drawn.choice(places)
+        holder = functools.reduce(lambda inner, key: inner[key], at[:-1], changed)
+        holder[at[-1]] = drawn.choice([None, True, 0, -1, 0.5, 1e9, "", "x\n", "x" * 5000, [], {}, [None]])
+        if not jsonschema.Draft202012Validator(SCHEMA).is_valid(changed):
+            refused += 1
+            with pytest.raises(InputError, match=r"here: model_card\.json: .+: .+"):
+                model_card.check(changed, "here")
+    assert refused > 100
 
 
 WRONG = {
