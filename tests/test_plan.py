@@ -64,7 +64,9 @@ def test_an_unknown_precision_suggests_the_nearest(asked: dict[str, str]) -> Non
 
 def test_a_kind_that_cannot_be_reached_is_said_before_anything_runs(asked: dict[str, str]) -> None:
     made = planned(asked, '[[variant]]\nname = "b"\nruntime = "onnx"\n')
-    assert made.race.left_out == {"b": "no path from null to onnx; give another source or runtime"}
+    assert made.race.left_out == {
+        "b": "no path from null to onnx; give another source (a factory pkg.mod:fn, .pt2, .onnx, .keras) or runtime"
+    }
     with pytest.raises(NoPath, match="variant b: no path from null to onnx"):
         planned(asked, '[[variant]]\nname = "b"\nruntime = "onnx"\n', only=("b",))
 

@@ -234,7 +234,7 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     for name, result in results.items():
         facts = result.read_report()
         says = facts["summary"]["sentence"] if facts and result.exit_code <= CheckFailed.exit_code else result.message
-        line(screen, f"{'OK' if result.out else '✘ '} {name}: {says}", "" if result.out else "red")
+        line(screen, f"{'✘ ' if result.exit_code else 'OK'} {name}: {says}", "red" if result.exit_code else "")
         lines(screen, [] if result.exit_code > CheckFailed.exit_code else [*_places(result)][:1])
     hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
     stages = sum(len(r.outcomes) for r in results.values())

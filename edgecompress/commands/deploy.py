@@ -26,12 +26,12 @@ from edgecompress.commands.shipped_folder import Called, Origin
 from edgecompress.core import catalog
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean, edge_errors
 from edgecompress.core.json import Json
-from edgecompress.core.model import CARD, Choice
+from edgecompress.core.model import CARD, Choice, Stage
 from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
-from edgecompress.pipeline.runner import PlanRun
+from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.reporting import external_results
 
@@ -139,16 +139,25 @@ def run_all(
     """Runs the plans of several targets in turn; shared stages run once, and a failed target does not stop the others.
 
     Each ships into its own folder of `options.out`. `refused`: targets without a plan, of `plan.deploy_all`.
+    Raises InputError for a source or data that is at fault for all of them.
     """
-    results = {}
+    results, fallen = dict[str, Result](), list[Stage]()
+
+    def heard(event: Event) -> None:
+        if event.outcome and event.outcome.error and not event.stage.variants:
+            fallen.append(event.stage)
+        options.listener(event)
+
     later_s = sum(steps.estimate_s() for _, steps in plans)
     for each, steps in plans:
         later_s -= steps.estimate_s()
         name = each.target.name
-        own = dataclasses.replace(options, out=Path(options.out) / name) if options.out else options
+        own = dataclasses.replace(options, out=options.out and Path(options.out) / name, listener=heard)
         try:
             results[name] = run(each, steps, own, later_s)
         except EdgeError as error:
+            if isinstance(error, InputError) and fallen and all(fallen[-1] in steps.stages for _, steps in plans):
+                raise
             results[name] = Result(error.exit_code, str(error))
     return results | {name: Result(error.exit_code, str(error)) for name, error in (refused or {}).items()}
 

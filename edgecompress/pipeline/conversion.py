@@ -107,8 +107,16 @@ def promised(calls: Iterable[Call]) -> Promise | None:
 def _travel(start: str, goals: Sequence[str], where: str) -> list[Call]:
     path = shortest_path(start, goals)
     if path is None:
-        raise NoPath(where, f"no path from {start} to {' or '.join(goals)}; give another source or runtime")
+        raise NoPath(where, f"no path from {start} to {' or '.join(goals)}; {_remedy(goals)}")
     return [(call, {}) for call in path]
+
+
+def _remedy(goals: Sequence[str]) -> str:
+    """Which sources there are ways from."""
+    files = {r.format: r.suffix for r in registry.runtimes() if r.suffix and not r.for_tests}
+    words = {"module": "a factory pkg.mod:fn", "program": ".pt2", **files}
+    found = [word for kind, word in words.items() if shortest_path(kind, goals) is not None]
+    return f"give another source ({', '.join(found)}) or runtime" if found else "give another runtime"
 
 
 def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str) -> list[Call]:
@@ -145,7 +153,9 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
         if before is not None and after is not None:
             costs[name] = (len(after), len(before))
     if not costs:
-        raise NoPath(where, f"no path from {start} to {goal} with {precision} (tried {', '.join(provided)})")
+        goals = [kind for m in provided.values() if shortest_path(m.WRITES, [goal]) is not None for kind in m.READS]
+        tried = f"no path from {start} to {goal} with {precision} (tried {', '.join(provided)})"
+        raise NoPath(where, f"{tried}; {_remedy(goals)}")
     winners = sorted(name for name, cost in costs.items() if cost == min(costs.values()))
     if len(winners) > 1:
         raise ConfigError(f"{where}: '{precision}' is ambiguous: {' or '.join(winners)}; name one of them")

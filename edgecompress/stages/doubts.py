@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import metrics, paired_proportions, tensors
+from edgecompress.reporting import formatting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,12 +42,16 @@ def of_answers(metric: metrics.Metric, value: float | None, n: int, specs: Seque
         chance, wrong = int(best[1]) / classes, n - round(value * n)
         if 1 - paired_proportions.clopper_pearson(wrong, n) <= chance:
             return [
-                f"the source's {shown} of {value:.1%} is not above chance ({chance:.1%}), as far as {n} items tell: "
-                "check the labels, the order of the classes, and [preprocess]"
+                f"the source's {shown} of {_percent(value)} is not above chance ({_percent(chance)}), as far as {n} "
+                "items tell: check the labels, the order of the classes, and [preprocess]"
             ]
     if n < FEW:
-        return [f"{n} test items are few: one of them is {1 / n:.1%} of all; give a few hundred"]
+        return [f"{n} test items are few: one of them is {_percent(1 / n)} of all; give a few hundred"]
     return []
+
+
+def _percent(share: float) -> str:
+    return formatting.plain(share, "fraction")
 
 
 def of_labels(samples: Artifact, metric: str) -> list[str]:

@@ -1,0 +1,124 @@
+"""What a deploy doubts of a source and its data: few warnings, and right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_onnx import conv_net, images
+
+from edgecompress.cli import main
+from edgecompress.core.model import Artifact, Dim, TensorSpec
+from edgecompress.core.settings import Preprocess
+from edgecompress.data import metrics, preprocess
+from edgecompress.stages import batch_axis, doubts
+
+BYTES, SHARES, SIXTEENTHS = (np.linspace(0, end, 48).reshape(1, 4, 4, 3) for end in (255, 1, 16))
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+SCALE = 1 / 255
+
+
+@pytest.mark.parametrize(
+    ("raw", "declared"),
+    [
+        (BYTES, Preprocess(**IMAGENET)),
+        (SHARES, Preprocess(scale=SCALE, **IMAGENET)),
+        (SHARES, Preprocess(mean=(127.5,), std=(127.5,))),
+        (SHARES, Preprocess(mean=(104.0, 117.0, 123.0))),
+        (BYTES, Preprocess(scale=SCALE, mean=(104.0, 117.0, 123.0), std=(1.0,))),
+    ],
+)
+def test_values_that_mean_and_std_contradict_are_told(raw: np.ndarray, declared: Preprocess) -> None:
+    (warning,) = doubts.of_range(preprocess.numbers(raw, declared), declared)
+    assert "check scale" in warning
+
+
+@pytest.mark.parametrize(
+    ("raw", "declared"),
+    [
+        (BYTES, Preprocess(scale=SCALE, **IMAGENET)),
+        (BYTES / 8, Preprocess(scale=SCALE, mean=(0.1,), std=(0.2,))),  # pictures of the night
+        (BYTES, Preprocess(scale=2 / 255, mean=(1.0,), std=(1.0,))),
+        (BYTES, Preprocess(mean=(104.0, 117.0, 123.0), std=(1.0, 1.0, 1.0))),
+        (SIXTEENTHS, Preprocess(scale=0.0625, mean=(0.3,), std=(0.37,))),
+        (BYTES, Preprocess(scale=SCALE)),
+        (BYTES, Preprocess(scale=0.017, mean=(2.1,))),
+        (np.log(np.maximum(SHARES, 1e-3)), Preprocess(mean=(-4.8,), std=(2.6,))),
+    ],
+)
+def test_values_that_fit_are_not_doubted(raw: np.ndarray, declared: Preprocess) -> None:
+    assert doubts.of_range(preprocess.numbers(raw, declared), declared) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "classes", "right", "items", "says"),
+    [
+        ("top1", 10, 12, 100, "top-1 of 12.0 % is not above chance (10.0 %), as far as 100 items tell"),
+        ("top1", 2, 59, 100, "not above chance (50.0 %)"),
+        ("top5", 10, 50, 100, "top-5 of 50.0 % is not above chance (50.0 %)"),
+        ("top1", 1000, 0, 500, "not above chance"),
+        ("top1", 10, 25, 30, "30 test items are few: one of them is 3.33 % of all"),
+        ("top1", 10, 20, 100, ""),
+        ("top1", 2, 61, 100, ""),
+        ("top1", 1000, 8, 500, ""),
+        ("top5", 5, 100, 100, ""),
+        ("mse", 10, 0, 100, ""),
+    ],
+)
+def test_a_source_near_chance_and_few_items_are_told(
+    metric: str, classes: int, right: int, items: int, says: str
+) -> None:
+    judge = metrics.find(metric)
+    assert judge is not None
+    told = doubts.of_answers(judge, right / items, items, [TensorSpec("y", (Dim("batch", 1, 8), classes))])
+    assert len(told) == bool(says) and all(says in text for text in told), told
+
+
+@pytest.mark.parametrize(
+    ("net", "mixes"),
+    [
+        (lambda x: x @ np.ones((4, 3)), False),
+        (lambda x: x - x.mean(axis=0), True),
+        (lambda x: (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5) * 0.9 + 0.3, True),
+        (lambda x: np.round(x / np.abs(x).max() * 127) * np.abs(x).max() / 127, False),  # ranges of the batch at hand
+    ],
+)
+def test_a_net_in_training_mode_is_told_from_one_that_is_quantized_as_it_runs(
+    net: Callable[[np.ndarray], np.ndarray], mixes: bool
+) -> None:
+    x = np.random.default_rng(0).normal(size=(8, 4))
+    assert batch_axis.mixed(lambda inputs: {"y": net(inputs["x"])}, {"x": x}, {"y": net(x)}) is mixes
+
+
+def test_missing_labels_are_told_unless_nothing_asks_for_them(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    given, drawn = Artifact(tmp_path, "samples"), Artifact(tmp_path, "samples", facts={"random": True})
+    assert [len(doubts.of_labels(*asked)) for asked in ((given, "top1"), (given, "none"), (drawn, "top1"))] == [1, 0, 0]
+
+
+@pytest.mark.slow
+def test_the_source_is_told_before_any_variant_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    conv_net(tmp_path / "net.onnx")
+    images(tmp_path / "images.npz")
+    words = ["net.onnx", "--data", "images.npz", "--until", "golden", "--only", "fp32"]
+    assert main.main(["deploy", *words, "--target", "x86,web"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("source      25.0 % top-1 of 16 test items\n") == 1
+    assert told.count("warning: ") == told.count("is not above chance (10.0 %)") == 1
+    assert main.main(["deploy", *words, "--data", "random"]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_demo_raises_no_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["deploy", "--until", "golden"]) == 0
+    told = capsys.readouterr().out
+    assert "source      99.4 % top-1 of 500 test items\n" in told and "warning" not in told
