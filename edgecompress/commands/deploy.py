@@ -141,12 +141,12 @@ def run_all(
     Each ships into its own folder of `options.out`. `refused`: targets without a plan, of `plan.deploy_all`.
     Raises InputError for a source or data that is at fault for all of them.
     """
-    results, fallen = dict[str, Result](), list[Stage]()
+    results, fallen, hears = dict[str, Result](), list[Stage](), options.hears
 
     def heard(event: Event) -> None:
         if event.outcome and event.outcome.error and not event.stage.variants:
             fallen.append(event.stage)
-        options.listener(event)
+        hears(event)
 
     later_s = sum(steps.estimate_s() for _, steps in plans)
     for each, steps in plans:

@@ -106,7 +106,7 @@ run "$OUT/deploy.txt" edgecompress deploy "$MODEL" --store "$STORE" --data "$DAT
   --out "$OUT/model" $MEASURE ${STRICT:+--strict}
 if [ "$code" -ne 0 ]; then
   summary "$OUT/deploy.txt"
-  report=$(sed -n 's/^report: //p' "$OUT/deploy.txt") # nothing shipped: the report is in the store
+  report=$(sed -n 's/^ *report: //p' "$OUT/deploy.txt") # nothing shipped: the report is in the store
   [ ! -f "$report" ] || cp "$report" "$OUT/report.html"
   exit "$code"
 fi
