@@ -16,7 +16,12 @@ import pytest
 from small_onnx import conv_net, images
 
 from edgecompress.cli import main
+from edgecompress.commands import deploy
+from edgecompress.commands.job_run import Options
 from edgecompress.core import environments
+from edgecompress.core.errors import Unreachable
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.job import Job, job
 
 LIMIT_S = 5.0  # of CPU, beyond importing the user's module: a busy machine changes the time on a clock alone
 NETS = """
@@ -265,6 +270,32 @@ def test_a_target_that_is_not_reached_does_not_stop_the_others(
     assert main.main(["plan", *words]) == 2
     told = capsys.readouterr()
     assert "→ target web" in told.out and re.search("android: refused: .*no path from onnx", told.out) and not told.err
+
+
+@pytest.mark.slow
+def test_what_can_be_deployed_is_and_the_others_are_told_in_their_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["net.onnx", "--data", "images.npz", "--target", "android,web", "--only", "fp32", "--until", "data"]
+    assert main.main(["deploy", *words]) == 2
+    told = capsys.readouterr()
+    assert "OK web: stopped after data" in told.out and not told.err
+    assert re.search(
+        r"android: .*no path from onnx to tflite.*give another source \(a factory pkg.mod:fn, .pt2", told.out
+    )
+
+
+def test_a_device_that_does_not_answer_stops_its_target_alone(folder: Path) -> None:
+    def made(target: str) -> Job:
+        if target == "arm64":
+            raise Unreachable("arm64: no answer")
+        return job("net.onnx", target, data="images.npz")
+
+    plans, refused = plan.deploy_all(["arm64", "web"], made)
+    assert [each.target.name for each, _ in plans] == ["web"] and str(refused["arm64"]) == "arm64: no answer"
+    assert [result.exit_code for result in deploy.run_all([], Options(), refused).values()] == [3]
+    with pytest.raises(Unreachable, match=r"^arm64: no answer; .*android\.toml: .*no path from onnx"):
+        plan.deploy_all(["arm64", "android"], made)
 
 
 def test_each_target_builds_those_of_the_variants_asked_for_that_it_has(
