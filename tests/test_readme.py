@@ -47,30 +47,34 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def run(clone: Path, words: list[str], *more: str) -> None:
-    """A command in the clone, which is the package that runs; real data is not found, nor is anything fetched."""
+def run(words: list[str], folder: Path, package: Path) -> None:
+    """A command by the package of a clone; real data is not found, nor is anything fetched."""
     env = {name: value for name, value in os.environ.items() if name != "EDGECOMPRESS_SHARED"}
-    command = [sys.executable, "-m", "edgecompress", *words, *more]
-    env |= {"PYTHONPATH": str(clone), "EDGECOMPRESS_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=clone, env=env, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "edgecompress", *words, *(QUICK if words[0] in MEASURE else ())]
+    env |= {"PYTHONPATH": str(package), "EDGECOMPRESS_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     assert done.stdout
 
 
-def test_the_commands_of_the_readme_run_one_after_the_other(clone: Path, shared_store: Path) -> None:
+def test_the_commands_of_the_readme_run_one_after_the_other(
+    tmp_path: Path, shared_store: Path, request: pytest.FixtureRequest
+) -> None:
+    """In the short form by the package that has filled the store: a clone would build all of it again."""
+    package = request.getfixturevalue("clone") if prove.WHOLE else ROOT
     listed = commands(next(b for b in blocks("README.md", "sh") if "edgecompress report dist/x86" in b))
     assert len(listed) >= 8
     shared_store.mkdir(exist_ok=True)
-    (clone / ".edgecompress").symlink_to(shared_store)
+    (tmp_path / ".edgecompress").symlink_to(shared_store)
     for words in listed:
-        run(clone, words, *(QUICK if words[0] in MEASURE else ()))
+        run(words, tmp_path, package)
 
 
 def test_the_commands_of_the_tutorial_run_one_after_the_other(clone: Path) -> None:
     listed = commands(*blocks("docs/tutorial.md", "sh"))
     assert {words[0] for words in listed} >= {"plan", "deploy", "verify", "profile", "package"}
     for words in listed if prove.WHOLE else shortened(listed):
-        run(clone, words, *(QUICK if words[0] in MEASURE else ()))
+        run(words, clone, clone)
 
 
 def shortened(listed: list[list[str]]) -> list[list[str]]:
