@@ -23,7 +23,6 @@ from edgecompress.cli.mcp_types import (
     DeployResult,
     DiagnoseRequest,
     DiagnoseResult,
-    JobRequest,
     LayerResult,
     MetricResult,
     PlannedStage,
@@ -136,8 +135,7 @@ def diagnose(asked: DiagnoseRequest, listener: Listener) -> DiagnoseResult:
     place, out = (Path(text) if text else None for text in (asked.artifact, asked.out))
     request = diagnose.DiagnosisRequest(asked.variant, place, asked.items, out=out)
     options = _options(asked, listener, "edgecompress mcp: diagnose")
-    more = {name: value for name, value in _settings(asked).items() if name not in ("device", "only", "model")}
-    found = diagnose.diagnose(asked.model, request, options=options, **more)
+    found = diagnose.diagnose(request=request, options=options, **_settings(asked))
     rows = sorted((row for row in found.facts["layers"] if row["output"]), key=lambda row: -(row["effect"] or 0.0))
     names = [f.name for f in dataclasses.fields(LayerResult)]
     return DiagnoseResult(
@@ -153,15 +151,16 @@ def diagnose(asked: DiagnoseRequest, listener: Listener) -> DiagnoseResult:
 TOOLS: tuple[Callable[[Any, Listener], object], ...] = (plan, deploy, report, compare, diagnose)
 
 
-def _settings(asked: JobRequest) -> dict[str, Any]:
-    """What `pipeline.job.job` takes."""
-    names = {each.name for each in dataclasses.fields(PlanRequest)} - {"offline"}
-    told = {name: value for name, value in vars(asked).items() if name in names and value is not None}
-    strict = {"limits.strict": True} if getattr(asked, "strict", False) else {}
+def _settings(asked: PlanRequest | DiagnoseRequest) -> dict[str, Any]:
+    """What of a request is the job's, not the run's."""
+    own = {"offline", "strict", "remeasure", "out", "variant", "artifact", "items"}
+    own |= {"untrusted"} if isinstance(asked, DiagnoseRequest) else set()
+    told = {name: value for name, value in vars(asked).items() if name not in own and value is not None}
+    strict = {"limits.strict": True} if isinstance(asked, DeployRequest) and asked.strict else {}
     return {**told, "settings": {**asked.settings, **strict}}
 
 
-def _planned(asked: JobRequest) -> tuple[Job, Plan]:
+def _planned(asked: PlanRequest) -> tuple[Job, Plan]:
     from edgecompress.pipeline import plan
     from edgecompress.pipeline.job import job
 

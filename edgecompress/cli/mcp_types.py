@@ -12,20 +12,17 @@ from typing import Annotated, Any
 
 
 @dataclass(frozen=True)
-class JobRequest:
-    """A model, its data and its target, as the command line takes them."""
+class ModelRequest:
+    """A model and its data, as the command line takes them."""
 
     model: Annotated[
         str | None,
         "a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, or a source TOML; without it the "
         "embedded demo",
     ] = None
-    target: Annotated[str, "a target's name or TOML file"] = "x86"
     data: Annotated[str | None, "samples: pkg.mod:fn, an .npz, a folder of .npy files or images, or `random`"] = None
     metric: Annotated[str | None, "accuracy metric: top1, perplexity, map, miou, ..., none, or pkg.mod:fn"] = None
     samples: Annotated[int | None, "at most so many items per split"] = None
-    device: Annotated[str | None, "name or TOML file of a device; without it the target's"] = None
-    profile: Annotated[str, "how to measure: quick, standard, strict, or a TOML file"] = "standard"
     threads: Annotated[int | None, "threads per inference"] = None
     batch: Annotated[int | None, "batch size"] = None
     seed: Annotated[int | None, "random seed"] = None
@@ -37,9 +34,12 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class PlanRequest(JobRequest):
+class PlanRequest(ModelRequest):
     """What to plan."""
 
+    target: Annotated[str, "a target's name or TOML file"] = "x86"
+    device: Annotated[str | None, "name or TOML file of a device; without it the target's"] = None
+    profile: Annotated[str, "how to measure: quick, standard, strict, or a TOML file"] = "standard"
     only: Annotated[list[str], "names of the target's variants to build; without it all"] = field(default_factory=list)
 
 
@@ -72,9 +72,10 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
-class DiagnoseRequest(JobRequest):
+class DiagnoseRequest(ModelRequest):
     """What to diagnose."""
 
+    target: Annotated[str | None, "a target's name or TOML file; without it that of the artifact, or x86"] = None
     variant: Annotated[str, "variant of the target; without it the first that compresses"] = ""
     artifact: Annotated[str | None, "folder that a deploy wrote, or a model file, in place of a variant"] = None
     items: Annotated[int, "number of items to run"] = 16
