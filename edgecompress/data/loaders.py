@@ -69,7 +69,7 @@ def kind_of(path: Path) -> Literal["npz", "arrays", "images"]:
         raise InputError(
             f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
         )
-    if any(path.glob("*.npy")) or any(path.glob("*/*.npy")):
+    if any(_arrays(path)):
         return "arrays"
     _check_folders(path, [folder.name for folder in _shown_folders(path)])
     return "images"
@@ -193,9 +193,14 @@ def _npz(path: Path, seed: int) -> Feed:
     return Feed(sets)
 
 
+def _arrays(path: Path) -> Iterator[Path]:
+    """The .npy files of a folder, and of its splits: others may hold a million images, which are not listed."""
+    return (file for folder in (path, *(path / split for split in EVERY)) for file in folder.glob("*.npy"))
+
+
 def _npy(path: Path, seed: int) -> Feed:
     """`SPLIT/INPUT.npy` and `SPLIT/labels.npy`, or `INPUT.npy` and `labels.npy`, memory-mapped."""
-    files = [*path.glob("*.npy"), *(f for split in EVERY for f in (path / split).glob("*.npy"))]
+    files = [*_arrays(path)]
     keys = sorted(("" if f.parent == path else f.parent.name, tensors.name_of(f)) for f in files)
     sets = {}
     for split, names in _by_split(keys, path).items():
