@@ -122,11 +122,14 @@ def test_a_wrong_input_of_a_run_is_told(shipped: Result, inputs: Any, says: str)
     ("key", "given", "says"),
     [
         ("model", 42, "model: cannot take a int; give a factory pkg.mod:fn"),
+        ("model", {"weight": ITEMS}, "give the module that has loaded them"),
+        ("data", 3, "data: cannot take a single int"),
         ("data", object(), "data: 'input' is a object of object, not numbers"),
         ("data", {"tests": (ITEMS, LABELS), "test": ITEMS}, "data: 'tests' is no split"),
         ("data", ["images", "labels"], "not numbers; give pkg.mod:fn, a path"),
         ("data", lambda split: 1 / 0, "data: the function given raised ZeroDivisionError"),
         ("target", 3, "target: is a int"),
+        ("target", [], "target: the list is empty"),
         ("device", 3, "device: is a int"),
         ("threads", "many", "threads, batch and seed must be whole numbers"),
         ("only", "plane", "did you mean 'plain'"),
@@ -277,6 +280,8 @@ def test_a_module_whose_batch_is_fixed_has_that_of_the_job(kept: Callable[..., P
     assert program.module()(x=torch.ones(2, 4)).shape == (2, 2, 2)
     with pytest.raises(InputError, match="cannot trace Lists: "):
         kept(_untraceable(), ITEMS)
+    with pytest.raises(InputError, match="its forward does not take the data"):
+        kept(torch.nn.Linear(5, 3), ITEMS)
     with pytest.raises(InputError, match="data: a Fixed is exported with its first items"):
         kept(Fixed())
 

@@ -96,6 +96,8 @@ def deploy(
     """
     options = options or Options()
     targets = target if isinstance(target, (list, tuple)) else [target]
+    if not targets:
+        raise InputError("target: the list is empty; name at least one")
     given, data_given = objects.written(model, data, options, batch=batch, settings=settings)
     keys = Keys(
         data=data_given, metric=metric, samples=samples, device=device, profile=profile, only=only, threads=threads,

@@ -75,7 +75,10 @@ def _batches(items: object) -> Iterator[Batch]:
     elif torch and isinstance(items, torch.utils.data.Dataset):
         yield from _of_items(items[i] for i in range(len(items))) if hasattr(items, "__len__") else _of_items(items)
     else:
-        yield _named(items)
+        named = _named(items)
+        if any(array.ndim == 0 for array in named.values()):
+            raise InputError(f"data: cannot take a single {type(items).__name__}; give {KNOWN}")
+        yield named
 
 
 def _of_items(items: Iterable[object]) -> Iterator[Batch]:
@@ -101,7 +104,7 @@ def _named(given: object) -> Batch:
 
 
 def array(value: object, name: str) -> np.ndarray:
-    """An array of numbers. Raises InputError for what is none."""
+    """An array of numbers: float64, which numpy makes where nobody says, as float32. Raises InputError."""
     import numpy as np
 
     if hasattr(value, "detach"):  # a tensor of torch, on whatever device
@@ -112,4 +115,4 @@ def array(value: object, name: str) -> np.ndarray:
         raise InputError(f"data: '{name}' is not an array: {user_code.error_line(error)}; give {KNOWN}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"data: '{name}' is a {type(value).__name__} of {array.dtype}, not numbers; give {KNOWN}")
-    return array
+    return array.astype("float32") if array.dtype == "float64" else array

@@ -68,6 +68,8 @@ class Given:
             if reference := importable(model):
                 return reference
             kept = self._net(_called(model), data)
+        if not kept and isinstance(model, Mapping):
+            raise InputError("model: is a dictionary, as weights are; give the module that has loaded them")
         if not kept:
             raise InputError(f"model: cannot take a {type(model).__name__}; give {KNOWN}")
         return kept

@@ -70,8 +70,6 @@ def _fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
             f"run: input '{spec.name}' takes {tensors.words(spec)}, the array is {list(array.shape)}; "
             "give the items as the net takes them, preprocessed"
         )
-    if array.dtype == "float64" and spec.dtype == "float32":  # as numpy makes it where nobody says
-        array = array.astype("float32")
     array = tensors.fitted(array, spec) if spec.quantization or array.dtype.kind == "i" else array
     if str(array.dtype) != spec.dtype:
         raise InputError(f"run: input '{spec.name}' takes {spec.dtype}, the array has {array.dtype}; convert it")

@@ -32,6 +32,7 @@ def exported(net: torch.nn.Module, source: Source, batch: int) -> torch.export.E
     except Exception as error:
         raise InputError(f"model: {name} cannot be copied: {user_code.error_line(error)}; {FACTORY}") from error
     items = _items(still, source, max(batch, 2))  # one would be taken for a constant
+    trace.outputs_of(still, {word: tensor[:batch] for word, tensor in items.items()}, name)
     dims = trace.dynamic(source.dynamic, list(items))
     try:
         return _program(

@@ -145,7 +145,7 @@ def _module_specs(
     specs = input_specs(net, samples, reference)
     dims = dynamic(source.dynamic, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
-    one = _outputs(net, torch_module.example(draft, samples, 1), reference)
+    one = outputs_of(net, torch_module.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one
     batch = Dim("batch", 1, LARGEST)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
@@ -153,14 +153,14 @@ def _module_specs(
     inputs += _state_inputs(_state(net), inputs, outputs, reference)
     whole = replace(draft, inputs=tuple(inputs), outputs=tuple(outputs))
     if len(inputs) > len(specs):  # the state goes in too
-        _outputs(net, torch_module.example(whole, samples, 1), reference)
+        outputs_of(net, torch_module.example(whole, samples, 1), reference)
     return whole.inputs, whole.outputs
 
 
 def _bigger(net: torch.nn.Module, draft: Artifact, samples: Artifact) -> dict[str, torch.Tensor] | None:
     """The net's outputs for two items, or None when its batch is fixed to one."""
     try:
-        return _outputs(net, torch_module.example(draft, samples, 2), "")
+        return outputs_of(net, torch_module.example(draft, samples, 2), "")
     except InputError:
         return None
 
@@ -194,7 +194,7 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _outputs(net: torch.nn.Module, named: Named, reference: str) -> dict[str, torch.Tensor]:
+def outputs_of(net: torch.nn.Module, named: Named, reference: str) -> dict[str, torch.Tensor]:
     import torch
 
     try:
