@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 REQUIRES = ("numpy",)
 EXTRA = ""
-FORMAT = "echo"
-READS: tuple[str, ...] = ("null",)
-SUFFIX = ".echo"
+FORMAT = "echo"  # the kind that it runs
+READS: tuple[str, ...] = ("null",)  # the kinds that `export` makes it of: "program" is a torch one, ...
+SUFFIX = ".echo"  # of the files that `read` takes
 
 
 def export(request: Request) -> Artifact:

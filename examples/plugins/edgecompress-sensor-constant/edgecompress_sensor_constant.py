@@ -13,8 +13,8 @@ from edgecompress.core.model import Measured
 
 REQUIRES: tuple[str, ...] = ()
 EXTRA = ""
-STATUS = "estimated"
-SCOPE = "wall"
+STATUS = "estimated"  # or "measured"
+SCOPE = "wall"  # what its number covers: a package, a rail, the whole board
 
 
 def unavailable(device: Mapping[str, Json], root: Path) -> str:

@@ -9,10 +9,10 @@ from edgecompress.core.model import Artifact, Request
 
 REQUIRES: tuple[str, ...] = ()
 EXTRA = ""
-READS: tuple[str, ...] = ("null",)
-WRITES = "null"
-PROVIDES = "rounded"
-NEEDS: tuple[str, ...] = ()
+READS: tuple[str, ...] = ("null",)  # the kinds that it compresses: "module" is a torch net, "onnx" an ONNX file, ...
+WRITES = "null"  # the kind that it makes
+PROVIDES = "rounded"  # what targets may ask for, beside its name
+NEEDS: tuple[str, ...] = ()  # besides the model: "samples" to calibrate with, "training", "dense"
 
 
 @dataclass(frozen=True)
