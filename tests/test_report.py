@@ -70,7 +70,7 @@ def row(found: Mapping[str, Any], metric: str) -> Report:
 def shown(found: Mapping[str, Any], width: int = 100, colour: bool = True, verbose: bool = True) -> str:
     """What a terminal of that width is sent."""
     sent = io.StringIO()
-    Console(width=width, file=sent, force_terminal=colour, color_system="standard" if colour else None).print(
+    Console(width=width, file=sent, force_terminal=True, color_system="standard" if colour else None).print(
         terminal.render(model.of(found), verbose)
     )
     return sent.getvalue()

@@ -333,6 +333,9 @@ def test_where_nothing_ships_the_report_is_in_the_output_folder_until_something_
         assert shipping.files(tmp_path / "out") == sorted(shipping.REPORT)
         assert main.main(["report", str(tmp_path / "out")]) == 0
     assert "limit 1" in capsys.readouterr().out
+    for command in ("verify", "profile", "package"):
+        assert main.main([command, str(tmp_path / "out")]) == 2
+        assert "out: nothing shipped there, as `edgecompress report " in capsys.readouterr().err
     assert deploy(asked, results, tmp_path / "out").exit_code == 0
     shipped = {name: (tmp_path / "out" / name).read_bytes() for name in shipping.files(tmp_path / "out")}
     told(result := deploy(lost, results, tmp_path / "out"))
@@ -346,7 +349,7 @@ def test_strict_limits_refuse_what_few_items_leave_undecided(
     ships = deploy(asked, results, tmp_path / "out")
     report = ships.read_report()
     (says,) = report["summary"]["undecided"]
-    assert ships.exit_code == 0 and says in report["summary"]["sentence"]
+    assert ships.exit_code == 0 and report["summary"]["remarks"][0].startswith("undecided: items lost ")
     assert says.startswith("net 0 of 40 items lost (0 became wrong, 0 became right): ")
     refused = deploy({**asked, "settings": {**nulls.FAST, "limits.strict": True}}, results, tmp_path / "refused")
     assert refused.exit_code == 1 and "strict limits refuse that" in told(refused)["sentence"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
-from edgecompress.core.model import Artifact
+from edgecompress.core.model import CARD, Artifact
 from edgecompress.core.settings import Limits, Source
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.job import Keys, Name
@@ -60,6 +60,8 @@ def folder_named(path: Name) -> Path:
 def shipped(path: Path) -> tuple[Artifact, Artifact | None, Origin]:
     """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
     inner = path / "artifact" if (path / "artifact").is_dir() else path
+    if inner == path and not (path / CARD).exists() and (path / "report.json").is_file():
+        raise InputError(f"{path}: nothing shipped there, as `edgecompress report {path}` tells; deploy again")
     artifact = shipping.sound(inner)
     excerpt = inner.parent / "excerpt"
     file = inner.parent / ORIGIN

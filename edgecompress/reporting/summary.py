@@ -42,7 +42,7 @@ def _outcome(report: Report) -> Ended:
 
 
 def _shipped(report: Report) -> str:
-    return f"{report.subject} ships: {shipped_headline.gains(report)}."
+    return f"{precision.called(report, report.subject)} ships: {shipped_headline.gains(report)}."
 
 
 def _measured(report: Report) -> str:

@@ -70,7 +70,7 @@ def standings(report: Report) -> TextTable:
     by, ordered = deltas.ranked_by(report), deltas.ordered(report)
     accuracy = next((v.verify.metric.name for v in ordered if v.verify and v.verify.metric), "accuracy")
     head = ("variant", "runtime", UNITS[by], deltas.versus(report), METRICS.get(accuracy, accuracy), "size", "")
-    rows = [(*_variant(report, v, by), _behind(report, v)) for v in ordered]
+    rows = [(precision.called(report, v.name), *_variant(report, v, by)[1:], _behind(report, v)) for v in ordered]
     if by == "latency":
         rows = [(*row[:2], _bare(v.numbers[by].value), *row[3:]) for row, v in zip(rows, ordered, strict=True)]
     kept = [i for i in range(len(head)) if i < 2 or any(row[i] not in ("", DASH) for row in rows)]

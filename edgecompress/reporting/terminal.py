@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ def render(report: Report, verbose: bool = False) -> Group:
 
 
 class _Standings:
-    """A table whose names are never split: its last column is cut."""
+    """A table whose names are never split: in a terminal its last column is cut."""
 
     def __init__(self, table: TextTable) -> None:
         self.table = table
@@ -52,7 +53,7 @@ class _Standings:
 
         rows = [self.table.head, *self.table.rows]
         names = max(map(len, aligned([row[:-1] for row in rows]))) + 2
-        room = max(options.max_width, names + LEAST)
+        room = max(options.max_width, names + LEAST) if options.is_terminal else sys.maxsize
         for i, line in enumerate(aligned(rows)):
             shown = line if len(line) <= room else f"{line[: room - 1]}…"
             yield Text(shown, "bold" if i in (0, self.table.marked + 1) else "", no_wrap=True, overflow="ignore")
