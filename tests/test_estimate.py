@@ -155,7 +155,7 @@ def test_the_pruned_variant_stands_beside_the_dense_one_with_a_guess_of_a_change
     assert rows["cycles"]["says"] == "≈ 2.0× fewer"
     assert rows["flash"]["says"] == "≈ 2.0× less"
     assert rows["cycles"]["change"]["called"] == "none"
-    assert report["summary"]["sentence"].startswith("pruned ships: ≈ 2.0× fewer cycles than int8, ")
+    assert report["summary"]["sentence"].startswith("pruned ships: ≈ 2.0× fewer cycles (estimated) than int8, ")
     assert report["summary"]["remarks"][-1] == "not measured on the target"
 
 

@@ -146,7 +146,7 @@ def test_steps_of_a_recipe_are_told_as_one(deploy: Request) -> None:
     assert found["compressed"]["macs"] == {"before": 69_124_736, "after": 34_735_000}
     assert [(g["channels"], g["kept"]) for g in found["compressed"]["groups"]][:3] == [(16, 16), (16, 16), (16, 0)]
     assert [run["technique"] for run in found["training"]] == ["finetune", "finetune-2"]
-    assert len(training.epochs({"variants": [found]}).rows) == 8
+    assert len(training.epochs(model.of({"schema": model.SCHEMA, "variants": [found]})).rows) == 8
 
 
 def test_what_was_left_alone_says_why(report: Report) -> None:

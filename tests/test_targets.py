@@ -48,7 +48,7 @@ def test_a_target_that_is_not_at_hand_ships_in_its_own_order_and_says_so(asked: 
     told = result.read_report()
     assert told["choice"]["variant"] == "plain"
     assert "the target runs on mars-* or venus" in told["choice"]["reason"]
-    assert "not measured on the target" in told["summary"]["sentence"]
+    assert "not measured on the target" in told["summary"]["remarks"]
     assert told["notes"][0]["level"] == "warning"
     assert told["variants"][0]["numbers"]["latency"]["value"] is None
     assert [v["verdict"] for v in told["variants"]] == ["shipped", "passed"]

@@ -52,7 +52,7 @@ def _speed(row: Delta, beside: str) -> str:
         return f"{took(row.after)}, {TOO_NOISY} with {beside}"
     if not change or not beside:
         return took(row.after)
-    noun = {COUNTED: " instructions (simulated)", CYCLES: " cycles"}.get(row.metric, "")
+    noun = {COUNTED: " instructions (simulated)", CYCLES: " cycles (estimated)"}.get(row.metric, "")
     if alike(change):
         return f"as many{noun} as {beside}" if noun else f"as fast as {beside}"
     ends = [1 / end if change.factor < 1 else end for end in (change.low, change.high) if end]
