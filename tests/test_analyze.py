@@ -614,7 +614,7 @@ def test_the_demo_is_analyzed_through_the_store_and_found_there_again(nets: Path
     assert [device["name"] for device in facts["devices"]] == ["host", "rpi5"]
     assert facts["devices"][1]["memory_bound"] == ["stem", "head"]
     assert (nets / "out" / "a.html").read_text().startswith("<!doctype html>")
-    assert main.main(words) == 0
+    assert main.main([*words, "-v"]) == 0
     told = capsys.readouterr().out
     assert "hit   analysis" in told and "hit   sensitivity" in told
     assert "Handwritten digits: 223,306 parameters, 14,193,280 MACs" in told

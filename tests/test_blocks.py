@@ -271,7 +271,7 @@ def test_a_device_that_is_not_reached_is_the_users_to_set(capsys):
 @pytest.mark.slow
 def test_the_command_builds_times_and_writes_and_finds_it_in_the_store_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    asked = ["device", "blocks", "--runtime", "onnx", "--precision", "fp32", "--json"]
+    asked = ["device", "blocks", "--runtime", "onnx", "--precision", "fp32", "--json", "-v"]
     assert main(asked) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["status"] == "measured" and told["block"] == channel_blocks.block(channel_blocks.staircase(told))

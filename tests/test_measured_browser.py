@@ -21,7 +21,7 @@ from report_browser import (
 from report_inputs import HOSTILE
 
 from edgecompress.commands import job_run, report
-from edgecompress.reporting import external_section
+from edgecompress.reporting import external_section, model
 
 pytestmark = needed
 
@@ -78,9 +78,9 @@ def test_the_section_has_the_words_of_the_tables(view: View) -> None:
     text = " ".join(section.get_attribute("textContent").replace("\N{NO-BREAK SPACE}", " ").split())
     text = text.replace("\N{WORD JOINER}", "")
     for table in (
-        external_section.table(view.report),
-        external_section.places(view.report),
-        external_section.sessions(view.report),
+        external_section.table(model.of(view.report)),
+        external_section.places(model.of(view.report)),
+        external_section.sessions(model.of(view.report)),
     ):
         assert table.rows
         for cell in (cell for line in (table.head, *table.rows) for cell in line):

@@ -20,7 +20,7 @@ from report_browser import (
     opened,
 )
 
-from edgecompress.reporting import instructions
+from edgecompress.reporting import instructions, model
 from edgecompress.reporting.roofline import DESCRIBED
 from edgecompress.stages import report as stage
 
@@ -121,8 +121,8 @@ def test_the_front_is_drawn_full_and_measured_energy_is_not_dashed(board: View) 
 
 
 def test_instructions_are_hollow_and_as_long_as_their_counts(simulated: View) -> None:
-    shown = [v for v in simulated.report["variants"] if v["count"]]
-    segments = [s for v in shown for s in instructions._segments(v, instructions._classes(shown))]
+    shown = [(v.name, v.count) for v in model.of(simulated.report).variants if v.count]
+    segments = [s for pair in shown for s in instructions._segments(*pair, instructions._classes(shown))]
     marks = assert_drawn(simulated, "instructions", "instructions")
     assert [m["says"] for m in marks] == [s["says"] for s in segments]
     assert all(m["opacity"] < 0.2 and m["dashes"] != "none" for m in marks)

@@ -105,6 +105,7 @@ def test_only_stages_that_call_a_factory_find_the_users_modules(
     plain = {stage.name: stage for stage in plan.front(job(**asked))}
     assert [name for name, stage in plain.items() if stage.user_code] == []
     assert [name for name, stage in plain.items() if stage.observes] == ["data", "source"]
+    (tmp_path / "nets.py").write_text("def data(split): ...\n")
     called = {stage.name: stage for stage in plan.front(job(**{**asked, "data": "nets:data"}))}
     assert [name for name, stage in called.items() if stage.user_code] == ["data"]
     assert [name for name, stage in called.items() if stage.observes] == ["data", "source"]
@@ -112,7 +113,7 @@ def test_only_stages_that_call_a_factory_find_the_users_modules(
 
 def test_changed_data_is_the_reason_for_a_re_run_though_nothing_of_the_users_is_run(tmp_path: Path) -> None:
     nulls.make(tmp_path)
-    words = ("net.null", "--data", "data", "--target", "null.toml", "--until", "data")
+    words = ("net.null", "--data", "data", "--target", "null.toml", "--until", "data", "-v")
     assert deploy(tmp_path, *words).returncode == 0
     np.save(tmp_path / "data" / "test" / "x.npy", np.ones((40, 4), "float32"))
     assert "changed: file x.npy" in (done := deploy(tmp_path, *words)).stdout + done.stderr
