@@ -25,6 +25,7 @@ for source in json.load(sys.stdin):
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_every_cell_runs_and_shows_what_it_should(tmp_path: Path) -> None:
     cells = [c for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
     assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
