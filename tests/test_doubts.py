@@ -59,7 +59,7 @@ def test_values_that_fit_are_not_doubted(raw: np.ndarray, declared: Preprocess) 
         ("top1", 2, 59, 100, "not above chance (50.0 %)"),
         ("top5", 10, 50, 100, "top-5 of 50.0 % is not above chance (50.0 %)"),
         ("top1", 1000, 0, 500, "not above chance"),
-        ("top1", 10, 25, 30, "30 test items are few: one of them is 3.33 % of all"),
+        ("top1", 10, 25, 30, "30 test items are few: one of them is 3.3 % of all"),
         ("top1", 10, 20, 100, ""),
         ("top1", 2, 61, 100, ""),
         ("top1", 1000, 8, 500, ""),

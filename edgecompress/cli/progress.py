@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgecompress.cli import source_lines
 from edgecompress.cli.console import cut, duration, line
 from edgecompress.core.model import Outcome
 from edgecompress.core.plain_text import one_line, plural
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
 ROUND = "race/round-"  # what the stages of a race are called
+WARNING = "warning: "
 
 
 class Progress:
@@ -65,10 +65,10 @@ class Progress:
 
     def _tell(self, outcome: Outcome) -> None:
         """What a stage found out about the source: once, however many targets it is for."""
-        for text in () if self.quiet else source_lines.lines(outcome):
+        for text in () if self.quiet else _source_lines(outcome):
             if text not in self.told:
                 self.told.add(text)
-                line(self.screen, text, "yellow" if text.startswith(source_lines.WARNING) else "")
+                line(self.screen, text, "yellow" if text.startswith(WARNING) else "")
 
     def _ended(self, outcome: Outcome, raised: bool) -> None:
         """A line for a stage; the error that ends the run is told at its end, and once."""
@@ -83,6 +83,17 @@ class Progress:
         says = reason or ("" if hit else outcome.why_run)
         text = f"  {one_line(outcome.stage):28} {took:>8}  {one_line(says)}".rstrip()
         self.screen.print(Text.assemble((sign, colour), text), soft_wrap=True)
+
+
+def _source_lines(outcome: Outcome) -> Iterator[str]:
+    """What a stage found out about the source: `source      99.4 % top-1 of 500 test items`, and what is doubtful."""
+    metric = outcome.facts.get("metric") if outcome.stage == "golden" else None
+    if metric and metric["value"] is not None:
+        from edgecompress.reporting import formatting
+
+        name, items = metric["name"].replace("top", "top-"), plural(metric["n"], "test item")
+        yield f"source      {formatting.plain(metric['value'], metric['unit'])} {name} of {items}"
+    yield from (f"{WARNING}{text}" for text in outcome.facts.get("warnings", ()))
 
 
 class Countdown:

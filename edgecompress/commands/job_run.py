@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.commands import progress
+from edgecompress.commands import progress_line
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Choice, Outcome
 from edgecompress.pipeline import plan, store_place
@@ -44,7 +44,7 @@ class Options:
     @property
     def hears(self) -> Listener:
         """Who is told what happens."""
-        return self.listener or progress.Line(self.progress)
+        return self.listener or progress_line.Line(self.progress)
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,12 +9,13 @@ from edgecompress.commands import objects
 from edgecompress.commands.job_run import Options, Result, begin
 from edgecompress.commands.object_data import Data
 from edgecompress.commands.objects import Model
-from edgecompress.commands.shipped_folder import folder_named, runtime_of, shipped, shipped_with
+from edgecompress.commands.shipped_folder import Origin, folder_named, runtime_of, shipped, shipped_with
 from edgecompress.core.errors import CheckFailed, edge_errors
 from edgecompress.core.json import Json
-from edgecompress.core.model import Outcome
+from edgecompress.core.model import Artifact, Outcome
 from edgecompress.pipeline import plan, shipping, verification
-from edgecompress.pipeline.job import Keys, Name, job
+from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.runner import PlanRun
 
 
 @edge_errors
@@ -54,7 +55,11 @@ def verify(
         limits = {f"limits.{name}": value for name, value in origin.limits.items()}
         keys["settings"] = {**limits, **(settings or {})}
     verify_job = job(given, **keys | Keys(target=target or origin.target))
-    walk = begin(verify_job, options, f"verify>{path}")
+    return _judged(verify_job, begin(verify_job, options, f"verify>{path}"), artifact, origin, runtime)
+
+
+def _judged(verify_job: Job, walk: PlanRun, artifact: Artifact, origin: Origin, runtime: str) -> Result:
+    """Runs the source and the artifact, with what it shipped with as far as that is there; how they compare."""
     walk.outcomes["artifact"] = Outcome("artifact", "ok", artifact)
     variant = next((v for v in verify_job.target.value.variant if v.name == origin.variant), None)
     along = {role: folder for role in ("excerpt", "verdict") if (folder := artifact.path.parent / role).is_dir()}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import metrics, paired_proportions, tensors
-from edgecompress.reporting import formatting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +50,7 @@ def of_answers(metric: metrics.Metric, value: float | None, n: int, specs: Seque
 
 
 def _percent(share: float) -> str:
-    return formatting.plain(share, "fraction")
+    return f"{100 * share:.1f} %"
 
 
 def of_labels(samples: Artifact, metric: str) -> list[str]:

@@ -66,7 +66,13 @@ class CommandGroup:
 
 COMMON = (
     argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr"),
-    argument("-v", "--verbose", action="count", default=0, help="print more: every setting and its origin"),
+    argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="print more: the plan, every setting and its origin, each stage, all tables",
+    ),
     argument(
         "-q",
         "--quiet",
