@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_onnx import conv_net, images
 
+import edgecompress
 from edgecompress.cli import main
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Preprocess
@@ -112,6 +113,18 @@ def test_the_source_is_told_before_any_variant_and_once(
     assert told.count("warning: ") == told.count("is not above chance (10.0 %)") == 1
     assert main.main(["deploy", *words, "--data", "random"]) == 0
     assert "warning" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_report_and_a_result_of_python_tell_the_doubts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    conv_net(tmp_path / "net.onnx")
+    images(tmp_path / "images.npz")
+    result = edgecompress.deploy("net.onnx", "web", data="images.npz", only="fp32", profile="quick")
+    assert isinstance(result, edgecompress.Result) and result.report
+    (warning,) = [text for text in result.warnings if "is not above chance" in text]
+    assert warning.startswith("The source's top-1 of 25.0 %")
+    assert (result.report / "report.html").read_text(encoding="utf-8").count("is not above chance") == 1
 
 
 @pytest.mark.slow

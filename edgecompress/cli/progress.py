@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.cli.console import cut, duration, line
-from edgecompress.core.model import Outcome
+from edgecompress.core.model import WARNINGS, Outcome
 from edgecompress.core.plain_text import one_line, plural
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
@@ -93,7 +93,7 @@ def _source_lines(outcome: Outcome) -> Iterator[str]:
 
         name, items = metric["name"].replace("top", "top-"), plural(metric["n"], "test item")
         yield f"source      {formatting.plain(metric['value'], metric['unit'])} {name} of {items}"
-    yield from (f"{WARNING}{text}" for text in outcome.facts.get("warnings", ()))
+    yield from (f"{WARNING}{text}" for text in outcome.facts.get(WARNINGS, ()))
 
 
 class Countdown:

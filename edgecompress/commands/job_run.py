@@ -61,6 +61,11 @@ class Result:
         """The content of report.json; empty when there is none."""
         return json.loads((self.report / "report.json").read_text(encoding="utf-8")) if self.report else {}
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the report warns of: a source that is no better than chance, few items, an operator that fell back."""
+        return [note["text"] for note in self.read_report().get("notes", ()) if note["level"] == "warning"]
+
     def run(self, inputs: ArrayLike | Mapping[str, ArrayLike], threads: int = 1) -> dict[str, np.ndarray]:
         """What the shipped model answers here, on the runtime that it shipped for: outputs by name.
 

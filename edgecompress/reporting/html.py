@@ -286,7 +286,7 @@ def _making(report: Report, rows: Show) -> list[Raw]:
 
 def _data(report: Report) -> Raw:
     source = _more("Source", as_table(report, _source(report)))
-    return section("Data", as_table(report, tables.pairs("Data", report.data or {})), source)
+    return section("Data", as_table(report, tables.data(report)), source)
 
 
 def _environment(report: Report) -> Raw:

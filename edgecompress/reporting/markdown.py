@@ -103,7 +103,7 @@ def page(report: Report) -> str:
 
 
 def _tables(report: Report) -> list[TextTable]:
-    facts = (tables.pairs("Data", report.data or {}), environment.table(report), environment.runtimes(report))
+    facts = (tables.data(report), environment.table(report), environment.runtimes(report))
     first = [make(report) for make in (*MEASURED, *COMPRESSED, *LOOKS, *PROOF)]
     return [*first, *_together(report), *facts, *(make(report) for make in REST)]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import msgspec
 
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import WARNINGS, Artifact, Request
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
     before_after,
@@ -53,7 +54,7 @@ def report(request: Request) -> Report:
         target=dict(job.target),
         device=dict(job.device),
         profile=dict(job.profile),
-        data={**inputs["samples"].facts, "sha256": inputs["samples"].sha256} if "samples" in inputs else None,
+        data=_data(inputs),
         energy=_energy(inputs.get("energy")),
         simulated=environment.simulated(job.device),
         not_measured=job.not_measured,
@@ -93,6 +94,14 @@ def _source(declared: DeclaredSource, artifact: Artifact | None) -> Table:
     specs = ([dataclasses.asdict(spec) for spec in side] for side in (artifact.inputs, artifact.outputs))
     read = SourceArtifact(artifact.kind, artifact.sha256, artifact.size_bytes, facts.of(artifact), *specs)
     return {**declared, "artifact": msgspec.to_builtins(read)}
+
+
+def _data(inputs: Mapping[str, Artifact]) -> Table | None:
+    """The facts of the samples, with what is doubtful about them and about what the source answers to them."""
+    if (samples := inputs.get("samples")) is None:
+        return None
+    told = [text for name in ("samples", "golden") if name in inputs for text in inputs[name].facts.get(WARNINGS, ())]
+    return {**samples.facts, "sha256": samples.sha256, **({WARNINGS: told} if told else {})}
 
 
 def _energy(artifact: Artifact | None) -> Energy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgecompress.core import sequential_comparison
+from edgecompress.core.model import WARNINGS
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.data.metric_limits import NAMES
 from edgecompress.reporting import (
@@ -92,6 +93,7 @@ def _warnings(report: Report) -> Iterator[str]:
         yield "The data is random: accuracy and calibration say nothing about real inputs."
     else:
         yield from _repeated(data)
+    yield from (f"{doubt[0].upper()}{doubt[1:]}." for doubt in data.get(WARNINGS, ()))
     if why := report.choice.unmeasured:
         ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
         yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgecompress.core.model import Check
+from edgecompress.core.model import WARNINGS, Check
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
@@ -320,6 +320,11 @@ def _kind(kind: str, ops: Sequence[LeftOperator], why: str) -> tuple[str, ...]:
 def _sum(ops: Sequence[LeftOperator], key: str) -> float | None:
     each = [getattr(op, key) for op in ops]
     return None if None in each else sum(each)
+
+
+def data(report: Report) -> TextTable:
+    """What is known of the samples; the warnings of them are among the notes."""
+    return pairs("Data", {key: value for key, value in (report.data or {}).items() if key != WARNINGS})
 
 
 def pairs(title: str, data: Table) -> TextTable:

@@ -16,7 +16,7 @@ from edgecompress.core import source as sources
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
 from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors
 from edgecompress.data.loaders import WHOLE, Item, Items
@@ -87,7 +87,7 @@ def _doubts(out: Path, declared: Preprocess | None, inputs: Sequence[TensorSpec]
     if declared is None:
         return {}
     file = tensors.file_of(out / SPLITS[0], _preprocessed(declared, [spec.name for spec in inputs]))
-    return {doubts.WARNINGS: doubts.of_range(npy.mapped(file)[:CHUNK], declared)}
+    return {WARNINGS: doubts.of_range(npy.mapped(file)[:CHUNK], declared)}
 
 
 def training(request: Request) -> Artifact:

@@ -12,7 +12,6 @@ from edgecompress.data import metrics, paired_proportions, tensors
 if TYPE_CHECKING:
     import numpy as np
 
-WARNINGS = "warnings"  # the key of an artifact's facts that holds them
 FEW = 50  # items
 NARROWEST, WIDEST = 0.2, 100.0  # spans of values that are divided by a standard deviation of theirs
 MIXED = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.core.model import WARNINGS, Artifact, Request, TensorSpec
 from edgecompress.core.source import TORCH
 from edgecompress.data import metrics, tensors
 from edgecompress.stages import batch_axis, doubts
@@ -56,7 +56,7 @@ def run(request: Request) -> Artifact:
     metric = _metric(request, draft)
     if splits[0] == "test":  # of the others it would be said twice
         warnings += _doubts(request, metric, specs)
-    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric, doubts.WARNINGS: warnings}
+    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric, WARNINGS: warnings}
     return replace(draft, facts=facts).write()
 
 
