@@ -427,9 +427,14 @@ def conformance(args: argparse.Namespace) -> int:
 def init(args: argparse.Namespace) -> int:
     """Writes a commented TOML file, or a plug-in to start from."""
     from edgecompress.cli import console
-    from edgecompress.commands import init, init_plugin
+    from edgecompress.commands import init, init_plugin, init_source
 
-    if args.kind in init_plugin.KINDS:
+    if not args.name and not args.source:
+        raise InputError("init: give the NAME of the new file, or the model file with --source")
+    if args.source:
+        file, code = init_source.write(args.source, args.name, args.output, _options(args, None))
+        step = f"fill in {code}, then {init.next_step('source', file)}"
+    elif args.kind in init_plugin.KINDS:
         file = init_plugin.write(args.kind, args.name, args.output)
         step = init_plugin.next_step(file, args.name)
     else:

@@ -66,7 +66,7 @@ SOURCE = """\
 # A source: a model as its author has it, and its data. `edgecompress deploy FILE` takes it from here.
 model = {model} # a factory pkg.mod:fn, or a .pt2 or .onnx file (relative to this file)
 data = {data} # pkg.mod:fn, an .npz, a folder of .npy or of images, or "random"
-metric = "top1" # top1, top5, perplexity, mse, mae, map, miou, auc, wer, psnr, ssim, none, or your own pkg.mod:fn
+metric = {metric} # top1, top5, perplexity, mse, mae, map, miou, auc, wer, psnr, ssim, none, or your own pkg.mod:fn
 description = {description}
 # name = {name} # what reports call it; left out: the model's own name
 # samples = 512 # at most this many items per split
@@ -146,7 +146,8 @@ energy_window_s = 10.0
 
 def text(kind: str, fields: Mapping[str, Any]) -> str:
     """The file for a case: `fields` has name, and runtime (a target's), or model and data (a source's)."""
-    words = {k: json.dumps(fields[k], ensure_ascii=False) for k in ("name", "model", "data") if k in fields}
+    given = {"metric": "top1", **fields}
+    words = {k: json.dumps(given[k], ensure_ascii=False) for k in ("name", "model", "data", "metric") if k in given}
     words["description"] = json.dumps(f"{fields['name']}: what it is, in a line", ensure_ascii=False)
     if kind == "target":
         return _target(fields["runtime"] or ["onnx"], words["description"])

@@ -92,11 +92,18 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
         "write a commented TOML file, or a plug-in to start from, for a case of your own",
         handlers.init,
         "init my-board --runtime openvino --runtime onnx\n"
+        "init --source net.onnx\n"
         "init my-net --kind source --model my_pkg.nets:build --data my_pkg.nets:data\n"
         "init my-board --kind device --output devices/my-board.toml\n"
         "init mine --kind technique",
         (
-            argument("name", metavar="NAME", help="name of the new file or plug-in"),
+            argument("name", metavar="NAME", nargs="?", default="", help="name of the new file or plug-in"),
+            argument(
+                "--source",
+                metavar="MODEL",
+                default="",
+                help="model file: write a source file for it, and a function for its data that names each input",
+            ),
             argument(
                 "--kind",
                 choices=("target", "source", "device", "profile", "technique", "engine", "sensor"),

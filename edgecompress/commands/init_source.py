@@ -1,0 +1,110 @@
+"""What `init --source MODEL` writes: a source.toml for a model file, and a function that yields its data."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgecompress.commands import init, job_run
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Dim, TensorSpec
+from edgecompress.core.settings import SPLITS
+from edgecompress.pipeline import plan
+from edgecompress.pipeline.job import job
+
+COLOURS = (1, 3, 4)  # channels of a picture
+REAL, WHOLE = "rng.standard_normal({0}).astype({1})", "rng.integers(0, {2}, {0}).astype({1})"
+HIGHEST = {"uint8": 256, "int8": 128}  # ids and masks: 0 and 1 are always there
+
+DATA = '''\
+"""Items of {model}: make `data` yield yours. Until then they are random, and say nothing about accuracy."""
+
+import numpy as np
+
+
+def data(split):
+    """Yields (inputs, label) of "calibrate", "select" and "test": arrays of one item each, without the batch axis."""
+    rng = np.random.default_rng({splits}.index(split))
+    for _ in range(64):
+        inputs = {{
+{inputs}
+        }}
+        yield inputs, None  # the label, where there is one
+'''
+
+
+def write(model: str, name: str, output: Path | None, options: job_run.Options) -> tuple[Path, Path]:
+    """Writes NAME.toml and NAME_data.py beside it; returns both. Raises InputError.
+
+    The model is read for it, in a process of its own. `name` empty: the file's.
+    """
+    if not Path(model).exists():
+        raise InputError(f"--source {model}: no such file; give a model file (.onnx, .tflite, .keras, a SavedModel)")
+    name = name or re.sub(r"\W", "_", Path(model).stem)
+    file = output or init.place("source", name)
+    module = f"{file.stem}_data"
+    if not module.isidentifier() or keyword.iskeyword(module):
+        raise InputError(f"{file.stem}: cannot be the name of a module; give another NAME")
+    code = file.with_name(f"{module}.py")
+    for each in (file, code):
+        init.check(each)
+    inputs, outputs = described(model, options)
+    fields = {"name": name, "model": _beside(model, file), "data": f"{module}:data", "metric": "none"}
+    init.write(file, init.text("source", fields) + _remarks(inputs, outputs))
+    lines = "\n".join(f"            {json.dumps(spec.name)}: {_numbers(spec)},  # {_words(spec)}" for spec in inputs)
+    init.write(code, DATA.format(model=Path(model).name, splits=json.dumps(SPLITS), inputs=lines))
+    return file, code
+
+
+def described(model: str, options: job_run.Options) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+    """The inputs that data must have, and the outputs, of a model file. Raises EdgeError."""
+    asked = job(model, data="random")
+    if asked.resolved.torch:
+        raise InputError(
+            f"--source {model}: the inputs of a torch net are known with its data alone; give init NAME --kind source "
+            f"--model {model}"
+        )
+    walk = job_run.begin(asked, options, f"init>{model}")
+    walk.stages([stage for stage in plan.front(asked) if stage.name == "source"])
+    artifact = job_run.artifact_of(walk, "source")
+    fed = {spec.feeds for spec in artifact.outputs}
+    return [spec for spec in artifact.inputs if spec.name not in fed], artifact.outputs
+
+
+def _beside(model: str, file: Path) -> str:
+    """The model as the TOML, which is read from its own folder, names it."""
+    try:
+        return Path(model).resolve().relative_to(file.resolve().parent).as_posix()
+    except ValueError:
+        return str(Path(model).resolve())
+
+
+def _remarks(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    sides = (("Inputs", inputs), ("Outputs", outputs))
+    lines = [
+        f"\n# {side} of the model:\n" + "".join(f"# {s.name}: {_words(s)}\n" for s in each) for side, each in sides
+    ]
+    return "".join(lines)
+
+
+def _numbers(spec: TensorSpec) -> str:
+    """Code that draws one item of an input."""
+    shape = tuple(spec.concrete()[1:])
+    code = REAL if "float" in spec.dtype else WHOLE
+    return code.format(shape, json.dumps(spec.dtype), HIGHEST.get(spec.dtype, 2))
+
+
+def _words(spec: TensorSpec) -> str:
+    axes = ", ".join(d.name if isinstance(d, Dim) else str(d) for d in spec.shape)
+    return f"{spec.dtype} [{axes}]{_layout(spec)}"
+
+
+def _layout(spec: TensorSpec) -> str:
+    """Of what looks like pictures, the order of its axes."""
+    if len(spec.shape) != 4:
+        return ""
+    first, last = spec.shape[1] in COLOURS, spec.shape[3] in COLOURS
+    return "" if first == last else ", pictures as NCHW" if first else ", pictures as NHWC"
