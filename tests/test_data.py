@@ -357,6 +357,41 @@ def test_an_image_folder_by_class(tmp_path: Path) -> None:
     assert [(v < 100) == bool(label) for v, label in zip(values[:, 0, 0, 0], labels, strict=True)] == [True] * 4
 
 
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (("train", "val", "test"), {"calibrate": 2, "select": 2, "test": 4}),  # val chooses, and lends to calibrate
+        (("train", "val"), {"calibrate": 1, "select": 1, "test": 2}),
+        (("validation",), {"calibrate": 1, "select": 1, "test": 2}),
+        (("train", "valid", "select"), {"calibrate": 2, "select": 2, "test": 4}),
+    ],
+)
+def test_splits_may_be_called_as_torchvision_calls_them(
+    folders: tuple[str, ...], splits: dict[str, int], tmp_path: Path
+) -> None:
+    for name in folders:
+        for i in range(4):
+            picture(tmp_path / "images" / name / "cat" / f"{i}.png", i)
+        tensors.write_split(tmp_path / "arrays" / name, {"x": np.zeros((4, 2), np.uint8)})
+    np.savez(tmp_path / "set.npz", allow_pickle=False, **{f"{name}.x": np.zeros((4, 2)) for name in folders})
+    for place in ("images", "arrays", "set.npz"):
+        assert run(tmp_path / "run" / place, str(tmp_path / place)).facts["splits"] == splits, place
+
+
+def test_two_sets_for_one_split_are_refused(tmp_path: Path) -> None:
+    for name in ("val", "select", "test"):
+        picture(tmp_path / "set" / name / "cat" / "0.png", 1)
+    with pytest.raises(InputError, match=r"has val and select; splits are called .*: rename or remove one"):
+        run(tmp_path, str(tmp_path / "set"))
+
+
+def test_a_class_may_be_called_like_a_split_of_others(tmp_path: Path) -> None:
+    for name in ("dev", "ops"):
+        for i in range(4):
+            picture(tmp_path / "set" / name / f"{i}.png", i)
+    assert run(tmp_path, str(tmp_path / "set")).facts["label_names"] == ["dev", "ops"]
+
+
 def test_class_numbers_follow_the_declared_labels(tmp_path: Path) -> None:
     for split in SPLITS:
         picture(tmp_path / "set" / split / "cat" / "0.png", 1)

@@ -138,9 +138,9 @@ MISTAKES = {
         lambda folder: (folder / "wrong.py").write_text("def build(:"),
     ),
     "images_in_no_folder": Mistake("plan net.onnx --data flat", "flat/CLASS .*--metric none", pictures("flat")),
-    "splits_by_other_names": Mistake(
-        "plan net.onnx --data root", "rename val to test, or give --data .*root/val",
-        pictures("root/train/a", "root/val/a"),
+    "splits_by_two_names": Mistake(
+        "plan net.onnx --data root", "root: has val and valid; splits are called .*: rename or remove one",
+        pictures("root/train/a", "root/val/a", "root/valid/a"),
     ),
     "no_target_that_is_reached": Mistake(
         "plan net.onnx --data images.npz --target android,ios", "android.toml: .*no path from onnx.*; .*ios.toml"

@@ -5,7 +5,7 @@ Every source is read as a stream, so that no set of data is ever whole in memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
 RANDOM_ITEMS = 64  # per split, where nobody says how many
 WHOLE = ""  # the one set of data that comes without splits
 EVERY = (*SPLITS, TRAIN)
-OTHER_SPLITS = ("dev", "eval", "val", "valid", "validation")  # what others call a split to judge with
+VALIDATION = ("val", "valid", "validation", "dev", "eval")  # what others call data that choices are made by
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
@@ -75,20 +75,30 @@ def kind_of(path: Path) -> Literal["npz", "arrays", "images"]:
     return "images"
 
 
+def _called(names: Collection[str], where: Path) -> dict[str, str]:
+    """{a split: what it is called there}; none where `names` are no splits.
+
+    Data for validation is `select` beside data to test with, else `test`. Raises InputError where it is not clear.
+    """
+    called = {split: split for split in EVERY if split in names}
+    others = [name for name in VALIDATION if name in names]
+    if not others or (not called and {*names} - {*others}):
+        return called
+    split = "select" if "test" in called else "test"
+    if split in called or len(others) > 1:
+        both = " and ".join([*others, *called][:2]) if len(others) > 1 else f"{others[0]} and {split}"
+        raise InputError(f"{where}: has {both}; splits are called {', '.join(EVERY)}: rename or remove one")
+    return {**called, split: others[0]}
+
+
 def _check_folders(path: Path, names: Sequence[str]) -> None:
-    """Raises InputError for images that lie in no folder of their class, or in splits by other names than ours."""
+    """Raises InputError for images that lie in no folder of their class, or that are to train on alone."""
     if not names and any(file.suffix.lower() in SUFFIXES for file in path.iterdir()):
         raise InputError(
             f"{path}: its images lie in no folder; move those of each class into a folder named after it, "
             f"{path}/CLASS (without classes: into one folder, and give --metric none)"
         )
-    strange = sorted({*names} & {*OTHER_SPLITS})
-    if strange and not {*names} & {*SPLITS}:
-        raise InputError(
-            f"{path}: has {', '.join(names)}, but splits are called {', '.join(EVERY)}; "
-            f"rename {strange[0]} to test, or give --data {path / strange[0]}, which is split by seed"
-        )
-    if TRAIN in names and not {*names} & {*SPLITS}:
+    if {*_called(names, path)} == {TRAIN}:
         raise InputError(f"{path}: has items to train on alone; add a folder test, or give --data {path / TRAIN}")
 
 
@@ -163,11 +173,15 @@ def _rows(columns: Mapping[str, tuple[int, Callable[[], Iterable[np.ndarray]]]],
     return items
 
 
-def _by_split(keys: Iterable[tuple[str, str]], where: Path) -> dict[str, list[str]]:
-    """Names of arrays by split, from (split or WHOLE, name); raises InputError when some have a split and some not."""
+def _by_split(keys: Iterable[tuple[str, str]], where: Path, called: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names of arrays by split, from (what it is called or WHOLE, name).
+
+    Raises InputError when some have a split and some not.
+    """
+    ours = {WHOLE: WHOLE, **{there: split for split, there in called.items()}}
     names: dict[str, list[str]] = {}
     for split, name in keys:
-        names.setdefault(split, []).append(name)
+        names.setdefault(ours[split], []).append(name)
     if not names:
         raise InputError(
             f"{where}: contains no array; name its arrays INPUT (and labels), or SPLIT.INPUT (and SPLIT.labels)"
@@ -183,11 +197,12 @@ def _by_split(keys: Iterable[tuple[str, str]], where: Path) -> dict[str, list[st
 def _npz(path: Path, seed: int) -> Feed:
     """`SPLIT.INPUT` and `SPLIT.labels`, or `INPUT` and `labels`."""
     members = npz.arrays(path)
-    parted = [k.partition(".")[::2] if k.partition(".")[0] in EVERY else (WHOLE, k) for k in members]
+    called = _called({name.partition(".")[0] for name in members if "." in name}, path)
+    parted = [k.partition(".")[::2] if k.partition(".")[0] in called.values() else (WHOLE, k) for k in members]
     sets = {}
-    for split, names in _by_split(parted, path).items():
+    for split, names in _by_split(parted, path, called).items():
         where = f"{path}, {split or 'data'}"
-        own = {name: members[f"{split}.{name}" if split else name] for name in names}
+        own = {name: members[f"{called[split]}.{name}" if split else name] for name in names}
         npy.check_items({name: member.header for name, member in own.items()}, where)
         sets[split] = _rows({n: (m.header.shape[0], m.rows) for n, m in own.items()}, where, seed)
     return Feed(sets)
@@ -195,16 +210,19 @@ def _npz(path: Path, seed: int) -> Feed:
 
 def _arrays(path: Path) -> Iterator[Path]:
     """The .npy files of a folder, and of its splits: others may hold a million images, which are not listed."""
-    return (file for folder in (path, *(path / split for split in EVERY)) for file in folder.glob("*.npy"))
+    return (
+        file for folder in (path, *(path / name for name in (*EVERY, *VALIDATION))) for file in folder.glob("*.npy")
+    )
 
 
 def _npy(path: Path, seed: int) -> Feed:
     """`SPLIT/INPUT.npy` and `SPLIT/labels.npy`, or `INPUT.npy` and `labels.npy`, memory-mapped."""
     files = [*_arrays(path)]
-    keys = sorted(("" if f.parent == path else f.parent.name, tensors.name_of(f)) for f in files)
+    keys = sorted((WHOLE if f.parent == path else f.parent.name, tensors.name_of(f)) for f in files)
+    called = _called({name for name, _ in keys if name}, path)
     sets = {}
-    for split, names in _by_split(keys, path).items():
-        arrays = {name: npy.mapped(tensors.file_of(path / split, name)) for name in names}
+    for split, names in _by_split(keys, path, called).items():
+        arrays = {name: npy.mapped(tensors.file_of(path / called.get(split, ""), name)) for name in names}
         npy.check_items(arrays, where := f"{path}, {split or 'data'}")
         sets[split] = _rows({name: (len(a), a.__iter__) for name, a in arrays.items()}, where, seed)
     return Feed(sets)
@@ -215,7 +233,8 @@ def _images(path: Path, source: Source, seed: int) -> Feed:
 
     Without `labels` each folder is a class, so an empty one is refused: it would move the numbers of those behind it.
     """
-    parts = {split: path / split for split in EVERY if (path / split).is_dir()} or {WHOLE: path}
+    called = _called([folder.name for folder in _shown_folders(path)], path)
+    parts = {split: path / name for split, name in called.items()} or {WHOLE: path}
     folders = {split: _shown_folders(part) for split, part in parts.items()}
     classes = list(source.labels) or sorted({f.name for each in folders.values() for f in each})
     sets, filled = {}, set[str]()
