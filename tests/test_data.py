@@ -21,7 +21,7 @@ from PIL import Image
 from edgecompress.core import catalog
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
-from edgecompress.core.settings import SPLITS, Preprocess, Source
+from edgecompress.core.settings import SPLITS, Pad, Preprocess, Source
 from edgecompress.data import preprocess, tensors
 from edgecompress.stages import data
 
@@ -117,6 +117,23 @@ def test_labels_of_several_numbers_may_be_padded_with_negative_ones(
 ) -> None:
     found = run(tmp_path, factory(lambda split: ((np.arange(4), np.array([3, 1, -1])) for _ in range(3))))
     assert read(found, "test", "labels").tolist() == [[3, 1, -1]] * 3
+
+
+def test_sequences_of_unlike_lengths_are_padded_with_their_mask(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    def items(split: str) -> Iterator[Any]:
+        return (({"ids": np.arange(1, n + 1), "kind": np.float32(n)}, np.full(n, 7)) for n in (2, 3, 5))
+
+    pads = {"ids": Pad(4, 0, "mask"), "labels": Pad(4, -1)}
+    found = run(tmp_path, factory(items), pad=pads)
+    assert read(found, "test", "ids").tolist() == [[1, 2, 0, 0], [1, 2, 3, 0], [1, 2, 3, 4]]
+    assert read(found, "test", "mask").tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    assert read(found, "test", "labels").tolist() == [[7, 7, -1, -1], [7, 7, 7, -1], [7, 7, 7, 7]]
+    with pytest.raises(InputError, match=r"\[pad.idx\]: the data has no 'idx', did you mean 'ids'"):
+        run(tmp_path / "other", factory(items), pad={"idx": Pad(4)})
+    with pytest.raises(InputError, match="'kind' is no array of numbers with an axis to fill up"):
+        run(tmp_path / "flat", factory(items), pad={"kind": Pad(4)})
+    with pytest.raises(InputError, match=r"item 1: 'ids' is int64 \[3\].*sequences: \[pad.ids\] length"):
+        run(tmp_path / "bare", factory(items))
 
 
 def test_labels_may_be_rows(tmp_path: Path, factory: Callable[[Fn], str]) -> None:

@@ -77,6 +77,11 @@ description = {description}
 # [dynamic.x] # a dimension of input x that may change: axis = "name:smallest..largest"
 # 0 = "batch:1..64"
 
+# [pad.ids] # an input whose items are of unlike lengths
+# length = 128 # each is cut, or filled up, at the end of its first axis
+# value = 0 # by this
+# mask = "mask" # an input that is made: 1 where an item has numbers of its own, 0 where it is filled up
+
 # [preprocess] # from raw images (HWC, RGB, 0..255) to the model's input, in this order
 # input = "x" # the input it applies to; left out: the only one
 # resize = 256 # the shorter side, in pixels
@@ -147,7 +152,8 @@ energy_window_s = 10.0
 def text(kind: str, fields: Mapping[str, Any]) -> str:
     """The file for a case: `fields` has name, and runtime (a target's), or model and data (a source's)."""
     given = {"metric": "top1", **fields}
-    words = {k: json.dumps(given[k], ensure_ascii=False) for k in ("name", "model", "data", "metric") if k in given}
+    shown = {k: given[k] for k in ("name", "model", "data", "metric") if k in given}
+    words: dict[str, str] = {k: json.dumps(value, ensure_ascii=False) for k, value in shown.items()}
     words["description"] = json.dumps(f"{fields['name']}: what it is, in a line", ensure_ascii=False)
     if kind == "target":
         return _target(fields["runtime"] or ["onnx"], words["description"])

@@ -81,6 +81,19 @@ class Preprocess:
                 raise ValueError(f"{name} must be 1 to {MOST_PIXELS} pixels")
 
 
+@dataclass(frozen=True)
+class Pad:
+    """Makes the items of an input equally long: each is cut, or filled up, at the end of its first axis."""
+
+    length: int
+    value: float = 0.0  # what fills up
+    mask: str = ""  # an input that is made of it: 1 where an item has numbers of its own, 0 where it is filled up
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= MOST_NUMBERS:
+            raise ValueError(f"length must be 1 to {MOST_NUMBERS}")
+
+
 def is_factory(reference: str) -> bool:
     """Whether a text names user code, `pkg.mod:fn`, and no file or word."""
     module, colon, function = reference.partition(":")
@@ -98,6 +111,7 @@ class Source:
     description: str = ""
     samples: int | None = None  # at most this many per split
     preprocess: Preprocess | None = None
+    pad: Mapping[str, Pad] = field(default_factory=dict)  # input, or "labels" -> how items of unlike lengths are fed
     augment: tuple[Literal["flip", "crop"], ...] = ()  # what training may do to an image: mirror it, shift it
     dynamic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # input -> axis -> "name:min..max"
     labels: tuple[str, ...] = ()  # class names

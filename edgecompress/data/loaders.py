@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
-from edgecompress.core.settings import SPLITS, TRAIN, Source
+from edgecompress.core.settings import SPLITS, TRAIN, Pad, Source
 from edgecompress.data import npy, npz, preprocess, tensors
 
 if TYPE_CHECKING:
@@ -47,7 +47,37 @@ class Feed:
 def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Feed:
     """The data that `source.data` names: one feed per split, or a single one without splits."""
     every = _every(source, request, splits)
-    return Feed({split: items for split, items in every.sets.items() if split in (*splits, WHOLE)}, every.classes)
+    asked = {split: items for split, items in every.sets.items() if split in (*splits, WHOLE)}
+    return Feed({split: _padded(items, source.pad) for split, items in asked.items()}, every.classes)
+
+
+def _padded(items: Items, pads: Mapping[str, Pad]) -> Items:
+    """The items, each as long as its [pad] says, with the masks."""
+
+    def every(limit: int | None) -> Iterator[Item]:
+        for inputs, label in items(limit):
+            row = {**inputs} if label is None else {**inputs, tensors.LABELS: label}
+            for name, pad in pads.items():
+                if name not in row:
+                    raise InputError(f"[pad.{name}]: the data has no '{name}'{did_you_mean(name, row)}")
+                row |= _filled(name, row[name], pad)
+            label = row.pop(tensors.LABELS, None)
+            yield row, label
+
+    return every if pads else items
+
+
+def _filled(name: str, given: ArrayLike, pad: Pad) -> dict[str, ArrayLike]:
+    import numpy as np
+
+    value = np.asarray(given)
+    if not value.ndim or value.dtype.kind not in "biuf":
+        raise InputError(f"[pad.{name}]: an item of '{name}' is no array of numbers with an axis to fill up")
+    own = min(len(value), pad.length)
+    filled = np.full((pad.length, *value.shape[1:]), pad.value, value.dtype)
+    filled[:own] = value[:own]
+    mask = (np.arange(pad.length) < own).astype(np.float32 if value.dtype.kind == "f" else value.dtype)
+    return {name: filled, **({pad.mask: mask} if pad.mask else {})}
 
 
 def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:

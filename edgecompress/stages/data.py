@@ -366,7 +366,8 @@ def _stacked(name: str, rows: Sequence[np.ndarray], where: tuple[str, int]) -> n
         if row.shape != rows[0].shape or row.dtype != rows[0].dtype:
             raise InputError(
                 f"{tensors.item(split, first + i)}: '{name}' is {row.dtype} {list(row.shape)}, in those before it "
-                f"{rows[0].dtype} {list(rows[0].shape)}; make them the same (images: [preprocess] resize, crop)"
+                f"{rows[0].dtype} {list(rows[0].shape)}; make them the same (images: [preprocess] resize, crop; "
+                f"sequences: [pad.{name}] length)"
             )
     return rows[0][None] if len(rows) == 1 else np.stack(rows)  # one large item is not copied
 
