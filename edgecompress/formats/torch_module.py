@@ -1,13 +1,15 @@
 """A torch net on disk and in memory: its factory, its edits, its weights, and calls of it.
 
 A "module" is MODULE, {"factory": "pkg.mod:fn", "edits": [...]}, beside STATE: nothing in it is unpickled or evaluated,
-but to rebuild it the factory runs, which is the user's own code.
+but to rebuild it the factory runs, which is the user's own code. In the factory's place may be GRAPH, an ONNX file
+beside it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
@@ -18,7 +20,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.formats import torch_edits, torch_program
 
-MODULE, STATE, PROGRAM = "module.json", "state.safetensors", "program.pt2"
+MODULE, STATE, PROGRAM, GRAPH = "module.json", "state.safetensors", "program.pt2", "graph.onnx"
 ON_CPU = "it needs a GPU: build it on the CPU, without .cuda() and with torch.load(..., map_location='cpu')"
 
 if TYPE_CHECKING:
@@ -66,10 +68,19 @@ def rebuild(artifact: Artifact) -> torch.nn.Module:
         return torch_program.load(artifact.file(".pt2")).module()
     from safetensors.torch import load_file
 
-    net = factory(reference(artifact))
+    net = _unedited(artifact)
     torch_edits.apply(net, edits(artifact))
     net.load_state_dict(load_file(artifact.path / STATE))
     return net.eval()
+
+
+def _unedited(artifact: Artifact) -> torch.nn.Module:
+    """The net as its factory, or its graph, has it."""
+    if reference(artifact) != GRAPH:
+        return factory(reference(artifact))
+    from edgecompress.formats.onnx_import import net
+
+    return net.load(artifact.path / GRAPH)
 
 
 def edits(artifact: Artifact) -> list[torch_edits.Edit]:
@@ -78,7 +89,7 @@ def edits(artifact: Artifact) -> list[torch_edits.Edit]:
 
 
 def reference(artifact: Artifact) -> str:
-    """The factory of a "module"."""
+    """The factory of a "module", or GRAPH."""
     return str(_card(artifact)["factory"])
 
 
@@ -103,6 +114,8 @@ def save(
     built_by = factory_reference or reference(model)
     if why := unsound(net):
         raise StageFailed(f"{built_by}: {why}")
+    if built_by == GRAPH:
+        shutil.copyfile(model.path / GRAPH, request.out / GRAPH)
     write(net, request.out, built_by, [*([] if factory_reference else edits(model)), *edits_made])
     return Artifact(request.out, "module", model.inputs, model.outputs, dict(facts or {})).write()
 
@@ -176,7 +189,7 @@ def _leaves(returned: Nested, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 def call(net: torch.nn.Module, named: Named) -> Nested:
     """forward(**named), dotted names put back together: "state.h" is the "h" of the dictionary "state"."""
-    return net(**_nested(named))
+    return net(**(named if getattr(net, "flat_names", False) else _nested(named)))
 
 
 def _nested(named: Named) -> dict[str, Nested]:

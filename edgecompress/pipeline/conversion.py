@@ -15,7 +15,8 @@ from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Target, Variant
 
 Call = tuple[str, dict[str, Json]]  # a stage's call and its options
-TRACE = "stages.trace:run"  # the one conversion that is no runtime's export: a module becomes a program
+# The conversions that are no runtime's export: a module becomes a program, and a file that others made a module.
+TRACE, IMPORT = "stages.trace:run", "stages.onnx_import:run"
 
 
 def exports() -> list[tuple[str, str, str]]:
@@ -25,7 +26,7 @@ def exports() -> list[tuple[str, str, str]]:
         for name, module in registry.every("runtimes")
         for reads in module.READS
     ]
-    return [("module", "program", TRACE), *runtimes]
+    return [("module", "program", TRACE), ("onnx", "module", IMPORT), *runtimes]
 
 
 def shortest_path(start: str, goals: Sequence[str]) -> list[str] | None:

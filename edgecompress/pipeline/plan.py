@@ -151,12 +151,22 @@ def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
         try:
             calls[variant.name] = conversion.steps(job.target.value, variant, job.resolved.kind, _where(job, variant))
             _check_machine(job, variant)
+            _check_import(job, variant, calls[variant.name])
         except NoPath as error:
             calls.pop(variant.name, None)
             left_out[variant.name] = error
     if not calls:
         raise next(iter(left_out.values()))
     return calls, {name: error.what for name, error in left_out.items()}
+
+
+def _check_import(job: Job, variant: Variant, calls: Sequence[Call]) -> None:
+    """Raises NoPath where a file would be imported for a variant whose libraries are not here: others need none."""
+    if any(call == conversion.IMPORT for call, _ in calls):
+        for who, module in conversion.modules(job.target.value, variant, calls).items():
+            if lacking := environments.missing(module):
+                what = f"{who} needs {', '.join(lacking)}, not installed; run: {environments.install_command(module)}"
+                raise NoPath(f"{job.target.path}: variant {variant.name}", what)
 
 
 def _where(job: Job, variant: Variant) -> str:

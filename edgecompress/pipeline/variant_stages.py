@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from edgecompress.core import catalog, config, registry
 from edgecompress.core.errors import ConfigError
 from edgecompress.core.model import Goal, Stage, Substitute
-from edgecompress.core.settings import Variant
+from edgecompress.core.settings import Variant, is_factory
 from edgecompress.pipeline import channel_block, conversion
-from edgecompress.pipeline.conversion import TRACE, Call
+from edgecompress.pipeline.conversion import IMPORT, TRACE, Call
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.searches.strength import GOALS, Fit
 
@@ -19,7 +19,7 @@ ESTIMATE_S = {"run": 4.0, "export": 6.0, "apply": 5.0}
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
 SOURCE = "source"  # the stage that has the model as it was given
-ROLES = {"samples": "data", "dense": SOURCE, "training": "training"}  # what a technique needs -> who makes it
+ROLES = {"samples": "data", "golden": "golden", "dense": SOURCE, "training": "training"}  # what a technique needs -> who makes it
 
 Steps = dict[str, Stage | Substitute]
 
@@ -56,15 +56,21 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
     reference, options = call
     traces, called = reference == TRACE, registry.step(reference)
     needs = ("samples",) if traces else called.needs
+    code = job.resolved.torch or any(is_factory(str(value)) for value in options.values())
     return Stage(
         name,
         reference,
-        {"model": at, **{role: ROLES[role] for role in needs}},
+        {"model": at, **{role: _maker(job, role) for role in needs}},
         {"dynamic": job.source.value.dynamic} if traces else options,
-        user_code=traces or "module" in called.reads,
+        user_code=code and (traces or "module" in called.reads),
         estimate_s=TRAIN_S if called.trains else ESTIMATE_S[reference.split(":")[1]],
         timeout_s=TRAIN_TIMEOUT_S if called.trains else STEP_TIMEOUT_S,
     )
+
+
+def _maker(job: Job, role: str) -> str:
+    """The stage that makes what a technique needs; the dense net of an imported file is the import's."""
+    return _short(IMPORT) if role == "dense" and not job.resolved.torch else ROLES[role]
 
 
 def _training(job: Job) -> Stage:

@@ -1,0 +1,140 @@
+"""An ONNX file as nodes with plain attributes and constants, functions inlined and branches that are known taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+DOMAINS = ("", "ai.onnx")  # the standard's own
+
+
+@dataclass(frozen=True)
+class Node:
+    """One call of an operator. `opset` is the version of its domain; an input that is left out has the name ""."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    opset: int
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute, or what it is when it is left out."""
+        return self.attributes.get(name, default)
+
+
+@dataclass
+class Graph:
+    """Nodes in the order of computing; the constants that the file holds; the names that go in and come out."""
+
+    nodes: list[Node]
+    constants: dict[str, np.ndarray]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    readers: Counter[str] = field(default_factory=Counter)
+
+    def count(self) -> None:
+        """How many nodes read each tensor; an output of the net counts as read."""
+        self.readers = Counter(name for node in self.nodes for name in node.inputs if name)
+        self.readers.update(self.outputs)
+
+
+def read(file: Path) -> Graph:
+    """The graph of a valid file. Raises ValueError for a domain that is not the standard's own."""
+    import onnx
+    from onnx import inliner
+
+    model = onnx.load_model(file)
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in DOMAINS), 1)
+    constants = _constants(model.graph)
+    nodes = list(_nodes(model.graph, opset))
+    inputs = tuple(value.name for value in model.graph.input if value.name not in constants)
+    graph = Graph(nodes, constants, inputs, tuple(value.name for value in model.graph.output))
+    graph.count()
+    return graph
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    from onnx import numpy_helper
+
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    return constants | {sparse.values.name: _dense(sparse) for sparse in graph.sparse_initializer}
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    import numpy as np
+    from onnx import numpy_helper
+
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    whole = np.zeros(tuple(sparse.dims), values.dtype)
+    places = tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, tuple(sparse.dims))
+    whole[places] = values
+    return whole
+
+
+def _nodes(graph: onnx.GraphProto, opset: int, prefix: str = "") -> Iterator[Node]:
+    for index, node in enumerate(graph.node):
+        name = node.name or f"{node.op_type}_{index}"
+        op = node.op_type if node.domain in DOMAINS else f"{node.domain}.{node.op_type}"
+        attributes = {a.name: _value(a, opset) for a in node.attribute if a.type or a.ref_attr_name}
+        yield Node(prefix + name, op, tuple(node.input), tuple(node.output), attributes, opset)
+
+
+def _value(attribute: onnx.AttributeProto, opset: int) -> Any:
+    """An attribute as numbers, text, arrays, or a graph."""
+    from onnx import helper, numpy_helper
+
+    value = helper.get_attribute_value(attribute)
+    kind = attribute.type
+    if kind == attribute.STRING:
+        return value.decode(errors="replace")
+    if kind == attribute.STRINGS:
+        return [text.decode(errors="replace") for text in value]
+    if kind == attribute.TENSOR:
+        return numpy_helper.to_array(value)
+    if kind == attribute.SPARSE_TENSOR:
+        return _dense(value)
+    if kind == attribute.GRAPH:
+        return branch(value, opset)
+    return list(value) if kind in (attribute.INTS, attribute.FLOATS) else value
+
+
+def branch(graph: onnx.GraphProto, opset: int) -> Graph:
+    """The body of a condition or a loop."""
+    inside = Graph(
+        list(_nodes(graph, opset)),
+        _constants(graph),
+        tuple(value.name for value in graph.input),
+        tuple(value.name for value in graph.output),
+    )
+    inside.count()
+    return inside
+
+
+def missing(graph: Graph, known: Iterable[str]) -> dict[str, int]:
+    """The operators that are not `known`, with how often they occur, those of bodies too."""
+    every = Counter(node.op for node in _every(graph))
+    return {op: n for op, n in every.most_common() if op not in {*known}}
+
+
+def _every(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for value in node.attributes.values():
+            if isinstance(value, Graph):
+                yield from _every(value)
+
+
+def taken(node: Node, condition: bool) -> tuple[Graph, Sequence[str]]:
+    """The branch that an If with a known condition takes, and the names that its outputs get."""
+    return node.attributes["then_branch" if condition else "else_branch"], node.outputs

@@ -1,0 +1,221 @@
+"""An ONNX file as a torch module that computes its nodes one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from edgecompress.core.errors import InputError
+from edgecompress.formats.onnx_import import arithmetic, products, recurrent, shapes, windows  # noqa: F401 - the table
+from edgecompress.formats.onnx_import import graph as graphs
+from edgecompress.formats.onnx_import.graph import Graph, Node
+from edgecompress.formats.onnx_import.layers import LAYERS, linear
+from edgecompress.formats.onnx_import.values import KNOWN, OPERATORS, Value, tensor
+
+BRANCH = "If"  # the one operator that is taken apart, where its condition is known
+FOLDED = 1 << 24  # numbers of a constant that is computed here, at most
+LOUDEST = 4  # missing operators that are named
+
+
+def load(file: Path) -> OnnxNet:
+    """The net in a valid file, in eval mode. Raises InputError: an operator is not in the table, or depends on values."""
+    graph = graphs.read(file)
+    if missing := graphs.missing(graph, {*OPERATORS, BRANCH}):
+        named = ", ".join(f"{op} ({count})" for op, count in [*missing.items()][:LOUDEST])
+        more = f" and {len(missing) - LOUDEST} more" if len(missing) > LOUDEST else ""
+        raise InputError(f"{file.name}: as a torch net its operators {named}{more} are not known")
+    return OnnxNet(graph).eval()
+
+
+class OnnxNet(nn.Module):  # type: ignore[misc]
+    """Takes its inputs by the file's names, returns its outputs by theirs.
+
+    Layers are modules under the file's names; what else is constant and real is a parameter, whole numbers are known.
+    """
+
+    flat_names = True  # they are called with whole names, dots and all
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.layers = nn.Module()
+        self.inputs, self.outputs = graph.inputs, graph.outputs
+        self.known: dict[str, np.ndarray] = dict(graph.constants)
+        self.steps: list[tuple[Node, str]] = []  # a node, and the layer that computes it or ""
+        self.places: dict[str, str] = {}  # constant -> parameter
+        self.biased: dict[str, str] = {}  # output of a product -> what it is called with its bias
+        self._take(graph)
+        self._hold()
+
+    # ------------------------------------------------------------------ from the graph
+
+    def _take(self, graph: Graph) -> None:
+        """The nodes, as steps: what is known already is computed, branches that are known are followed."""
+        by_input = {name: node for node in graph.nodes for name in node.inputs}
+        done: set[str] = set()
+        for node in graph.nodes:
+            if node.name in done:
+                continue
+            if node.op == BRANCH:
+                self._branch(node)
+            elif not self._fold(node):
+                self._add(node, graph, by_input, done)
+
+    def _branch(self, node: Node) -> None:
+        condition = self.known.get(node.inputs[0])
+        if condition is None:
+            raise InputError(f"the operator If '{node.name}' depends on its inputs: as a torch net only one branch is kept")
+        body, outputs = graphs.taken(node, bool(condition.item()))
+        self.known |= body.constants
+        self._take(body)
+        for inner, outer in zip(body.outputs, outputs, strict=True):
+            alias = Node(f"{node.name}.{outer}", "Identity", (inner,), (outer,), {}, node.opset)
+            if not self._fold(alias):
+                self.steps.append((alias, ""))
+
+    def _fold(self, node: Node) -> bool:
+        """Whether the node's inputs are known, so that its outputs are, too."""
+        if any(name and name not in self.known for name in node.inputs) or node.op == "Shape" and not node.inputs:
+            return False
+        with torch.no_grad():
+            found = _computed(node, [self.known[name] if name else None for name in node.inputs])
+        arrays = [v.numpy() if isinstance(v, torch.Tensor) else v for v in found]
+        if sum(a.size for a in arrays if a is not None) > FOLDED:
+            return False
+        self.known |= {name: a for name, a in zip(node.outputs, arrays, strict=False) if name and a is not None}
+        return True
+
+    def _add(self, node: Node, graph: Graph, by_input: Mapping[str, Node], done: set[str]) -> None:
+        make, _ = LAYERS.get(node.op, (None, ()))
+        given = [self.known.get(name) if name else None for name in node.inputs]
+        layer = make(node, given) if make else None
+        if isinstance(layer, nn.Linear) and node.op == "MatMul":
+            layer, node = self._with_bias(layer, node, graph, by_input, done)
+        self.steps.append((node, self._put(layer, node) if layer is not None else ""))
+
+    def _with_bias(
+        self, layer: nn.Linear, node: Node, graph: Graph, by_input: Mapping[str, Node], done: set[str]
+    ) -> tuple[nn.Linear, Node]:
+        """A product with the Add of a constant behind it, which nothing else reads: one layer."""
+        after = by_input.get(node.outputs[0])
+        if after is None or after.op != "Add" or graph.readers[node.outputs[0]] != 1:
+            return layer, node
+        bias = next((self.known[name] for name in after.inputs if name in self.known), None)
+        if bias is None or bias.dtype != np.float32 or bias.shape != (layer.out_features,):
+            return layer, node
+        done.add(after.name)
+        whole = linear(layer.weight.detach().numpy(), bias)
+        return whole, Node(node.name, node.op, node.inputs, after.outputs, node.attributes, node.opset)
+
+    def _put(self, layer: nn.Module, node: Node) -> str:
+        """A layer at the place that the file names; returns it."""
+        words = _place(node, self.known)
+        home = self.layers
+        for word in words[:-1]:
+            home = _child(home, word)
+        name = _free(home, words[-1])
+        home.add_module(name, layer)
+        return next(where for where, module in self.layers.named_modules() if module is layer)
+
+    def _hold(self) -> None:
+        """Real constants of several numbers, which steps read as tensors, as parameters; what no step reads goes."""
+        read: set[str] = set(self.outputs)
+        for node, layer in self.steps:
+            read |= {name for _, name in _read(node, layer)}
+            known = OPERATORS[node.op].known if not layer else frozenset()
+            for place, name in _read(node, layer):
+                array = self.known.get(name)
+                if array is not None and place not in known and array.dtype == np.float32 and array.size > 1:
+                    self.places.setdefault(name, "")
+        self.known = {name: array for name, array in self.known.items() if name in read}
+        home = nn.ParameterDict()
+        for name in self.places:
+            word = _free(home, "_".join(_words(name)))
+            home[word] = nn.Parameter(torch.tensor(np.ascontiguousarray(self.known[name])))
+            self.places[name] = word
+        self.constants = home
+
+    # ------------------------------------------------------------------ running
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The outputs by name."""
+        last: dict[str, torch.Tensor] = {}
+        for values in self.walk(inputs):
+            last = values
+        return {name: tensor(last[name]) for name in self.outputs}
+
+    def walk(self, inputs: Mapping[str, torch.Tensor]) -> Iterator[dict[str, Any]]:
+        """All values that are known after each step, by name."""
+        values: dict[str, Any] = {**self.known, **inputs}
+        yield values
+        for node, layer in self.steps:
+            if layer:
+                called = [values[n] if n else None for _, n in _read(node, layer)]
+                while called and called[-1] is None:
+                    called.pop()
+                found = self.layers.get_submodule(layer)(*(tensor(v) if v is not None else None for v in called))
+                found = found if isinstance(found, tuple) else (found,)
+            else:
+                found = _computed(node, [self._value(values, node, i) for i in range(len(node.inputs))])
+            values.update({name: v for name, v in zip(node.outputs, found, strict=False) if name})
+            yield values
+
+    def _value(self, values: Mapping[str, Any], node: Node, place: int) -> Value:
+        name = node.inputs[place]
+        if name in self.places and place not in OPERATORS[node.op].known:
+            return self.constants[self.places[name]]
+        return values[name] if name else None
+
+
+def _read(node: Node, layer: str) -> list[tuple[int, str]]:
+    """The inputs that a step is computed from, with their places: the weights of a layer are in it."""
+    places = LAYERS[node.op][1] if layer else range(len(node.inputs))
+    return [(i, node.inputs[i]) for i in places if i < len(node.inputs)]
+
+
+def _computed(node: Node, values: Sequence[Value]) -> tuple[Any, ...]:
+    """The outputs of one operator: as numbers where all that it reads is known."""
+    run = OPERATORS[node.op].run
+    if node.op in KNOWN and (node.op in ("Shape", "Size") or all(not isinstance(v, torch.Tensor) for v in values)):
+        run = KNOWN[node.op]
+    elif not OPERATORS[node.op].numbers:
+        known = OPERATORS[node.op].known
+        values = [v if v is None or i in known else tensor(v) for i, v in enumerate(values)]
+    found = run(node, *values)
+    return found if isinstance(found, tuple) else (found,)
+
+
+# --------------------------------------------------------------------------- names
+
+
+def _place(node: Node, known: Mapping[str, Any]) -> list[str]:
+    """Where a layer lies: by its weight's name where this is a name of torch or Keras, else by the node's."""
+    weight = next((n for n in node.inputs if n in known and re.search(r"[./](weight|kernel|weight_v|table)\b", n)), "")
+    stem = re.sub(r"[./](weight|kernel|weight_v|table)\b.*$", "", weight)
+    return _words(stem) or _words(node.name) or [node.op]
+
+
+def _words(name: str) -> list[str]:
+    return [re.sub(r"\W", "_", word) for word in re.split(r"[./]", name) if word.strip()]
+
+
+def _child(home: nn.Module, word: str) -> nn.Module:
+    """The part of a module by that name, made where it is not there; a layer has no parts of ours."""
+    if word not in home._modules or type(home._modules[word]) is not nn.Module:
+        word = _free(home, word)
+        home.add_module(word, nn.Module())
+    return home.get_submodule(word)
+
+
+def _free(home: nn.Module, word: str) -> str:
+    """A name that the module has not."""
+    taken = lambda each: hasattr(home, each) or (isinstance(home, nn.ParameterDict) and each in home)  # noqa: E731
+    name, count = word, 1
+    while taken(name):
+        name, count = f"{word}_{count}", count + 1
+    return name
