@@ -19,7 +19,12 @@ ESTIMATE_S = {"run": 4.0, "export": 6.0, "apply": 5.0}
 TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
 SOURCE = "source"  # the stage that has the model as it was given
-ROLES = {"samples": "data", "golden": "golden", "dense": SOURCE, "training": "training"}  # what a technique needs -> who makes it
+ROLES = {
+    "samples": "data",
+    "golden": "golden",
+    "dense": SOURCE,
+    "training": "training",
+}  # what a technique needs -> who makes it
 
 Steps = dict[str, Stage | Substitute]
 

@@ -72,7 +72,9 @@ def _parity(net: OnnxNet, model: Artifact, samples: Artifact, golden: Artifact) 
         ours = found[spec.name].numpy()
         expected = tensors.load(golden, "test", spec.name)[: len(ours)]
         if ours.size != expected.size:
-            raise InputError(f"as a torch net its output '{spec.name}' is {list(ours.shape)}, not {list(expected.shape)}")
+            raise InputError(
+                f"as a torch net its output '{spec.name}' is {list(ours.shape)}, not {list(expected.shape)}"
+            )
         worst = min(worst, _db(expected, ours.reshape(expected.shape)))
     return worst
 

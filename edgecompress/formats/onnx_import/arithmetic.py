@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator as python
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from edgecompress.formats.onnx_import.values import (
 if TYPE_CHECKING:
     from edgecompress.formats.onnx_import.graph import Node
 
-Tensor = torch.Tensor
+Tensor: TypeAlias = torch.Tensor
 
 # --------------------------------------------------------------------------- one number by itself
 
@@ -147,13 +147,13 @@ for _name, _bits in BITS.items():
 
 @operator("Div", numbers=True)
 def _div(node: Node, a: Value, b: Value) -> Tensor:
-    real = next(v for v in pair(a, b) if isinstance(v, Tensor)).is_floating_point()
+    real = next(v for v in pair(a, b) if isinstance(v, torch.Tensor)).is_floating_point()
     return python.truediv(*pair(a, b)) if real else torch.div(*tensors(a, b), rounding_mode="trunc")
 
 
 @operator("Pow", numbers=True)
-def _pow(node: Node, a: Value, b: Value) -> Tensor:
-    if isinstance(b, np.ndarray) and b.size == 1 and isinstance(a, Tensor) and a.is_floating_point():
+def _pow(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    if isinstance(b, np.ndarray) and b.size == 1 and isinstance(a, torch.Tensor) and a.is_floating_point():
         return torch.pow(a, b.item()).reshape(np.broadcast_shapes(a.shape, b.shape))
     a, b = tensors(a, b)
     return torch.pow(a, b).to(a.dtype)
@@ -165,7 +165,7 @@ def _mod(node: Node, a: Value, b: Value) -> Tensor:
 
 
 @operator("BitShift")
-def _bit_shift(node: Node, a: Value, b: Value) -> Tensor:
+def _bit_shift(node: Node, a: Tensor, b: Tensor) -> Tensor:
     a, b = tensors(a, b)
     shift = torch.bitwise_left_shift if node.get("direction") == "LEFT" else torch.bitwise_right_shift
     return shift(a.to(torch.int64), b.to(torch.int64)).to(a.dtype)
@@ -188,7 +188,7 @@ def _sum(node: Node, *values: Value) -> Tensor:
 
 @operator("Mean")
 def _mean(node: Node, *values: Value) -> Tensor:
-    return _sum(node, *values) / len(values)  # type: ignore[no-any-return]
+    return _sum(node, *values) / len(values)
 
 
 @operator("Where")
@@ -227,7 +227,7 @@ def _extreme(x: Tensor, axes: list[int], keep: bool, best: Callable[..., Tensor]
     return torch.sum(x, axes, keepdim=keep).to(x.dtype).fill_(high if least else low)
 
 
-def _reduced(node: Node, x: Value, axes: Value, reduce: Callable[[Tensor, list[int], bool], Tensor]) -> Tensor:
+def _reduced(node: Node, x: Tensor, axes: Value, reduce: Callable[[Tensor, list[int], bool], Tensor]) -> Tensor:
     x = tensor(x)
     chosen = axes_of(node, axes, x.ndim)
     if not chosen:
@@ -284,7 +284,9 @@ operator("Hardmax")(lambda node, x: _softmax_axis(node, x, _hardmax))
 
 
 def _hardmax(x: Tensor, axis: int) -> Tensor:
-    places = torch.arange(x.shape[axis], device=x.device).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    places = torch.arange(x.shape[axis], device=x.device).reshape(
+        [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+    )
     return (places == torch.argmax(x, axis, keepdim=True)).to(x.dtype)
 
 
@@ -295,11 +297,12 @@ def _known(run: Callable[..., Any]) -> Callable[..., Any]:
     return lambda node, *arrays: np.asarray(run(*arrays))
 
 
-for _name, _run in {
+PLAIN: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.abs,
     "Identity": lambda x: x, "Equal": np.equal, "Not": np.logical_not, "And": np.logical_and, "Or": np.logical_or,
     "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal, "GreaterOrEqual": np.greater_equal,
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _run in PLAIN.items():
     KNOWN[_name] = _known(_run)
 for _name, _run in {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}.items():
     KNOWN[_name] = lambda node, *arrays, run=_run: np.asarray(functools.reduce(run, arrays))

@@ -24,13 +24,14 @@ LOUDEST = 4  # missing operators that are named
 
 
 def load(file: Path) -> OnnxNet:
-    """The net in a valid file, in eval mode. Raises InputError: an operator is not in the table, or depends on values."""
+    """The net in a valid file, in eval mode. Raises InputError: an operator is not known, or depends on values."""
     graph = graphs.read(file)
     if missing := graphs.missing(graph, {*OPERATORS, BRANCH}):
         named = ", ".join(f"{op} ({count})" for op, count in [*missing.items()][:LOUDEST])
         more = f" and {len(missing) - LOUDEST} more" if len(missing) > LOUDEST else ""
         raise InputError(f"{file.name}: as a torch net its operators {named}{more} are not known")
-    return OnnxNet(graph).eval()
+    net: OnnxNet = OnnxNet(graph).eval()
+    return net
 
 
 class OnnxNet(nn.Module):  # type: ignore[misc]
@@ -69,7 +70,9 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
     def _branch(self, node: Node) -> None:
         condition = self.known.get(node.inputs[0])
         if condition is None:
-            raise InputError(f"the operator If '{node.name}' depends on its inputs: as a torch net only one branch is kept")
+            raise InputError(
+                f"the operator If '{node.name}' depends on its inputs: as a torch net only one branch is kept"
+            )
         body, outputs = graphs.taken(node, bool(condition.item()))
         self.known |= body.constants
         self._take(body)
@@ -80,7 +83,7 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
 
     def _fold(self, node: Node) -> bool:
         """Whether the node's inputs are known, so that its outputs are, too."""
-        if any(name and name not in self.known for name in node.inputs) or node.op == "Shape" and not node.inputs:
+        if any(name and name not in self.known for name in node.inputs) or (node.op == "Shape" and not node.inputs):
             return False
         with torch.no_grad():
             found = _computed(node, [self.known[name] if name else None for name in node.inputs])
@@ -120,7 +123,7 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
             home = _child(home, word)
         name = _free(home, words[-1])
         home.add_module(name, layer)
-        return next(where for where, module in self.layers.named_modules() if module is layer)
+        return str(next(where for where, module in self.layers.named_modules() if module is layer))
 
     def _hold(self) -> None:
         """Real constants of several numbers, which steps read as tensors, as parameters; what no step reads goes."""
@@ -214,8 +217,8 @@ def _child(home: nn.Module, word: str) -> nn.Module:
 
 def _free(home: nn.Module, word: str) -> str:
     """A name that the module has not."""
-    taken = lambda each: hasattr(home, each) or (isinstance(home, nn.ParameterDict) and each in home)  # noqa: E731
+    inside = {*home} if isinstance(home, nn.ParameterDict) else set[str]()
     name, count = word, 1
-    while taken(name):
+    while hasattr(home, name) or name in inside:
         name, count = f"{word}_{count}", count + 1
     return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from edgecompress.formats.onnx_import.values import TYPES, Value, numbers, opera
 if TYPE_CHECKING:
     from edgecompress.formats.onnx_import.graph import Node
 
-Tensor = torch.Tensor
+Tensor: TypeAlias = torch.Tensor
 
 # --------------------------------------------------------------------------- products
 
@@ -152,7 +152,7 @@ def _spread(node: Node, x: Tensor, each: Value) -> Tensor:
 
 
 @operator("QuantizeLinear")
-def _quantize(node: Node, x: Value, scale: Value, zero: Value = None) -> Tensor:
+def _quantize(node: Node, x: Tensor, scale: Value, zero: Value = None) -> Tensor:
     x = tensor(x)
     asked = TYPES.get(node.get("output_dtype", 0), torch.uint8)
     kind = tensor(zero).dtype if zero is not None else asked
@@ -162,7 +162,7 @@ def _quantize(node: Node, x: Value, scale: Value, zero: Value = None) -> Tensor:
 
 
 @operator("DequantizeLinear")
-def _dequantize(node: Node, x: Value, scale: Value, zero: Value = None) -> Tensor:
+def _dequantize(node: Node, x: Tensor, scale: Value, zero: Value = None) -> Tensor:
     x = tensor(x)
     wide = x.to(torch.int32)
     wide = wide - _spread(node, x, zero).to(torch.int32) if zero is not None else wide

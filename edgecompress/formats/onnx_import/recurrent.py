@@ -1,9 +1,10 @@
-"""LSTM, GRU and RNN: as torch's modules where these compute the same, else step by step as the standard defines them."""
+"""LSTM, GRU and RNN: as torch's modules where these compute the same, else step by step as the standard has it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from edgecompress.formats.onnx_import.values import Value, numbers, operator, te
 if TYPE_CHECKING:
     from edgecompress.formats.onnx_import.graph import Node
 
-Tensor = torch.Tensor
+Tensor: TypeAlias = torch.Tensor
 ONE: Mapping[str, Callable[..., Tensor]] = {
     "Sigmoid": lambda x, a, b: torch.sigmoid(x),
     "Tanh": lambda x, a, b: torch.tanh(x),
@@ -37,7 +38,7 @@ def directions(node: Node) -> list[bool]:
 
 
 class Recurrent(nn.Module):  # type: ignore[misc]
-    """A module of torch with the standard's ends: Y [steps, directions, n, size], the last h, and of an LSTM the last c."""
+    """A module of torch with the standard's ends: Y [steps, directions, n, size], the last h, of an LSTM the last c."""
 
     def __init__(self, node: Node, weights: Sequence[Tensor | None]) -> None:
         super().__init__()
@@ -140,9 +141,7 @@ class _Cell:
         names = node.get("activations") or USUAL[node.op] * (direction + 1)
         alphas, betas = node.get("activation_alpha") or [], node.get("activation_beta") or []
         chosen = range(direction * count, (direction + 1) * count)
-        self.f = [
-            lambda v, name=names[i], a=_at(alphas, i), b=_at(betas, i): ONE[name](v, a, b) for i in chosen
-        ]
+        self.f = [functools.partial(_activated, names[i], _at(alphas, i), _at(betas, i)) for i in chosen]
         self.clip = node.get("clip")
 
     def __call__(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,6 +173,10 @@ class _Cell:
         f = 1 - i if self.node.get("input_forget") else self.f[0](self._cut(f + pf * c))
         new = f * c + i * self.f[1](self._cut(g))
         return self.f[0](self._cut(o + po * new)) * self.f[2](new), new
+
+
+def _activated(name: str, a: float | None, b: float | None, v: Tensor) -> Tensor:
+    return ONE[name](v, a, b)
 
 
 def _at(values: Sequence[float], i: int) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from edgecompress.formats.onnx_import.values import (
 if TYPE_CHECKING:
     from edgecompress.formats.onnx_import.graph import Node
 
-Tensor = torch.Tensor
+Tensor: TypeAlias = torch.Tensor
 LAST = 2**31 - 1  # and beyond: to the end
 
 # --------------------------------------------------------------------------- shapes
@@ -88,10 +88,10 @@ def _transpose(node: Node, x: Value) -> Tensor:
 
 @operator("Expand", known=(1,))
 def _expand(node: Node, x: Value, shape: Value) -> Tensor:
-    x, wanted = tensor(x), numbers(shape)
-    own = [1] * (len(wanted) - x.ndim) + list(x.shape)
-    wanted = [1] * (x.ndim - len(wanted)) + wanted
-    return x.expand([a if type(b) is int and b == 1 else b for a, b in zip(own, wanted, strict=True)])
+    given, wanted = tensor(x), numbers(shape)
+    own = [1] * (len(wanted) - given.ndim) + list(given.shape)
+    wanted = [1] * (given.ndim - len(wanted)) + wanted
+    return given.expand([a if type(b) is int and b == 1 else b for a, b in zip(own, wanted, strict=True)])
 
 
 @operator("Tile", known=(1,))
@@ -273,7 +273,7 @@ def _col2im(node: Node, x: Tensor, image: Value, block: Value) -> Tensor:
 
 
 @operator("Pad", known=(1, 2, 3))
-def _pad(node: Node, x: Value, pads: Value = None, value: Value = None, axes: Value = None) -> Tensor:
+def _pad(node: Node, x: Tensor, pads: Value = None, value: Value = None, axes: Value = None) -> Tensor:
     x = tensor(x)
     given = numbers(pads) if pads is not None else node.get("pads") or node.attributes["paddings"]
     number = numbers(value)[0] if value is not None and value.size else node.get("value", 0)
@@ -331,7 +331,7 @@ def _eye_like(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("OneHot", known=(1, 2))
-def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
+def _one_hot(node: Node, indices: Value, depth: Value, values: Tensor) -> Tensor:
     x, count, axis = tensor(indices).to(torch.int64), int(numbers(depth)[0]), node.get("axis", -1)
     off, on = numbers(values)
     axis += x.ndim + 1 if axis < 0 else 0
@@ -374,7 +374,7 @@ def _known_reshape(node: Node, x: np.ndarray, shape: Value = None) -> np.ndarray
 def _known_full(node: Node, shape: np.ndarray) -> Value:
     wanted = numbers(shape)
     if any(type(size) is not int for size in wanted):
-        return _constant_of_shape(node, shape)  # type: ignore[no-any-return]
+        return _constant_of_shape(node, shape)
     value = node.get("value", np.zeros(1, np.float32))
     return np.full(wanted, value.item(), value.dtype)
 

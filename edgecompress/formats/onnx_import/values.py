@@ -20,8 +20,19 @@ Value: TypeAlias = Union["torch.Tensor", "np.ndarray", None]  # None: an input t
 Function: TypeAlias = Callable[..., Any]  # (node, *values) -> a value, or a tuple of them
 
 TYPES: Mapping[int, torch.dtype] = {
-    1: torch.float32, 2: torch.uint8, 3: torch.int8, 4: torch.uint16, 5: torch.int16, 6: torch.int32, 7: torch.int64,
-    9: torch.bool, 10: torch.float16, 11: torch.float64, 12: torch.uint32, 13: torch.uint64, 16: torch.bfloat16,
+    1: torch.float32,
+    2: torch.uint8,
+    3: torch.int8,
+    4: torch.uint16,
+    5: torch.int16,
+    6: torch.int32,
+    7: torch.int64,
+    9: torch.bool,
+    10: torch.float16,
+    11: torch.float64,
+    12: torch.uint32,
+    13: torch.uint64,
+    16: torch.bfloat16,
 }  # by the number of TensorProto.DataType; fmt: skip
 
 

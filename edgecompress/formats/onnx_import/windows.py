@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from edgecompress.formats.onnx_import.values import NotKnown, Value, axes_of, nu
 if TYPE_CHECKING:
     from edgecompress.formats.onnx_import.graph import Node
 
-Tensor = torch.Tensor
+Tensor: TypeAlias = torch.Tensor
 CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 BACK = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
-MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+MAX: dict[int, Any] = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 # --------------------------------------------------------------------------- windows
@@ -86,7 +86,9 @@ def conv_transpose(node: Node, x: Tensor, weight: Value, bias: Value = None) -> 
     window, cut, more = back_pads(node, x.shape[2:], weight.shape[2:])
     rank, groups = weight.ndim - 2, node.get("group", 1)
     extra = [m + c for m, c in zip(more, cut, strict=True)]  # beside a cut of the same size at both ends
-    if min(cut) >= 0 and all(0 <= e < max(s, d) for e, s, d in zip(extra, window.strides, window.dilations, strict=True)):
+    if min(cut) >= 0 and all(
+        0 <= e < max(s, d) for e, s, d in zip(extra, window.strides, window.dilations, strict=True)
+    ):
         return BACK[rank](x, weight, bias, window.strides, cut, extra, groups, window.dilations)
     y = BACK[rank](x, weight, bias, window.strides, 0, 0, groups, window.dilations)
     ends = [end for pair in reversed([*zip([-c for c in cut], more, strict=True)]) for end in pair]
@@ -336,13 +338,13 @@ def _along(
     places = _coordinates(had, size, factor, way[0], more.get("roi"))
     outside = (places < 0) | (places > had - 1) if way[0] == "tf_crop_and_resize" else np.zeros(size, bool)
     if mode == "nearest":
-        rounded = {
+        nearest: dict[str, Callable[[np.ndarray], np.ndarray]] = {
             "floor": np.floor,
             "ceil": np.ceil,
             "round_prefer_floor": lambda v: np.ceil(v - 0.5),
             "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-        }[way[1]](places)
-        picked = torch.tensor(np.clip(rounded, 0, had - 1).astype(np.int64), device=x.device)
+        }
+        picked = torch.tensor(np.clip(nearest[way[1]](places), 0, had - 1).astype(np.int64), device=x.device)
         y = torch.index_select(x, axis, picked)
     else:
         matrix = torch.tensor(_weights(places, had, factor, mode, more), dtype=x.dtype, device=x.device)
@@ -398,6 +400,4 @@ def _weights(places: np.ndarray, had: int, factor: float, mode: str, more: dict[
 @operator("GridSample")
 def _grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(node.get("mode", "linear"), node.get("mode", "linear"))
-    return functional.grid_sample(
-        x, grid, mode, node.get("padding_mode", "zeros"), bool(node.get("align_corners", 0))
-    )
+    return functional.grid_sample(x, grid, mode, node.get("padding_mode", "zeros"), bool(node.get("align_corners", 0)))

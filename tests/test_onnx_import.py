@@ -1,0 +1,231 @@
+"""ONNX files as torch nets: each operator by the standard's own cases, layers by their names, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import prove
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.formats.onnx_import import net as imported
+from edgecompress.formats.onnx_import.values import OPERATORS
+from edgecompress.stages import onnx_import
+
+# Cases that are not asked for: types that torch has no arithmetic for, texts, training, what is newer than opset 24.
+OTHER_TYPES = re.compile(
+    r"bfloat16|bf16|FLOAT8|FLOAT4|float4|e4m3|e5m2|e8m0|U?INT[24]_|_U?INT[24]$|u?int[24]($|_)|uint(16|32|64)|string"
+    r"|local_window|bidirectional_window|training|quantizelinear_blocked_symmetric|bitwise_not_3d|BFLOAT"
+)
+# Cases that are computed otherwise.
+LEFT = {
+    "test_averagepool_2d_ceil_last_window_starts_on_pad": "torch leaves that window out",
+    "test_col2im_5d": "torch folds pictures alone",
+    "test_top_k_same_values": "torch picks another of equal numbers",
+    "test_top_k_same_values_largest": "torch picks another of equal numbers",
+    "test_top_k_same_values_2d": "torch picks another of equal numbers",
+}
+
+
+def cases() -> dict[str, Any]:
+    """The standard's cases of one node each whose operator is in the table, by name."""
+    found = {}
+    for case in collect_testcases(None):
+        nodes = case.model.graph.node
+        fits = len(nodes) == 1 and nodes[0].op_type in OPERATORS
+        if fits and not OTHER_TYPES.search(case.name):
+            found[case.name] = case
+    return found
+
+
+def plain(value: Any) -> np.ndarray:
+    """Some cases hold protobuf's tensors."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def wrong(case: Any, file: Path) -> str:
+    """How the imported net differs from a case's answers, or ""."""
+    model, node = case.model, case.model.graph.node[0]
+    onnx.save(model, file)
+    try:
+        net = imported.load(file)
+        for inputs, outputs in case.data_sets:
+            given = {value.name: plain(array) for value, array in zip(model.graph.input, inputs, strict=False)}
+            for place in OPERATORS[node.op_type].known:  # in a graph these come from constants and shapes
+                if place < len(node.input) and node.input[place] in given:
+                    net.known[node.input[place]] = given.pop(node.input[place])
+            with torch.no_grad():
+                found = net(**{word: torch.tensor(array) for word, array in given.items()})
+            for value, expected in zip(model.graph.output, map(plain, outputs), strict=True):
+                ours = found[value.name].numpy()
+                assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
+                np.testing.assert_allclose(ours, expected, rtol=max(case.rtol, 1e-3), atol=max(case.atol, 1e-5))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_each_operator_computes_what_the_standards_own_cases_say(tmp_path: Path) -> None:
+    every = cases()
+    operators = {case.model.graph.node[0].op_type: name for name, case in every.items() if name not in LEFT}
+    assert len(operators) >= 150 and {*LEFT} <= {*every} and len(LEFT) < 0.05 * len(every)
+    chosen = every if prove.WHOLE else sorted(operators.values())
+    failed = {name: why for name in chosen if (why := wrong(every[name], tmp_path / "case.onnx"))}
+    assert {name: why for name, why in failed.items() if name not in LEFT} == {}
+    assert not prove.WHOLE or failed.keys() == LEFT.keys()
+
+
+# --------------------------------------------------------------------------- whole graphs
+
+Nodes = list[onnx.NodeProto]
+F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741
+
+
+def graph(
+    folder: Path, nodes: Nodes, inputs: Mapping[str, tuple[int, list[Any]]], outputs: Mapping[str, list[Any]],
+    constants: Mapping[str, np.ndarray], opset: int = 17,
+) -> Path:  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    outs = [helper.make_tensor_value_info(name, F, shape) for name, shape in outputs.items()]
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    made = helper.make_graph(nodes, "net", ends, outs, held)
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), folder / "g.onnx")
+    return folder / "g.onnx"
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def agrees(file: Path, given: Mapping[str, np.ndarray]) -> imported.OnnxNet:
+    """The net, once it is found to answer as ONNX Runtime does, also as torch.export has it."""
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    net = imported.load(file)
+    inputs = {name: torch.from_numpy(array) for name, array in given.items()}
+    program = torch.export.export(net, (), inputs).module()
+    for value, expected in zip(session.get_outputs(), session.run(None, dict(given)), strict=True):
+        for run in (net, program):
+            np.testing.assert_allclose(run(**inputs)[value.name].detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    return net
+
+
+def test_layers_have_the_files_names_and_a_product_its_bias(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "features.0.weight"], ["a"], "/features/0/Conv", pads=[0, 1, 1, 2]),
+        helper.make_node("BatchNormalization", ["a", "s", "b", "m", "v"], ["n"], "/features/1/BatchNorm"),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["h"], "/head/MatMul"),
+        helper.make_node("Add", ["h", "bias"], ["y"], "/head/Add"),
+    ]
+    constants = {"features.0.weight": drawn(4, 3, 3, 3), "w": drawn(4, 5), "bias": drawn(5, seed=1)}
+    constants |= {"s": drawn(4), "b": drawn(4, seed=2), "m": drawn(4, seed=3), "v": abs(drawn(4, seed=4)) + 0.1}
+    file = graph(tmp_path, nodes, {"x": (F, [2, 3, 6, 6])}, {"y": [2, 5]}, constants)
+    net = agrees(file, {"x": drawn(2, 3, 6, 6, seed=5)})
+    layers = {name: type(module).__name__ for name, module in net.layers.named_modules() if name}
+    assert layers["features.0"] == "Padded" and layers["features.1.BatchNorm"] == "BatchNorm"
+    assert layers["head.MatMul"] == "Linear" and net.layers.head.MatMul.bias is not None
+    assert not [*net.constants] and "y" not in net.known
+
+
+def test_shapes_are_plain_sizes_and_a_branch_that_is_known_is_taken(tmp_path: Path) -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        node = helper.make_node(op, ["x"], [f"{op}_y"])
+        return helper.make_graph([node], op, [], [helper.make_tensor_value_info(f"{op}_y", F, None)])
+
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["n"], axis=0),
+        helper.make_node("Unsqueeze", ["n", "axes"], ["n1"]),
+        helper.make_node("Concat", ["n1", "rest"], ["wanted"], axis=0),
+        helper.make_node("Equal", ["k", "k"], ["same"]),
+        helper.make_node("If", ["same"], ["z"], then_branch=branch("Relu"), else_branch=branch("Neg")),
+        helper.make_node("Reshape", ["z", "wanted"], ["y"]),
+    ]
+    constants = {"zero": np.int64(0), "axes": np.array([0]), "rest": np.array([-1]), "k": np.array(3)}
+    constants = {name: np.asarray(value, np.int64) for name, value in constants.items()}
+    file = graph(tmp_path, nodes, {"x": (F, [2, 3, 4])}, {"y": [2, 12]}, constants)
+    net = agrees(file, {"x": drawn(2, 3, 4)})
+    assert "If" not in {node.op for node, _ in net.steps}
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_a_recurrent_layer_is_torchs_own(op: str, gates: int, direction: str, tmp_path: Path) -> None:
+    d, size = 2 if direction == "bidirectional" else 1, 5
+    more = {"linear_before_reset": 1} if op == "GRU" else {}
+    node = helper.make_node(
+        op, ["x", "w", "r", "b", "", "h0"], ["y", "h"], hidden_size=size, direction=direction, **more
+    )
+    constants = {
+        "w": drawn(d, gates * size, 3),
+        "r": drawn(d, gates * size, size, seed=1),
+        "b": drawn(d, 2 * gates * size),
+    }
+    ends = {"x": (F, [7, 2, 3]), "h0": (F, [d, 2, size])}
+    file = graph(tmp_path, [node], ends, {"y": [7, d, 2, size], "h": [d, 2, size]}, constants)
+    net = agrees(file, {"x": drawn(7, 2, 3, seed=2), "h0": drawn(d, 2, size, seed=3)})
+    assert getattr(torch.nn, op) in {type(module) for module in net.modules()}
+
+
+def test_what_is_not_in_the_table_is_named_with_its_count(tmp_path: Path) -> None:
+    nodes = [helper.make_node("NonMaxSuppression", ["x", "x"], [f"y{i}"]) for i in range(2)]
+    file = graph(tmp_path, nodes, {"x": (F, [1, 2, 4])}, {"y0": [1]}, {})
+    with pytest.raises(InputError, match=r"g.onnx: as a torch net its operators NonMaxSuppression \(2\) are not known"):
+        imported.load(file)
+
+
+def test_a_branch_that_depends_on_the_input_is_refused(tmp_path: Path) -> None:
+    body = helper.make_graph([], "same", [], [helper.make_tensor_value_info("x", F, None)])
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+        helper.make_node("Greater", ["top", "one"], ["over"]),
+        helper.make_node("If", ["over"], ["y"], "loud", then_branch=body, else_branch=body),
+    ]
+    file = graph(tmp_path, nodes, {"x": (F, [1, 2])}, {"y": [1, 2]}, {"one": np.float32(1)})
+    with pytest.raises(InputError, match="the operator If 'loud' depends on its inputs"):
+        imported.load(file)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_net_that_answers_otherwise_is_refused_with_the_first_node_that_does(
+    wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], "first"),
+        helper.make_node("Selu", ["a"], ["b"], "second"),
+        helper.make_node("Neg", ["b"], ["y"], "third"),
+    ]
+    (tmp_path / "model").mkdir()
+    graph(tmp_path / "model", nodes, {"x": (F, ["n", 4])}, {"y": ["n", 4]}, {})
+    x = drawn(20, 4)
+    y = onnxruntime.InferenceSession(tmp_path / "model" / "g.onnx").run(None, {"x": x})[0]
+    sides = [(TensorSpec(name, (1, 4)),) for name in ("x", "y")]
+    for name, arrays in (("samples", {"x": x}), ("golden", {"y": y})):
+        tensors.write_split(tmp_path / name / "test", arrays)
+    inputs = {
+        "model": Artifact(tmp_path / "model", "onnx", *sides),
+        "samples": Artifact(tmp_path / "samples", "samples", sides[0], facts={"splits": {"test": 20}}),
+        "golden": Artifact(tmp_path / "golden", "golden", (), sides[1]),
+    }
+    (tmp_path / "out").mkdir()
+    if wrong:
+        doubled: Callable[..., torch.Tensor] = lambda node, v: 2 * OPERATORS["Celu"].run(node, v)  # noqa: E731
+        monkeypatch.setitem(OPERATORS, "Selu", type(OPERATORS["Selu"])(doubled))
+        with pytest.raises(InputError, match=r"otherwise than in ONNX Runtime .*: first in Selu 'second'"):
+            onnx_import.run(Request(inputs, tmp_path / "out"))
+        return
+    assert onnx_import.run(Request(inputs, tmp_path / "out")).facts["parity_db"] > 100
