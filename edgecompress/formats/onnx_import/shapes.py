@@ -69,7 +69,7 @@ def _flatten(node: Node, x: Tensor) -> Tensor:
 def _squeeze(node: Node, x: Value, axes: Value = None) -> Tensor:
     x = tensor(x)
     chosen = axes_of(node, axes, x.ndim) or [i for i, size in enumerate(x.shape) if size == 1]
-    return torch.squeeze(x, tuple(chosen)) if chosen else x
+    return x.reshape([size for i, size in enumerate(x.shape) if i not in chosen])  # XNNPACK has no squeeze of int8
 
 
 @operator("Unsqueeze", known=(1,))
