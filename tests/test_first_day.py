@@ -143,7 +143,8 @@ MISTAKES = {
         pictures("root/train/a", "root/val/a", "root/valid/a"),
     ),
     "no_target_that_is_reached": Mistake(
-        "plan net.onnx --data images.npz --target android,ios", "android.toml: .*no path from onnx.*; .*ios.toml"
+        "plan net.tflite --data images.npz --target web,ios", "web.toml: .*no path from tflite.*; .*ios.toml",
+        touched("net.tflite"),
     ),
     "images_of_another_size": Mistake(
         ONNX, "takes batch x 3 x 8 x 8, the data gives batch x 3 x 9 x 9; .*resize, crop",
@@ -266,36 +267,39 @@ def test_the_program_alone_lists_its_commands_by_what_they_are_for(capsys: pytes
 def test_a_target_that_is_not_reached_does_not_stop_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["net.onnx", "--data", "images.npz", "--target", "android,web", "--only", "fp32", "--until", "data"]
+    (folder / "net.tflite").write_bytes(b"")  # it is not read
+    words = ["net.tflite", "--data", "images.npz", "--target", "web,android", "--only", "fp32", "--until", "data"]
     assert main.main(["plan", *words]) == 2
     told = capsys.readouterr()
-    assert "→ target web" in told.out and re.search("android: refused: .*no path from onnx", told.out) and not told.err
+    assert (
+        "→ target android" in told.out and re.search("web: refused: .*no path from tflite", told.out) and not told.err
+    )
 
 
 @pytest.mark.slow
 def test_what_can_be_deployed_is_and_the_others_are_told_in_their_rows(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["net.onnx", "--data", "images.npz", "--target", "android,web", "--only", "fp32", "--until", "data"]
+    (folder / "net.tflite").write_bytes(b"")  # it is not read
+    words = ["net.tflite", "--data", "images.npz", "--target", "web,android", "--only", "fp32", "--until", "data"]
     assert main.main(["deploy", *words]) == 2
     told = capsys.readouterr()
-    assert "OK web: stopped after data" in told.out and not told.err
-    assert re.search(
-        r"android: .*no path from onnx to tflite.*give another source \(a factory pkg.mod:fn, .pt2", told.out
-    )
+    assert "OK android: stopped after data" in told.out and not told.err
+    assert re.search(r"web: .*no path from tflite to onnx.*give another source \(a factory pkg.mod:fn, .pt2", told.out)
 
 
 def test_a_device_that_does_not_answer_stops_its_target_alone(folder: Path) -> None:
     def made(target: str) -> Job:
         if target == "arm64":
             raise Unreachable("arm64: no answer")
-        return job("net.onnx", target, data="images.npz")
+        return job("net.tflite", target, data="images.npz")
 
-    plans, refused = plan.deploy_all(["arm64", "web"], made)
-    assert [each.target.name for each, _ in plans] == ["web"] and str(refused["arm64"]) == "arm64: no answer"
+    (folder / "net.tflite").write_bytes(b"")
+    plans, refused = plan.deploy_all(["arm64", "android"], made)
+    assert [each.target.name for each, _ in plans] == ["android"] and str(refused["arm64"]) == "arm64: no answer"
     assert [result.exit_code for result in deploy.run_all([], Options(), refused).values()] == [3]
-    with pytest.raises(Unreachable, match=r"^arm64: no answer; .*android\.toml: .*no path from onnx"):
-        plan.deploy_all(["arm64", "android"], made)
+    with pytest.raises(Unreachable, match=r"^arm64: no answer; .*web\.toml: .*no path from tflite"):
+        plan.deploy_all(["arm64", "web"], made)
 
 
 def test_each_target_builds_those_of_the_variants_asked_for_that_it_has(

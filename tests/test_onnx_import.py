@@ -15,7 +15,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from small_onnx import conv_net, images
 
+import edgecompress
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
@@ -229,3 +231,39 @@ def test_a_net_that_answers_otherwise_is_refused_with_the_first_node_that_does(
             onnx_import.run(Request(inputs, tmp_path / "out"))
         return
     assert onnx_import.run(Request(inputs, tmp_path / "out")).facts["parity_db"] > 100
+
+
+# --------------------------------------------------------------------------- through the pipeline
+
+TARGET = """
+description = "LiteRT from an .onnx"
+runtime = "litert"
+[limits]
+choice_loss = 1.0
+channel_error = 9.0
+tail_error = 9.0
+[[variant]]
+name = "pruned"
+compress = [{ use = "prune_channels", macs = 0.6, align = 1 }]
+[[variant]]
+name = "fp32"
+reference = true
+limits = { sqnr_db = 60.0 }
+"""
+
+
+@pytest.mark.slow
+def test_a_file_is_pruned_and_exported_to_a_format_that_it_has_no_exporter_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    conv_net(tmp_path / "net.onnx")
+    images(tmp_path / "images.npz")
+    (tmp_path / "lite.toml").write_text(TARGET)
+    result = edgecompress.deploy("net.onnx", "lite.toml", data="images.npz", metric="none", profile="quick")
+    assert isinstance(result, edgecompress.Result) and result.exit_code == 0, result
+    told = {variant["name"]: variant for variant in result.read_report()["variants"]}
+    assert not {"lost", "failed", "unreached"} & {variant["verdict"] for variant in told.values()}
+    assert told["fp32"]["verify"]["outputs"][0]["sqnr_db"] > 100
+    sizes = {name: variant["artifact"]["size_bytes"] for name, variant in told.items()}
+    assert sizes["pruned"] < sizes["fp32"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import nulls
 import pytest
 
-from edgecompress.core import registry
+from edgecompress.core import environments, registry
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
 from edgecompress.core.model import Goal, Stage
 from edgecompress.pipeline import conversion, plan
@@ -184,15 +184,29 @@ def test_no_technique_is_called_like_a_precision_that_another_provides() -> None
 
 
 def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(b"read later")
+    (tmp_path / "x.npy").write_bytes(b"read later")
+    made = plan.deploy(job(str(tmp_path / "net.tflite"), "x86", data=str(tmp_path)))
+    assert [c.name for c in made.candidates] == ["litert-int8", "litert-int8-dynamic", "litert-fp32"]
+    assert made.race.left_out["openvino-fp32"].startswith("no path from tflite to openvino")
+    row = dict(made.race.step({}).table)["openvino-fp32"]
+    assert row["verdict"] == "unreached" and row["reason"] == made.race.left_out["openvino-fp32"]
+    with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from tflite to pte"):
+        plan.deploy(job(str(tmp_path / "net.tflite"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
+
+
+def test_a_file_is_imported_only_where_the_libraries_for_that_are_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "net.onnx").write_bytes(b"read later")
     (tmp_path / "x.npy").write_bytes(b"read later")
-    made = plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path)))
+    asked = job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path))
+    assert len(plan.deploy(asked).candidates) == len(asked.target.value.variant)
+    here = environments.missing
+    monkeypatch.setattr(environments, "missing", lambda m: ["torch"] if "torch" in m.REQUIRES else here(m))
+    made = plan.deploy(asked)
     assert [c.name for c in made.candidates] == ["int8", "openvino-int8", "int8-dynamic", "fp32", "openvino-fp32"]
-    assert made.race.left_out["litert-fp32"].startswith("no path from onnx to tflite")
-    row = dict(made.race.step({}).table)["litert-fp32"]
-    assert row["verdict"] == "unreached" and row["reason"] == made.race.left_out["litert-fp32"]
-    with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from onnx to pte"):
-        plan.deploy(job(str(tmp_path / "net.onnx"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
+    assert "stage 'onnx_import' needs torch, not installed; run: pip install" in made.race.left_out["litert-fp32"]
 
 
 # --------------------------------------------------------------------------- compression before the format

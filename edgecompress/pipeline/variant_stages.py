@@ -75,7 +75,7 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
 
 def _maker(job: Job, role: str) -> str:
     """The stage that makes what a technique needs; the dense net of an imported file is the import's."""
-    return _short(IMPORT) if role == "dense" and not job.resolved.torch else ROLES[role]
+    return _short(IMPORT) if role == "dense" and job.resolved.kind != "module" else ROLES[role]
 
 
 def _training(job: Job) -> Stage:
