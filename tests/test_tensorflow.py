@@ -42,6 +42,18 @@ def lstm() -> keras.Model:
     return keras.Model(ids, keras.layers.Dense(5)(x))
 
 
+def gelu() -> keras.Model:
+    x = keras.Input((6,), name="x")
+    return keras.Model(x, keras.layers.Dense(3)(keras.layers.Dense(8, activation="gelu")(x)))
+
+
+def tagger() -> keras.Model:
+    """A label for each step, of sentences of any length: what Keras exports of an open length is wrong."""
+    layers = [keras.Input((None,), dtype="int32", name="ids"), keras.layers.Embedding(50, 8)]
+    layers += [keras.layers.TimeDistributed(keras.layers.Dense(6)), keras.layers.Dense(3)]
+    return keras.Sequential(layers)
+
+
 def saved(folder: Path, build: Callable[[], keras.Model]) -> tuple[keras.Model, Path]:
     keras.utils.set_random_seed(0)
     net = build()
@@ -71,6 +83,20 @@ def test_a_keras_file_keeps_its_names_its_order_and_its_answers(tmp_path: Path) 
     answers, wanted = source.open(found, 1).run(given), net(given)
     for name in ("sum", "product"):
         assert db(wanted[name].numpy(), answers[name]) > 120
+
+
+def test_an_open_axis_has_the_size_of_the_data(tmp_path: Path) -> None:
+    net, file = saved(tmp_path, tagger)
+    samples = Artifact(tmp_path, "samples", (TensorSpec("input", (BATCH, 5), "int32"),))
+    found = source.read(Request({"samples": samples}, folder(tmp_path / "out"), {"path": str(file)}))
+    assert found.inputs == (TensorSpec("ids", (BATCH, 5), "int32"),)
+    given = np.random.default_rng(0).integers(0, 50, (3, 5)).astype(np.int32)
+    assert db(net(given).numpy(), source.open(found, 1).run({"ids": given})["output_0"]) > 120
+
+
+def test_an_export_that_answers_otherwise_than_its_model_is_refused(tmp_path: Path) -> None:
+    _, file = saved(tmp_path, tagger)
+    assert "answers otherwise than the model" in refused(file, tmp_path / "out")
 
 
 @pytest.mark.parametrize("build", [two_ends, lstm])
@@ -235,6 +261,20 @@ def folder(path: Path) -> Path:
     return path
 
 
+def test_inputs_of_unlike_shapes_are_calibrated_by_their_names(tmp_path: Path) -> None:
+    net, file = saved(tmp_path, two_ends)
+    found = read(file, tmp_path / "out")
+    seeded = np.random.default_rng(0)
+    arrays = {s.name: seeded.normal(size=(40, *s.shape[1:])).astype(np.float32) for s in found.inputs}
+    tensors.write_split(tmp_path / "samples" / "calibrate", arrays)
+    samples = Artifact(tmp_path / "samples", "samples", found.inputs, facts={"splits": {"calibrate": 40}})
+    int8 = tf_compressed(found, samples, tmp_path / "int8")
+    session = registry.load("runtimes", "litert").open(int8, 1)
+    answers = [session.run({name: array[i : i + 1] for name, array in arrays.items()}) for i in range(40)]
+    wanted = net(arrays)
+    assert all(db(wanted[name].numpy(), np.concatenate([a[name] for a in answers])) > 25 for name in wanted)
+
+
 def test_int8_ends_are_told_with_their_quantization(tmp_path: Path) -> None:
     net, samples = digits(tmp_path)
     out = tmp_path / "int8"
@@ -253,7 +293,7 @@ def test_a_savedmodel_has_a_way_to_every_format_it_should() -> None:
         "tflite": ["runtimes.litert:export"],
         "onnx": ["runtimes.onnx:export"],
         "openvino": ["runtimes.onnx:export", "runtimes.openvino:export"],
-        "pte": None,
+        "pte": ["runtimes.onnx:export", conversion.IMPORT, conversion.TRACE, "runtimes.executorch:export"],
     }.items():
         assert conversion.shortest_path("savedmodel", [goal]) == calls
     table = {"description": "x", "runtime": "litert", "variant": [{"name": "v", "compress": [{"use": "int8"}]}]}
@@ -270,7 +310,7 @@ def test_without_tf2onnx_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not TF2ONNX, reason="tf2onnx is not installed")
-@pytest.mark.parametrize("build", [two_ends, lstm])
+@pytest.mark.parametrize("build", [two_ends, lstm, gelu])
 def test_a_savedmodel_becomes_onnx_with_its_names(build: Callable[[], keras.Model], tmp_path: Path) -> None:
     _, file = saved(tmp_path, build)
     found = read(file, tmp_path / "out")

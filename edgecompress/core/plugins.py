@@ -125,6 +125,8 @@ class RuntimePlugin(Step):
     """Why this machine cannot export with these options, or ""; loads nothing."""
     folder: str = ""
     """A file that identifies a source that is a folder."""
+    sized: bool = False
+    """`read` has the input "samples" where the data is not random: axes that the source leaves open get their sizes."""
     for_tests: bool = False
     """Its files are for tests alone: no error offers their suffix."""
     imports: tuple[str, ...] = ()

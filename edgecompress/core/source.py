@@ -36,6 +36,11 @@ class ResolvedSource(Source):
         """The runtime that reads it, where it is no torch net."""
         return "" if self.torch else self.call.split(":")[0].removeprefix("runtimes.")
 
+    @property
+    def sized(self) -> bool:
+        """Whether it is loaded with samples: a torch net, or a file whose open axes get the sizes of the data's."""
+        return self.torch or (not self.random and registry.runtime(self.runtime).sized)
+
     def files(self, part: Literal["model", "data"]) -> tuple[str, ...]:
         """The file or folder that a part is, if it is one."""
         made = self.calls(part) or (part == "data" and self.random)

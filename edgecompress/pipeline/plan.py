@@ -229,7 +229,7 @@ def front(job: Job) -> list[Stage]:
     load = Stage(
         "source",
         source.call,
-        {"samples": "data"} if source.torch else {},
+        {"samples": "data"} if source.sized else {},
         source.for_model(),
         user_code=source.runs_code,
         user_files=source.files("model"),

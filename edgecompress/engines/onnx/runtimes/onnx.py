@@ -109,6 +109,23 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
     except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
         raise StageFailed(f"runtime onnx: tf2onnx: {_first_line(error)}") from error
     _order(proto.graph)
+    return _without_erfc(proto)
+
+
+def _without_erfc(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """tf2onnx leaves the complement of the error function, of Keras' gelu, as it is: no runtime has that operator."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    nodes = list(proto.graph.node)
+    for node in [node for node in nodes if node.op_type == "Erfc"]:
+        erf, one = f"{node.output[0]}_erf", f"{node.output[0]}_one"
+        proto.graph.initializer.append(numpy_helper.from_array(np.float32(1), one))
+        made = [helper.make_node("Erf", node.input, [erf], f"{node.name}_erf")]
+        made += [helper.make_node("Sub", [one, erf], node.output, node.name)]
+        nodes[nodes.index(node) : nodes.index(node) + 1] = made
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
     return proto
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +29,11 @@ NOT_OPENED = "runs its author's code when it is loaded; if you trust the author,
 READS: tuple[str, ...] = ()
 SUFFIX = ".keras"
 FOLDER = savedmodel.FILE  # a folder that holds it is a SavedModel
+SIZED = True
 RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Keras file names
 
 LARGEST = 2**31 - 1  # of a dynamic dimension
+ITEMS, OPEN = 2, 7  # of a first run: items, and the size of an axis that is open
 KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
 
 
@@ -49,12 +51,14 @@ def export(request: Request) -> Artifact:
 def read(request: Request) -> Artifact:
     """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
 
-    Its first axis, where dynamic, is called "batch". Inputs have the names of its signature, in Keras' own order.
+    Its first axis, where dynamic, is called "batch"; other dynamic axes get the sizes of the input "samples", where it
+    is there. Inputs have the names of its signature, in Keras' own order.
     """
     path = Path(request.options["path"])
     tf = savedmodel.tensorflow()
+    data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as scratch:
-        folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported")
+        folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported", data)
         frozen, inputs, outputs = _frozen(tf, folder, path)
     order += sorted(set(inputs) - set(order))
     infos = ({name: _info(tensor) for name, tensor in side.items()} for side in (inputs, outputs))
@@ -69,7 +73,7 @@ def read(request: Request) -> Artifact:
     return _rehearsed(artifact, path).write()
 
 
-def _exported(file: Path, folder: Path) -> tuple[Path, list[str]]:
+def _exported(file: Path, folder: Path, data: Sequence[TensorSpec]) -> tuple[Path, list[str]]:
     """A Keras file as a SavedModel, and the order of its inputs. Keras' safe mode refuses what would run code."""
     import keras
 
@@ -77,10 +81,69 @@ def _exported(file: Path, folder: Path) -> tuple[Path, list[str]]:
         raise InputError(f"{file}: no such file; give the path of a .keras file or the folder of a SavedModel")
     try:
         net = keras.saving.load_model(file, compile=False, safe_mode=True)
-        net.export(str(folder), format="tf_saved_model", verbose=False)
+        net.export(str(folder), format="tf_saved_model", verbose=False, **_sized(net, data))
+        _check_export(net, folder, file)
+    except InputError:
+        raise
     except Exception as error:  # what a damaged file raises is anything: Keras builds layers from it
         raise InputError(f"{file}: {_reason(error)}") from error
     return folder, [tensor.name for tensor in net.inputs or ()]
+
+
+def _sized(net: Any, data: Sequence[TensorSpec]) -> dict[str, object]:
+    """How the net is exported where an axis beside its batch is open: by the sizes of the data."""
+    import keras
+    from keras.src.export.export_utils import get_input_signature
+
+    shapes = {tensor.name: list(tensor.shape) for tensor in net.inputs or ()}
+    given = {spec.name: spec.shape for spec in data}
+    if len(given) == len(shapes) == 1:  # whatever it is called
+        given = dict(zip(shapes, given.values(), strict=True))
+    sizes = {
+        name: [own if own is not None or not axis else size for axis, (own, size) in enumerate(pairs)]
+        for name, shape in shapes.items()
+        if len(given.get(name, ())) == len(shape) and (pairs := [*zip(shape, given[name], strict=True)])
+    }
+    if all(sizes.get(name, shape) == shape for name, shape in shapes.items()):
+        return {}
+
+    def fixed(spec: Any) -> object:
+        return keras.InputSpec(dtype=spec.dtype, shape=sizes.get(spec.name, spec.shape), name=spec.name)
+
+    return {"input_signature": keras.tree.map_structure(fixed, get_input_signature(net))}
+
+
+def _check_export(net: Any, folder: Path, file: Path) -> None:
+    """Raises InputError where what Keras exported answers otherwise than the net: its TimeDistributed may."""
+    import numpy as np
+
+    serve = savedmodel.tensorflow().saved_model.load(str(folder)).signatures[savedmodel.SIGNATURE]
+    generator, items = np.random.default_rng(0), {}
+    for name, spec in serve.structured_input_signature[1].items():
+        shape = [size or (OPEN if axis else ITEMS) for axis, size in enumerate(spec.shape)]
+        drawn = generator.normal(size=shape) if spec.dtype.is_floating else generator.integers(0, 2, shape)
+        items[name] = drawn.astype(spec.dtype.as_numpy_dtype)
+    arrays = [items[tensor.name] for tensor in net.inputs] if {t.name for t in net.inputs} == {*items} else []
+    if not arrays:
+        return
+    expected = net(
+        dict(items) if isinstance(getattr(net, "_inputs_struct", None), dict) else arrays if arrays[1:] else arrays[0]
+    )
+    answers = [t.numpy() for t in serve(**{n: savedmodel.tensorflow().constant(a) for n, a in items.items()}).values()]
+    ours = {np.asarray(each).shape: np.asarray(each) for each in _leaves(expected)}
+    for answer in answers:
+        right = ours.get(answer.shape)
+        if right is None or not np.allclose(answer, right, rtol=1e-2, atol=1e-3, equal_nan=True):
+            raise InputError(
+                f"{file}: what Keras exports of it answers otherwise than the model, here {list(answer.shape)} instead "
+                f"of {[list(shape) for shape in ours]}; give its inputs fixed sizes, for example Input(shape=(14,))"
+            )
+
+
+def _leaves(returned: Any) -> list[Any]:
+    import keras
+
+    return list(keras.tree.flatten(returned))
 
 
 def _reason(error: Exception) -> str:

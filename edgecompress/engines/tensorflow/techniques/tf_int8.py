@@ -78,7 +78,8 @@ def _converted(request: Request, batches: list[list[int]]) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions([call], loaded)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-    converter.representative_dataset = lambda: _items(request, batches, sorted(fixed))
+    order = [tensor.op.name for tensor in call.inputs if tensor.op.name in fixed]  # not that of the names
+    converter.representative_dataset = lambda: _items(request, batches, order)
     if options.io == "int8":
         converter.inference_input_type = converter.inference_output_type = tf.int8
     return _partly(converter, request) if options.skip else bytes(converter.convert())
