@@ -183,6 +183,33 @@ def test_a_recurrent_layer_is_torchs_own(op: str, gates: int, direction: str, tm
     assert getattr(torch.nn, op) in {type(module) for module in net.modules()}
 
 
+def test_a_loop_whose_length_is_known_is_unrolled(tmp_path: Path) -> None:
+    """h = tanh(x[i] + h): the steps of a sequence, as torch.jit.script exports them."""
+    nodes = [
+        helper.make_node("Gather", ["x", "i"], ["step"], axis=0),
+        helper.make_node("Add", ["step", "h_in"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["h_out"]),
+        helper.make_node("Identity", ["go_in"], ["go_out"]),
+        helper.make_node("Identity", ["h_out"], ["row"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, k, s) for n, k, s in (("i", I, []), ("go_in", TensorProto.BOOL, []))]
+    state = [helper.make_tensor_value_info(name, F, [3]) for name in ("h_in", "h_out", "row")]
+    on = helper.make_tensor_value_info("go_out", TensorProto.BOOL, [])
+    body = helper.make_graph(nodes, "body", [*ends, state[0]], [on, *state[1:]])
+    outside = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "first"], ["n"], axis=0),
+        helper.make_node("Loop", ["n", "", "h0"], ["h", "rows"], "loop", body=body),
+        helper.make_node("Relu", ["rows"], ["y"]),
+    ]
+    constants = {"first": np.asarray(0, np.int64), "h0": drawn(3)}
+    file = graph(tmp_path, outside, {"x": (F, [4, 3])}, {"h": [3], "y": [4, 3]}, constants)
+    agrees(file, {"x": drawn(4, 3, seed=1)})
+    open_file = graph(tmp_path, outside, {"x": (F, ["n", 3])}, {"h": [3], "y": ["n", 3]}, constants)
+    with pytest.raises(InputError, match="the operator Loop 'loop' depends on its inputs"):
+        imported.load(open_file)
+
+
 def test_what_is_not_in_the_table_is_named_with_its_count(tmp_path: Path) -> None:
     nodes = [helper.make_node("NonMaxSuppression", ["x", "x"], [f"y{i}"]) for i in range(2)]
     file = graph(tmp_path, nodes, {"x": (F, [1, 2, 4])}, {"y0": [1]}, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     readers: Counter[str] = field(default_factory=Counter)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # those that are fixed
 
     def count(self) -> None:
         """How many nodes read each tensor; an output of the net counts as read."""
@@ -55,13 +56,33 @@ def read(file: Path) -> Graph:
     model = onnx.load_model(file)
     if model.functions:
         model = inliner.inline_local_functions(model)
+    model = _with_shapes(model)
     opset = next((entry.version for entry in model.opset_import if entry.domain in DOMAINS), 1)
     constants = _constants(model.graph)
     nodes = list(_nodes(model.graph, opset))
     inputs = tuple(value.name for value in model.graph.input if value.name not in constants)
     graph = Graph(nodes, constants, inputs, tuple(value.name for value in model.graph.output))
+    graph.shapes = dict(_shapes(model.graph))
     graph.count()
     return graph
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With the shapes that can be inferred; where inference fails, with those that the file states."""
+    from onnx import shape_inference
+
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # onnx raises its own class, and protobuf ValueError above 2 GiB
+        return model
+
+
+def _shapes(graph: onnx.GraphProto) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The shapes that are fixed."""
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            yield value.name, tuple(dim.dim_value for dim in kind.shape.dim)
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
@@ -135,6 +156,33 @@ def _every(graph: Graph) -> Iterator[Node]:
                 yield from _every(value)
 
 
-def taken(node: Node, condition: bool) -> tuple[Graph, Sequence[str]]:
-    """The branch that an If with a known condition takes, and the names that its outputs get."""
-    return node.attributes["then_branch" if condition else "else_branch"], node.outputs
+def inside(body: Graph, prefix: str, given: Mapping[str, str]) -> Graph:
+    """A body with names of its own: what it makes and holds begins with `prefix`, its inputs are called as in `given`.
+
+    What it reads from outside keeps its name.
+    """
+    own = {name for node in body.nodes for name in node.outputs if name} | {*body.constants}
+    names = {**{name: prefix + name for name in own}, **given}
+
+    def renamed(node: Node) -> Node:
+        inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
+        attributes = {key: nested(value) for key, value in node.attributes.items()}
+        return Node(prefix + node.name, node.op, inputs, outputs, attributes, node.opset)
+
+    def nested(value: Any) -> Any:
+        if not isinstance(value, Graph):
+            return value
+        hidden = {*value.inputs, *value.constants, *(name for node in value.nodes for name in node.outputs)}
+        outer = {name: new for name, new in names.items() if name not in hidden}
+        nodes = [
+            Node(n.name, n.op, tuple(outer.get(i, i) for i in n.inputs), n.outputs, n.attributes, n.opset)
+            for n in value.nodes
+        ]
+        kept = Graph(nodes, value.constants, value.inputs, tuple(outer.get(o, o) for o in value.outputs))
+        kept.count()
+        return kept
+
+    constants = {names[name]: array for name, array in body.constants.items()}
+    made = Graph([renamed(node) for node in body.nodes], constants, (), tuple(names.get(n, n) for n in body.outputs))
+    made.count()
+    return made

@@ -18,7 +18,8 @@ from edgecompress.formats.onnx_import.graph import Graph, Node
 from edgecompress.formats.onnx_import.layers import LAYERS, linear
 from edgecompress.formats.onnx_import.values import KNOWN, OPERATORS, Value, tensor
 
-BRANCH = "If"  # the one operator that is taken apart, where its condition is known
+BRANCH, LOOP = "If", "Loop"  # what is taken apart, where its condition, and how often it runs, is known
+MOST_STEPS = 20_000  # of a loop: nodes of its body times how often it runs
 FOLDED = 1 << 24  # numbers of a constant that is computed here, at most
 LOUDEST = 4  # missing operators that are named
 
@@ -26,7 +27,7 @@ LOUDEST = 4  # missing operators that are named
 def load(file: Path) -> OnnxNet:
     """The net in a valid file, in eval mode. Raises InputError: an operator is not known, or depends on values."""
     graph = graphs.read(file)
-    if missing := graphs.missing(graph, {*OPERATORS, BRANCH}):
+    if missing := graphs.missing(graph, {*OPERATORS, BRANCH, LOOP}):
         named = ", ".join(f"{op} ({count})" for op, count in [*missing.items()][:LOUDEST])
         more = f" and {len(missing) - LOUDEST} more" if len(missing) > LOUDEST else ""
         raise InputError(f"{file.name}: as a torch net its operators {named}{more} are not known")
@@ -47,6 +48,7 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
         self.layers = nn.Module()
         self.inputs, self.outputs = graph.inputs, graph.outputs
         self.known: dict[str, np.ndarray] = dict(graph.constants)
+        self.shapes = graph.shapes
         self.steps: list[tuple[Node, str]] = []  # a node, and the layer that computes it or ""
         self.places: dict[str, str] = {}  # constant -> parameter
         self.biased: dict[str, str] = {}  # output of a product -> what it is called with its bias
@@ -64,26 +66,76 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
                 continue
             if node.op == BRANCH:
                 self._branch(node)
+            elif node.op == LOOP:
+                self._loop(node)
             elif not self._fold(node):
                 self._add(node, graph, by_input, done)
 
     def _branch(self, node: Node) -> None:
         condition = self.known.get(node.inputs[0])
         if condition is None:
-            raise InputError(
-                f"the operator If '{node.name}' depends on its inputs: as a torch net only one branch is kept"
-            )
-        body, outputs = graphs.taken(node, bool(condition.item()))
+            raise InputError(f"the operator If '{node.name}' depends on its inputs: a torch net keeps one branch")
+        branch = node.attributes["then_branch" if condition.item() else "else_branch"]
+        body = graphs.inside(branch, f"{node.name}/", {})
+        self._body(body)
+        for inner, outer in zip(body.outputs, node.outputs, strict=True):
+            self._called(node, inner, outer)
+
+    def _loop(self, node: Node) -> None:
+        """Its body as often as it runs, its scanned outputs stacked."""
+        body: Graph = node.attributes["body"]
+        count, go = ((*node.inputs, "", "")[i] for i in (0, 1))
+        times = self.known.get(count)
+        if times is None or (go and go not in self.known) or times.item() * len(body.nodes) > MOST_STEPS:
+            raise InputError(f"the operator Loop '{node.name}' depends on its inputs: a torch net has no loops")
+        carried, scanned = list(node.inputs[2:]), [list[str]() for _ in node.outputs[len(node.inputs) - 2 :]]
+        for i in range(int(times.item()) if not go or self.known[go].item() else 0):
+            prefix = f"{node.name}/{i}/"
+            step, on = f"{prefix}<step>", f"{prefix}<go>"  # names that no tensor has
+            self.known |= {step: np.asarray(i, np.int64), on: np.asarray(True)}
+            inner = graphs.inside(body, prefix, dict(zip(body.inputs, (step, on, *carried), strict=True)))
+            self._body(inner)
+            if (still := self.known.get(inner.outputs[0])) is None:
+                raise InputError(f"the operator Loop '{node.name}' ends by its values: a torch net has no loops")
+            carried, rows = list(inner.outputs[1 : 1 + len(carried)]), inner.outputs[1 + len(carried) :]
+            for values, name in zip(scanned, rows, strict=True):
+                values.append(name)
+            if not still.item():
+                break
+        for name, outer in zip(carried, node.outputs, strict=False):
+            self._called(node, name, outer)
+        for values, outer in zip(scanned, node.outputs[len(carried) :], strict=True):
+            self._stacked(node, values, outer)
+
+    def _body(self, body: Graph) -> None:
         self.known |= body.constants
         self._take(body)
-        for inner, outer in zip(body.outputs, outputs, strict=True):
-            alias = Node(f"{node.name}.{outer}", "Identity", (inner,), (outer,), {}, node.opset)
-            if not self._fold(alias):
-                self.steps.append((alias, ""))
+
+    def _called(self, node: Node, inner: str, outer: str) -> None:
+        """A tensor of a body under the name that it has outside."""
+        if outer:
+            self._step(Node(f"{node.name}.{outer}", "Identity", (inner,), (outer,), {}, node.opset))
+
+    def _stacked(self, node: Node, values: Sequence[str], outer: str) -> None:
+        if not outer:
+            return
+        if not values:
+            raise InputError(f"the operator Loop '{node.name}' never runs, so its output '{outer}' has no shape")
+        for name in values:
+            self._step(Node(f"{name}.row", "Unsqueeze", (name,), (f"{name}.row",), {"axes": [0]}, 11))
+        rows = tuple(f"{name}.row" for name in values)
+        self._step(Node(f"{node.name}.{outer}", "Concat", rows, (outer,), {"axis": 0}, node.opset))
+
+    def _step(self, node: Node) -> None:
+        if not self._fold(node):
+            self.steps.append((node, ""))
 
     def _fold(self, node: Node) -> bool:
-        """Whether the node's inputs are known, so that its outputs are, too."""
-        if any(name and name not in self.known for name in node.inputs) or (node.op == "Shape" and not node.inputs):
+        """Whether the node's inputs are known, or the shape that it asks for, so that its outputs are, too."""
+        if node.op == "Shape" and (shape := self.shapes.get(node.inputs[0])) is not None:
+            self.known[node.outputs[0]] = np.asarray(shape[node.get("start", 0) : node.get("end")], np.int64)
+            return True
+        if any(name and name not in self.known for name in node.inputs):
             return False
         with torch.no_grad():
             found = _computed(node, [self.known[name] if name else None for name in node.inputs])
