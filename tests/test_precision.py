@@ -20,7 +20,6 @@ from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.core.settings import Limits
 from edgecompress.engines.litert import model_file
 from edgecompress.engines.litert.techniques import litert_dynamic, litert_fp16
-from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats.precision import facts, walk
 from edgecompress.reporting import model, precision, tables
@@ -97,9 +96,7 @@ def applied(technique: Any, model: Artifact, folder: Path, **options: Any) -> Ar
 
 
 def test_half_precision_of_weights_that_are_inputs_too_is_half_precision(tmp_path: Path) -> None:
-    (tmp_path / "read").mkdir()
-    file = sources.inputs_too(tmp_path / "net").file(".onnx")
-    half = applied(onnx_fp16, ort.read(Request({}, tmp_path / "read", {"path": str(file)})), tmp_path)
+    half = applied(onnx_fp16, sources.inputs_too(tmp_path / "net"), tmp_path)
     assert facts.of(half) == {"weights": {"fp16": 2 * sources.F16}, "computes": {"fp16": 2}, "why": ""}
     graph = onnx.load(half.file(".onnx")).graph
     assert [value.name for value in graph.input] == ["x"]
@@ -121,10 +118,9 @@ def test_files_of_old_tensorflow_are_compressed_as_others_are(
     assert facts.of(made) == {"weights": weights, "computes": computes, "why": ""}
 
 
-def test_a_file_with_old_codes_gets_new_ones_and_nothing_else(tmp_path: Path) -> None:
+def test_a_file_with_old_codes_gets_new_ones(tmp_path: Path) -> None:
     data = sources.EVERY["tflite of TF 2.3"][0](tmp_path / "net").file(".tflite").read_bytes()
-    new = model_file.with_codes(data)
-    assert model_file.with_codes(new) == new
+    new = model_file.completed(data)
     model_file.check(new, "new")
     assert model_file.graph(new) == model_file.graph(data)
     codes = schema.ModelT.InitFromPackedBuf(new, 0).operatorCodes

@@ -153,7 +153,7 @@ def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Fall
 
 def _batch(request: Request) -> int:
     """The batch that the model is made for, where it is fixed; else the one asked for."""
-    first = request.model.batch
+    first = request.model.inputs[0].shape[0]
     return first if isinstance(first, int) else request.context.batch
 
 
@@ -292,7 +292,8 @@ def _precision(request: Request) -> Iterator[Check]:
     """The precision that the recipe promises and the variant's name says, against what the file holds."""
     said = request.options.get("precision")
     if said:
-        promise = config.build(Promise, said["promise"], "promise") if said["promise"] else None
+        kept = said["promise"] and not request.model.facts.get("given")  # a source that came quantized is what it is
+        promise = config.build(Promise, said["promise"], "promise") if kept else None
         yield from precision_facts.checks(precision_facts.of(request.model), promise, said["name"])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Quantization, TensorSpec
+from edgecompress.data.tensors import LABELS, LONGEST_NAME, is_plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +26,9 @@ TYPE_NAMES = (
 )  # of all types, in the order of the schema
 # Fields of the schema's tables, by their place in a table's index
 TENSOR_NAME, ENTRY_NAME, GRAPH_INPUTS, GRAPH_OUTPUTS, SIGNATURE_OUTPUTS = 10, 4, 6, 8, 6
+SIGNATURE = "serving_default"  # what converters call the one of a net
 # An entry of a signature as bytes: its index (of 8 bytes, for a table of 12), then the name and the tensor's number
 ENTRY = struct.Struct("<4HiII")
-# A kind of operator: its index of 12 bytes (deprecated number, custom name, version, number), then what it points to
-CODE = struct.Struct("<6HiIiib3x")
-MODEL_CODES = 6  # the field of a model that lists them
-LAST_OLD_CODE = 127  # what the deprecated field says of all newer kinds
 TABLE = 8  # bytes of the smallest: a reference to it, and its own to its index
 FURTHEST = 2**31  # that anything of a flatbuffer lies from its start
 
@@ -93,6 +91,23 @@ def _wrong(model: schema.ModelT, size: int) -> Iterator[str]:
             yield "a signature refers to a tensor that does not exist"
 
 
+def check_alone(data: bytes, where: str) -> None:
+    """Raises InputError for what is more than one net: several in a sound file, or one with state of its own."""
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data)
+    every = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+    if len({0, *(signature.SubgraphIndex() for signature in every)}) > 1:
+        names = ", ".join(_plain(_text(signature.SignatureKey())) for signature in every)
+        raise InputError(
+            f"{where}: it holds several nets, with the signatures {names}; convert one of them to a file of its own"
+        )
+    if any(node.type == "ASSIGN_VARIABLE" for node in graph(data).nodes):
+        raise InputError(
+            f"{where}: it keeps state from run to run (ASSIGN_VARIABLE); convert it with the state as input and output"
+        )
+
+
 def _quantizations(tensors: Sequence[schema.TensorT]) -> Iterator[schema.QuantizationParametersT]:
     return (tensor.quantization for tensor in tensors if tensor.quantization is not None)
 
@@ -132,29 +147,48 @@ def _message(error: Exception) -> str:
 def inputs_and_outputs(data: bytes, where: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs and outputs in the file's order, by the names of its signature, or else of its tensors.
 
-    Raises InputError: one holds no numbers, has no name, or shares it with another.
+    A name that cannot be shown, or is that of another, is changed. Raises InputError: one holds no numbers.
     """
     from ai_edge_litert.schema_py_generated import Model
 
     model = Model.GetRootAs(data)
     graph = model.Subgraphs(0)
-    sides = zip(_signature_names(model), (graph.InputsAsNumpy(), graph.OutputsAsNumpy()), strict=True)
-    inputs, outputs = (
-        tuple(_end(graph.Tensors(i), names.get(i, []), where) for i in _numbers(numbers)) for names, numbers in sides
-    )
-    for specs in (inputs, outputs):
-        _check_names([spec.name for spec in specs], where)
+    inputs, outputs = (tuple(_end(graph.Tensors(i), name, where) for name, i, _ in side) for side in _named(model))
     return inputs, outputs
 
 
-def _signature_names(model: schema.Model) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
-    """{tensor: its names} of the inputs and of the outputs, as the one signature of the first graph has them."""
-    both: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
-    ours = _signatures(model)
-    for names, entries in zip(both, _entries(ours[0]) if len(ours) == 1 else ((), ()), strict=True):
-        for entry in entries:
-            names.setdefault(entry.TensorIndex(), []).append(_text(entry.Name()))
-    return both
+# its name, its tensor's number, the (table, field)s that hold the name
+End: TypeAlias = "tuple[str, int, list[tuple[Table, int]]]"
+
+
+def _named(model: schema.Model) -> tuple[list[End], list[End]]:
+    """Inputs and outputs of the first graph in its order, by the names of its signature, or else of its tensors."""
+    graph, ours = model.Subgraphs(0), _signatures(model)
+    inputs, outputs = _entries(ours[0]) if len(ours) == 1 else ([], [])
+    return (
+        _side(graph, _numbers(graph.InputsAsNumpy()), inputs, ("input", (LABELS,))),
+        _side(graph, _numbers(graph.OutputsAsNumpy()), outputs, ("output", ())),
+    )
+
+
+def _side(
+    graph: schema.SubGraph,
+    numbers: Sequence[int],
+    entries: Sequence[schema.TensorMap],
+    called: tuple[str, Sequence[str]],
+) -> list[End]:
+    """The inputs, or the outputs; `called`: how one without a name is, and what none may be."""
+    told: dict[int, list[schema.TensorMap]] = {}
+    for entry in entries:
+        told.setdefault(entry.TensorIndex(), []).append(entry)
+    names: list[str] = []
+    places: list[list[tuple[Table, int]]] = []
+    for number in numbers:
+        own = [told[number].pop(0)] if told.get(number) else []
+        held = [_text(entry.Name()) for entry in own] + [_text(graph.Tensors(number).Name())]
+        names.append(_plain(next(filter(None, held), "")))
+        places.append([*((entry._tab, ENTRY_NAME) for entry in own), (graph.Tensors(number)._tab, TENSOR_NAME)])
+    return list(zip(_unlike(names, *called), numbers, places, strict=True))
 
 
 def _signatures(model: schema.Model) -> list[schema.SignatureDef]:
@@ -168,9 +202,9 @@ def _entries(signature: schema.SignatureDef) -> tuple[list[schema.TensorMap], li
     return inputs, [signature.Outputs(i) for i in range(signature.OutputsLength())]
 
 
-def _end(tensor: schema.Tensor, names: list[str], where: str) -> TensorSpec:
-    """The spec of an input or output, by the next of its names in the signature."""
-    spec = _spec(tensor, names.pop(0) if names else "")
+def _end(tensor: schema.Tensor, name: str, where: str) -> TensorSpec:
+    """The spec of an input or output."""
+    spec = _spec(tensor, name)
     if not spec.dtype:
         raise InputError(
             f"{where}: '{spec.name}' is not a tensor of plain numbers; only tensors of numbers can be deployed"
@@ -178,11 +212,24 @@ def _end(tensor: schema.Tensor, names: list[str], where: str) -> TensorSpec:
     return spec
 
 
-def _check_names(names: Sequence[str], where: str) -> None:
-    wrong = next((name for place, name in enumerate(names) if not name or name in names[:place]), None)
-    if wrong is not None:
-        what = f"two inputs or outputs are named '{wrong}'" if wrong else "an input or output has no name"
-        raise InputError(f"{where}: {what}; give each its own name, and export it again")
+def _plain(name: str) -> str:
+    """A name as inputs and outputs can have it: of printable characters, and of a file's."""
+    shown = "".join(c if c.isprintable() else "_" for c in name[:LONGEST_NAME])
+    return next((shown[:end] for end in range(len(shown), 0, -1) if is_plain(shown[:end])), "")
+
+
+def _unlike(names: Sequence[str], otherwise: str, taken: Sequence[str] = ()) -> list[str]:
+    """The names, each its own: one that is there already gets a number, and so does `otherwise` for an empty one."""
+    known, seen, numbers, found = {*names, *taken}, {"", *taken}, dict[str, Iterator[int]](), list[str]()
+    for name in names:
+        new = name
+        if name in seen:
+            tried = (f"{name or otherwise}_{i}" for i in numbers.setdefault(name, itertools.count(1)))
+            new = next(each for each in tried if each not in known)
+            known.add(new)
+        seen.add(new)
+        found.append(new)
+    return found
 
 
 def _spec(tensor: schema.Tensor, name: str = "") -> TensorSpec:
@@ -271,37 +318,103 @@ def _number(code: schema.OperatorCode) -> int:
     return int(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()))
 
 
-def with_codes(data: bytes) -> bytes:
-    """The file with the number of each kind of operator in the field that readers of today know.
-
-    As in `renamed`, what is new stands behind all the rest.
-    """
-    from ai_edge_litert.schema_py_generated import Model
-
-    model = Model.GetRootAs(data)
-    out = bytearray(data)
-    for index in range(model.OperatorCodesLength()):
-        code = model.OperatorCodes(index)
-        if code.BuiltinCode() < _number(code):
-            vector = model._tab.Vector(model._tab.Offset(MODEL_CODES))
-            _refer(out, vector + 4 * index, _append_code(out, code))
-    return bytes(out)
-
-
-def _append_code(out: bytearray, code: schema.OperatorCode) -> int:
-    """A kind of operator behind the rest, with its number in both fields; returns its place."""
-    table = _end_of(out) + 12  # behind its index
-    custom, new = code.CustomCode(), _number(code)
-    out += CODE.pack(12, 20, 16, 4 if custom else 0, 8, 12, 12, 0, code.Version(), new, min(new, LAST_OLD_CODE))
-    if custom:
-        _refer(out, table + 4, _append(out, _text(custom)))
-    return table
-
-
 def operators(data: bytes) -> dict[str, str]:
     """{name of its first output: "TYPE:number in the file"} of each operator of the first graph, as LiteRT has them."""
     first = graph(data)
     return {first.tensors[node.writes[0]].name: f"{node.type}:{node.place}" for node in first.nodes if node.writes}
+
+
+# --------------------------------------------------------------------------- what its readers ask for
+
+
+def completed(data: bytes) -> bytes:
+    """The file as ai-edge-quantizer and LiteRT's calibrator read one; as it is where it is so already.
+
+    The number of each kind of operator stands in today's field, each tensor has a name of its own, weights are real
+    numbers where operators read them as such, and the one signature tells the inputs and outputs of the first graph,
+    by the names of `inputs_and_outputs`.
+    """
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    model = flatbuffer_utils.read_model_from_bytearray(data)
+    ends = inputs_and_outputs(data, "the TFLite file")
+    changes = [_renumbered(model), _own_names(model), _made_real(model), _own_signature(model, ends)]
+    if not any(changes):
+        return data
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+def _renumbered(model: schema.ModelT) -> bool:
+    """Puts the number of each kind of operator into today's field; whether one was not there."""
+    old = [code for code in model.operatorCodes if code.builtinCode != number(code)]
+    for code in old:
+        code.builtinCode = number(code)
+    return bool(old)
+
+
+def _own_names(model: schema.ModelT) -> bool:
+    """Gives names to the tensors that have none, or that of another; whether there were such."""
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors or ()]
+    present = [_text(tensor.name) for tensor in tensors]
+    names = _unlike(present, "tensor")
+    for tensor, name in zip(tensors, names, strict=True):
+        tensor.name = name.encode()
+    return names != present
+
+
+def _made_real(model: schema.ModelT) -> bool:
+    """Makes constants of the weights that are dequantized when the file is loaded; whether there were such."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    found = False
+    for graph in model.subgraphs:
+        left = []
+        for op in graph.operators or ():
+            kind = number(model.operatorCodes[op.opcodeIndex])
+            given = graph.tensors[op.inputs[0]] if kind == schema.BuiltinOperator.DEQUANTIZE else None
+            real = None if given is None else _real(given, model.buffers[given.buffer].data)
+            if real is None:
+                left.append(op)
+                continue
+            graph.tensors[op.outputs[0]].buffer = len(model.buffers)
+            model.buffers.append(schema.BufferT(real))
+        found, graph.operators = found or len(left) < len(graph.operators or ()), left
+    return found
+
+
+def _real(tensor: schema.TensorT, data: np.ndarray | None) -> np.ndarray | None:
+    """The bytes of a constant as real numbers of 32 bits; None for what is none, or is packed."""
+    import numpy as np
+
+    dtype = TYPE_NAMES[tensor.type]
+    if data is None or tensor.sparsity is not None or dtype not in ("float16", "int8", "uint8", "int16"):
+        return None
+    array = np.frombuffer(data, dtype).reshape(tensor.shape).astype(np.float32)
+    if dtype != "float16":
+        along = [-1 if axis == tensor.quantization.quantizedDimension else 1 for axis in range(array.ndim)]
+        scale, zero = (np.asarray(each) for each in (tensor.quantization.scale, tensor.quantization.zeroPoint))
+        shape = along if scale.size > 1 else ()
+        array = (array - zero.reshape(shape)) * scale.reshape(shape)
+    return np.frombuffer(array.astype(np.float32).tobytes(), np.uint8)
+
+
+def _own_signature(model: schema.ModelT, specs: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]) -> bool:
+    """Gives the file one signature, that of its first graph; whether it had another, or none."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    graph = model.subgraphs[0]
+    inside = [_numbers(numbers) for numbers in (graph.inputs, graph.outputs)]
+    wanted = [[(spec.name, i) for spec, i in zip(side, inside[k], strict=True)] for k, side in enumerate(specs)]
+    signatures = list(model.signatureDefs or ())
+    told = [
+        [{(_text(entry.name), entry.tensorIndex) for entry in ends or ()} for ends in (each.inputs, each.outputs)]
+        for each in signatures
+    ]
+    if told == [[set(side) for side in wanted]] and not signatures[0].subgraphIndex:
+        return False
+    inputs, outputs = ([schema.TensorMapT(name, index) for name, index in side] for side in wanted)
+    model.signatureDefs = [schema.SignatureDefT(inputs, outputs, SIGNATURE)]
+    return True
 
 
 # --------------------------------------------------------------------------- inputs and outputs, edited
@@ -330,29 +443,6 @@ def renamed(data: bytes, inputs: Mapping[str, str], outputs: Mapping[str, str]) 
             for table, name in places_of[old][1]:
                 _point(out, table, name, text)
     return bytes(out)
-
-
-# its name, its tensor's number, the (table, field)s that hold the name
-End: TypeAlias = "tuple[str, int, list[tuple[Table, int]]]"
-
-
-def _named(model: schema.Model) -> tuple[list[End], list[End]]:
-    """The inputs and the outputs of the first graph, by the names that `inputs_and_outputs` knows."""
-    graph = model.Subgraphs(0)
-    signatures = _signatures(model)
-    if len(signatures) == 1:
-        both = _entries(signatures[0])
-        return tuple(  # type: ignore[return-value]
-            [(_text(e.Name()), e.TensorIndex(), [(e._tab, ENTRY_NAME), _name_of(graph, e.TensorIndex())]) for e in each]
-            for each in both
-        )
-    sides = (_numbers(numbers) for numbers in (graph.InputsAsNumpy(), graph.OutputsAsNumpy()))
-    return tuple([(_text(graph.Tensors(i).Name()), i, [_name_of(graph, i)]) for i in each] for each in sides)  # type: ignore[return-value]
-
-
-def _name_of(graph: schema.SubGraph, number: int) -> tuple[Table, int]:
-    """Where the name of a tensor stands."""
-    return graph.Tensors(number)._tab, TENSOR_NAME
 
 
 def with_layer_outputs(data: bytes, outputs: Mapping[str, int]) -> bytes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from ai_edge_quantizer.recipe_manager import RecipeManager
 
 FILE = "model.tflite"
+FLOAT32 = 0  # of TensorType
 ENDS = ("INPUT", "OUTPUT")  # what the quantizer calls the inputs and outputs of a graph
+# What stays in float, by tests/test_int8_operators.py: LiteRT stops where a divisor rounds to 0, its elder divides and
+# takes roots in float alone, and whether two numbers are equal is no longer told once they are rounded
+FLOATS = ("DIV", "SQRT", "EQUAL", "NOT_EQUAL")
 # What hands on the numbers that it reads
 MOVES = {
     *("PAD", "PADV2", "RELU", "RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "MAX_POOL_2D", "MIRROR_PAD"),
@@ -36,11 +40,12 @@ class QuantizerOperator:
     type: str
     weights: int  # numbers in its largest constant
     largest: float  # magnitude among them
+    turned: bool  # its first input is a constant
 
 
 def source(request: Request) -> bytes:
-    """The file to compress, as the quantizer reads it: it knows the numbers of operators in today's field only."""
-    return model_file.with_codes(request.model.file(".tflite").read_bytes())
+    """The file to compress, as the quantizer reads it."""
+    return model_file.completed(request.model.file(".tflite").read_bytes())
 
 
 def operators(data: bytes) -> list[QuantizerOperator]:
@@ -55,7 +60,8 @@ def operators(data: bytes) -> list[QuantizerOperator]:
                 weights = list(_constants(model, graph, op))
                 scope = files.get_op_scope(op, graph.tensors)
                 sizes, largest = (max((f(w) for w in weights), default=0) for f in (len, _magnitude))
-                known.append(QuantizerOperator(scope, kind, int(sizes), float(largest)))
+                turned = model.buffers[graph.tensors[op.inputs[0]].buffer].data is not None
+                known.append(QuantizerOperator(scope, kind, int(sizes), float(largest), turned))
     return known
 
 
@@ -73,7 +79,7 @@ def _constants(model: ModelT, graph: SubGraphT, op: OperatorT) -> Iterator[np.nd
 
     for tensor in (graph.tensors[i] for i in op.inputs if i >= 0):
         data = model.buffers[tensor.buffer].data
-        if tensor.type == 0 and data is not None and len(tensor.shape) > 1 and math.prod(tensor.shape):
+        if tensor.type == FLOAT32 and data is not None and len(tensor.shape) > 1 and math.prod(tensor.shape):
             yield np.frombuffer(data, np.float32)
 
 
@@ -109,6 +115,19 @@ def to_their_ends(data: bytes, scopes: Sequence[str]) -> list[str]:
             if reads and kind and scope not in floats:
                 floats.append(scope)
     return floats
+
+
+def unseen(data: bytes, seen: Collection[str]) -> Iterator[str]:
+    """The operators on real numbers of which calibration saw none: those of a body, such as a window's reduction."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model = files.read_model(data)
+    for graph in model.subgraphs:
+        for op in graph.operators:
+            tensors = (graph.tensors[i] for i in (*op.inputs, *op.outputs) if i >= 0)
+            real = (t for t in tensors if t.type == FLOAT32 and model.buffers[t.buffer].data is None)
+            if kind_of(model, op) and any(tensor.name.decode() not in seen for tensor in real):
+                yield files.get_op_scope(op, graph.tensors)
 
 
 def check_patterns(patterns: Iterable[str]) -> None:
@@ -150,7 +169,8 @@ def quantized(
     try:
         result = work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
     except Exception as error:  # its errors have no base of their own
-        raise StageFailed(f"ai-edge-quantizer: {first_line(error)}") from error
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        raise StageFailed(f"ai-edge-quantizer: {type(error).__name__}: {message[:300]}") from error
     return bytes(result.quantized_model)
 
 

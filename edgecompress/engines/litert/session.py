@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NO_TIMES = "its Python runtime reports no times of single operators"
 
 SETTINGS: Mapping[str, Json] = {"xnnpack": True}  # the delegate that the engine takes by default
+STATE = ("LSTM", "RNN", "SVDF")  # how the types of operators end whose state is in no input
 EMPTY = (
     "GAAAAFRGTDMAAA4AFAAQAAwACAAAAAQADgAAABAAAAAcAAAAhAAAAAMAAAABAAAACAAAAAQABAAEAAAAAQAAABAAAAAMABQAEAAMAAgA"
     "BAAMAAAAEAAAABAAAAAUAAAAGAAAAAAAAAABAAAAAAAAAAEAAAAAAAAAAQAAABAAAAAMAAwACAAAAAAABAAMAAAACAAAAAwAAAABAAAA"
@@ -48,7 +49,8 @@ def interpreter(engine: Any, artifact: Artifact, threads: int) -> object:
 class TfliteSession:
     """A file opened by an interpreter, of LiteRT or of its elder: both have the same calls.
 
-    Its inputs are the interpreter's own tensors, which each call copies into, and its outputs are copies.
+    Its inputs are the interpreter's own tensors, which each call copies into, and its outputs are copies. State that
+    operators keep is zero at each call: in the net that was converted it was, too.
     """
 
     def __init__(self, interpreter: Interpreter, artifact: Artifact) -> None:
@@ -56,9 +58,12 @@ class TfliteSession:
         self.interpreter = interpreter
         self.inputs = _places(artifact.inputs, interpreter.get_input_details())
         self.outputs = _places(artifact.outputs, interpreter.get_output_details())
+        self.keeps = any(node["op_name"].endswith(STATE) for node in interpreter._get_ops_details())
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference."""
+        if self.keeps:
+            self.interpreter.reset_all_variables()
         for name, index in self.inputs:
             self.interpreter.set_tensor(index, inputs[name])
         self.interpreter.invoke()

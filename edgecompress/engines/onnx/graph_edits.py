@@ -25,6 +25,19 @@ PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
 
 
+def load(file: Path) -> onnx.ModelProto:
+    """The model in a file, its weights constants: a file from before IR 4 lists them as inputs, which may be fed."""
+    import onnx
+
+    model = onnx.load_model(file)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    if inputs := [value for value in model.graph.input if value.name in weights]:
+        for value in inputs:
+            model.graph.input.remove(value)
+        model.ir_version = max(model.ir_version, CONSTANTS)
+    return model
+
+
 def prepare(source: Path, prepared: Path, opset: int) -> Path:
     """The graph of at least that opset, simplified, in the file `prepared`, without shapes that are stale after that.
 
@@ -32,11 +45,13 @@ def prepare(source: Path, prepared: Path, opset: int) -> Path:
     """
     import onnx
 
-    model = _raised(onnx.load_model(source), opset)
+    model = _raised(load(source), opset)
     try:
         _simplify(model, prepared.resolve())
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
-        raise StageFailed(f"the graph cannot be prepared for int8: {first_line(error)}") from error
+        raise StageFailed(
+            f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"
+        ) from error
     model = onnx.load_model(prepared)
     model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
     for node in model.graph.node:  # what is kept in float is identified by name
@@ -59,7 +74,7 @@ def _raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         raised.ir_version = max(raised.ir_version, CONSTANTS)  # what was an attribute becomes a constant
         onnxruntime.InferenceSession(raised.SerializeToString(), providers=["CPUExecutionProvider"])
     except Exception as error:  # neither has an own one
-        why = first_line(error)
+        why = first_line(error).rpartition(" failed: ")[2]  # behind a place in C++
         raise StageFailed(
             f"the graph of opset {had} cannot be raised to opset {opset}, which int8 needs ({why}); "
             f"export it with opset {opset} or later"

@@ -138,6 +138,13 @@ def named(name: str) -> list[str]:
     ]
 
 
+def whole(precision: Precision) -> bool:
+    """Whether most of the weights are whole numbers, and most of the operators multiply such."""
+    counted = [precision["weights"] or {}, precision["computes"] or {}]
+    held = [sum(n for word, n in c.items() if word.startswith("int") and not word.endswith(DYNAMIC)) for c in counted]
+    return all(part and part >= MOST * sum(c.values()) for part, c in zip(held, counted, strict=True))
+
+
 def contradicts(precision: Precision, word: str) -> bool:
     """Whether most of the weights and most of the operators are in another precision."""
     known = [counted for counted in (precision["weights"], precision["computes"]) if counted]

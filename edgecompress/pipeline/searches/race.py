@@ -152,7 +152,8 @@ class Race:
 
     def _fields(self, outcomes: Outcomes) -> tuple[list[Candidate], list[Candidate]]:
         """Those that may still win after the finished rounds, and those that run in the next one."""
-        contenders = field = [e for e in self.entrants if e.passed(outcomes) and not e.simulated]
+        runs = (e for e in self.entrants if e.passed(outcomes) and not e.simulated)
+        contenders = field = [e for e in runs if not self._same(outcomes, e)]
         for done in range(1, len(self._standings(outcomes).rounds) + 1):
             standings = self._standings(outcomes, done)
             field = [e for e in field if not standings.crashed(e.name)]
@@ -163,6 +164,12 @@ class Race:
             reference = standings.ranked(e.name for e in field if e.reference)[:1]
             field = [e for e in field if e in contenders or e.name in reference]
         return contenders, field
+
+    def _same(self, outcomes: Outcomes, candidate: Candidate) -> str:
+        """Where variants are judged: one before it in the target's order that is the same file, or ""."""
+        before = self.entrants[: self.entrants.index(candidate)] if self.judged else ()
+        own = _file(outcomes, candidate)
+        return next((e.name for e in before if own and own == _file(outcomes, e) and e.passed(outcomes)), "")
 
     def _left(self, outcomes: Outcomes, standings: Standings, contenders: list[Candidate]) -> list[Candidate]:
         """Those that keep the budget so far, and are not shown to be slower than the leader."""
@@ -314,6 +321,8 @@ class Race:
             return self._unranked(outcomes, candidate, chosen)
         if crashed := standings.crashed(name):
             return "failed", without_log(crashed)
+        if same := self._same(outcomes, candidate):
+            return "equal", f"the same file as {same}"
         if not standings.of(name):
             return "failed", f"was not measured{_why_broke(outcomes)}"
         if over := self._over_budget(standings, candidate):
@@ -350,6 +359,12 @@ class Race:
         ran = len(standings.of(name))
         early = f", left after {ran} round{'s' if ran > 1 else ''}" if ran < len(standings.of(chosen)) else ""
         return "slower", f"{_times(bound)} the time of {chosen}{early}"
+
+
+def _file(outcomes: Outcomes, candidate: Candidate) -> tuple[str, str] | None:
+    """What tells whether two variants are one and the same: the runtime, and the sha256 of the artifact."""
+    made = outcomes.get(candidate.artifact)
+    return (candidate.runtime, made.artifact.sha256) if made and made.artifact else None
 
 
 def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str] | None:

@@ -79,7 +79,13 @@ def export(request: Request) -> Artifact:
         log = _compiled(request.out / BEFORE, scratch, request.options)
         estimate = {**_configuration(request.options), **_estimate(scratch, log, model_file.operators(data))}
         shutil.copyfile(scratch / FILE, request.out / FILE)
-    facts = {"estimate": estimate, "fallback": [op["name"] for op in estimate["fallback"]], "here": [BEFORE]}
+    facts: dict[str, Any] = {
+        "estimate": estimate,
+        "fallback": [op["name"] for op in estimate["fallback"]],
+        "here": [BEFORE],
+    }
+    if request.model.facts.get("given"):  # a source that came quantized is what it is
+        facts["given"] = True
     return Artifact(request.out, FORMAT, request.model.inputs, request.model.outputs, facts).write()
 
 

@@ -46,7 +46,8 @@ def apply(request: Request) -> Artifact:
     skipped = quantizer.matching(known, options.skip)
     recipe = quantizer.recipe()
     recipe.add_dynamic_config(".*", qtyping.TFLOperationName.ALL_SUPPORTED, num_bits=8)
-    quantizer.keep(recipe, skipped, () if options.depthwise else ("DEPTHWISE_CONV_2D",))
+    turned = [op.scope for op in known if op.type == "BATCH_MATMUL" and op.turned]  # LiteRT wants int8 on the right
+    quantizer.keep(recipe, [*skipped, *turned], () if options.depthwise else ("DEPTHWISE_CONV_2D",))
     after = quantizer.quantized(data, recipe)
     floats = {op.scope for op in quantizer.operators(after) if op.weights}
     chosen = [op.scope for op in known if op.weights and op.scope not in floats]

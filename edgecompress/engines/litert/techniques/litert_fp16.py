@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.engines.litert import quantizer
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
@@ -40,7 +41,8 @@ def promises(options: Options) -> Promise:
 def apply(request: Request) -> Artifact:
     """The TFLite model with fp16 weights; inputs: "model".
 
-    facts: {"kept": [operator in fp32]}: small ones, those of `skip`, and those whose weights do not fit into fp16.
+    facts: {"kept": [operator in fp32]}: small ones, those of `skip`, and those whose weights do not fit into fp16;
+    "lost" where no weights are in fp32.
     """
     from ai_edge_quantizer import qtyping
 
@@ -53,8 +55,11 @@ def apply(request: Request) -> Artifact:
     recipe.add_weight_only_config(
         ".*", qtyping.TFLOperationName.ALL_SUPPORTED, num_bits=16, algorithm_key="float_casting"
     )
-    quantizer.keep(recipe, kept)
-    return quantizer.artifact(request, quantizer.quantized(data, recipe), {"kept": kept})
+    quantizer.keep(recipe, [*kept, *(op.scope for op in known if not op.weights)])  # int8 weights are no float ones
+    facts: dict[str, Json] = {"kept": kept}
+    if not any(op.weights for op in known):
+        facts["lost"] = "changed nothing in this model: it has no weights in fp32"
+    return quantizer.artifact(request, quantizer.quantized(data, recipe), facts)
 
 
 def _small(known: Sequence[quantizer.QuantizerOperator], share: float) -> list[str]:

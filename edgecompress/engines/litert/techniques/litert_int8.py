@@ -15,7 +15,6 @@ from edgecompress.techniques._calibration import check_samples, inputs_of, sprea
 
 if TYPE_CHECKING:
     import numpy as np
-    from ai_edge_quantizer.qtyping import TFLOperationName
     from ai_edge_quantizer.recipe_manager import RecipeManager
 
 REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
@@ -68,7 +67,7 @@ def apply(request: Request) -> Artifact:
     """The TFLite model with int8 weights and activations; inputs: "model", "samples" (the calibrate split).
 
     facts: {"calibrator", "weight_bits", "samples": items used, "skipped": [operator]}.
-    Raises StageFailed where a tensor is not finite.
+    Operators with a tensor that is not finite stay in float. Raises StageFailed where nothing can be quantized.
     """
     options: Options = request.options
     if options.io == "int8" and any(spec.feeds for spec in request.model.outputs):
@@ -77,9 +76,8 @@ def apply(request: Request) -> Artifact:
         return same
     data = quantizer.source(request)
     skipped = quantizer.to_their_ends(data, quantizer.matching(quantizer.operators(data), options.skip))
-    recipe = quantizer.recipe()
-    recipe.add_static_config(".*", _all(), activation_num_bits=8, weight_num_bits=8)
-    quantizer.keep(recipe, skipped, quantizer.ENDS if options.io == "float" else ())
+    recipe = _recipe()
+    quantizer.keep(recipe, skipped, (*quantizer.FLOATS, *(quantizer.ENDS if options.io == "float" else ())))
     batches = spread(request, options.samples)
 
     def items() -> Iterator[Mapping[str, np.ndarray]]:
@@ -87,7 +85,7 @@ def apply(request: Request) -> Artifact:
 
     extremes = calibrate(data, items(), recipe)
     skipped += [scope for scope in _masking(data, extremes) if scope not in skipped]
-    quantizer.keep(recipe, skipped)
+    quantizer.keep(recipe, [*skipped, *quantizer.unseen(data, extremes)])
     request.progress(0.4, "calibrating")
     ranges = extremes if options.calibrator == "minmax" else cut(data, items, extremes, options)
     request.progress(0.8, "quantizing")
@@ -98,14 +96,25 @@ def apply(request: Request) -> Artifact:
     return quantizer.artifact(request, weight_edits.narrowed(made, options.weight_bits), facts)
 
 
-def _all() -> TFLOperationName:
+def _recipe() -> RecipeManager:
+    """Int8 for all that the quantizer knows, weights per channel where LiteRT multiplies such."""
     from ai_edge_quantizer import qtyping
 
-    return qtyping.TFLOperationName.ALL_SUPPORTED
+    recipe, names = quantizer.recipe(), qtyping.TFLOperationName
+    recipe.add_static_config(".*", names.ALL_SUPPORTED, activation_num_bits=8, weight_num_bits=8)
+    whole = qtyping.QuantGranularity.TENSORWISE
+    recipe.add_static_config(
+        ".*", names.BATCH_MATMUL, activation_num_bits=8, weight_num_bits=8, weight_granularity=whole
+    )
+    return recipe
 
 
 def calibrate(data: bytes, items: Iterator[Mapping[str, np.ndarray]], recipe: RecipeManager) -> Ranges:
-    """The extremes of each tensor over the items, one at a time. Raises StageFailed: one is not finite."""
+    """The extremes of each finite tensor over the items, as scalars: the quantizer fits those to constants.
+
+    Raises StageFailed: there is none.
+    """
+    import numpy as np
     from ai_edge_quantizer import calibrator
     from ai_edge_quantizer.utils import qsv_utils
 
@@ -115,23 +124,16 @@ def calibrate(data: bytes, items: Iterator[Mapping[str, np.ndarray]], recipe: Re
         mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
         qsv_update_func=qsv_utils.min_max_update,
     )
-    signatures = list(work.get_signature_list())
-    if len(signatures) != 1:
-        raise InputError(
-            f"int8: the file has {len(signatures)} signatures, but calibration supports one; export the model with "
-            "one signature"
-        )
-    signature = signatures[0]
+    (signature,) = work.get_signature_list()
     for item in items:
         work.calibrate({signature: [item]}, recipe)
-    ranges: Ranges = work.get_model_qsvs()
-    for name, extremes in ranges.items():
+    ranges: Ranges = {}
+    for name, extremes in work.get_model_qsvs().items():
         low, high = (float(extremes[end].flat[0]) for end in ("min", "max"))
-        if not (abs(low) < HUGE and abs(high) < HUGE):
-            raise StageFailed(
-                f"int8: the tensor '{name}' takes values from {low} to {high} on the calibration data; "
-                "keep its operators in float with the option skip"
-            )
+        if abs(low) < HUGE and abs(high) < HUGE:  # what overflows in a branch that is not taken stays in float
+            ranges[name] = {"min": np.array(low), "max": np.array(high)}
+    if not ranges:
+        raise StageFailed("int8: no operator of the file computes real numbers: there is nothing to quantize")
     return ranges
 
 
@@ -148,7 +150,7 @@ def cut(data: bytes, items: Items, extremes: Ranges, options: Options) -> Ranges
         name: _activation_ranges.calibrated(options.calibrator, counts, known[name], options.percentile)
         for name, counts in histograms.items()
     }
-    return extremes | {n: {"min": np.array([low]), "max": np.array([high])} for n, (low, high) in tighter.items()}
+    return extremes | {n: {"min": np.array(low), "max": np.array(high)} for n, (low, high) in tighter.items()}
 
 
 def _histograms(data: bytes, items: Items, extremes: Mapping[str, _activation_ranges.Range]) -> dict[str, np.ndarray]:
@@ -157,13 +159,7 @@ def _histograms(data: bytes, items: Items, extremes: Mapping[str, _activation_ra
     from ai_edge_quantizer.utils import tfl_interpreter_utils as interpreters
 
     work = interpreters.create_tfl_interpreter(data, use_xnnpack=False, num_threads=1)  # XNNPACK keeps some to itself
-    signatures = list(work.get_signature_list())
-    if len(signatures) != 1:
-        raise InputError(
-            f"int8: the file has {len(signatures)} signatures, but calibration supports one; export the model with "
-            "one signature"
-        )
-    signature = signatures[0]
+    (signature,) = work.get_signature_list()
     floats = [d for d in work.get_tensor_details() if d["name"] in extremes and d["dtype"] == np.float32]
     places = {d["name"]: d["index"] for d in floats}
     counts = {name: np.zeros(_activation_ranges.BINS, np.int64) for name in places}
@@ -171,6 +167,7 @@ def _histograms(data: bytes, items: Items, extremes: Mapping[str, _activation_ra
         interpreters.invoke_interpreter_signature(work, dict(item), signature)
         for name, index in places.items():
             counts[name] += _activation_ranges.histogram(work.get_tensor(index), extremes[name])
+        work.reset_all_variables()
     return counts
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.data import declared_ends
+from edgecompress.data import tensors
 from edgecompress.engines.onnx import layer_outputs
 from edgecompress.engines.onnx import session as onnx_session
-from edgecompress.engines.onnx.graph_edits import CONSTANTS
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
 from edgecompress.formats import torch_program
@@ -45,8 +44,7 @@ FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
 LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
 MOST_NODES = 1_000_000
-FIELDS = ("f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
-TYPES = {name: number for number, name in enumerate(FIELDS, 1)}  # of an attribute, by the field that has its value
+NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
 
@@ -83,7 +81,7 @@ def _from_program(model: Artifact) -> onnx.ModelProto:
             verbose=False,
         )
     except Exception as error:
-        raise StageFailed(f"runtime onnx: torch.onnx.export: {first_line(error)}") from error
+        raise StageFailed(f"runtime onnx: torch.onnx.export: {_first_line(error)}") from error
     return exported.model_proto
 
 
@@ -109,7 +107,7 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
             tensors_to_rename={tensor: name for names in ends for name, tensor in names.items()},
         )
     except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
-        raise StageFailed(f"runtime onnx: tf2onnx: {first_line(error)}") from error
+        raise StageFailed(f"runtime onnx: tf2onnx: {_first_line(error)}") from error
     _order(proto.graph)
     return _without_erfc(proto)
 
@@ -203,7 +201,7 @@ def _save(proto: onnx.ModelProto, file: Path) -> None:
     try:
         onnx.save_model(proto, file)
     except ValueError as error:  # protobuf's limit of 2 GiB
-        raise InputError(f"{file.name}: {first_line(error)}; models over 2 GiB are not supported") from error
+        raise InputError(f"{file.name}: {_first_line(error)}; models over 2 GiB are not supported") from error
 
 
 # --------------------------------------------------------------------------- a stranger's file becomes an artifact
@@ -212,8 +210,7 @@ def _save(proto: onnx.ModelProto, file: Path) -> None:
 def read(request: Request) -> Artifact:
     """The user's `.onnx` file, checked and copied with its external data inside; raises InputError for an invalid one.
 
-    options: "path", "constants", "state". Its first axis, where dynamic, is called "batch"; a dynamic dimension without
-    a range takes 1 to 2^31 - 1.
+    Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
     """
     file = Path(request.options["path"])
     try:
@@ -221,63 +218,23 @@ def read(request: Request) -> Artifact:
     except OSError as error:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     copy = request.out / FILE
-    proto = checked(file)
-    _fold(proto.graph, request.options.get("constants", {}), str(file))
-    _save(proto, copy)
+    _save(checked(file), copy)
     session = _opened(copy, file)
     try:
         inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
-    inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file))
+    tensors.check_specs((*inputs, *outputs), str(file))
     _rehearse(session, inputs, file)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
 
 
 def checked(file: Path) -> onnx.ModelProto:
-    """The model in a file, with its external data: valid, its weights finite and no inputs. Raises InputError."""
+    """The model in a file, with its external data: valid, its weights finite. Raises InputError."""
     proto = _parsed(file)
     _check_functions(proto, file)
-    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
-        _type_attributes(nodes)
     _check(proto, file)
-    _settle(proto)
     return proto
-
-
-def _type_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Gives attributes the type of their value, which some exporters leave undefined; takes those of no value away."""
-    for node in nodes:
-        for attribute in [a for a in node.attribute if a.HasField("type") and not a.type]:
-            value = next((field.name for field, _ in attribute.ListFields() if field.name in TYPES), "")
-            if value:
-                attribute.type = TYPES[value]
-            else:
-                node.attribute.remove(attribute)
-        for body in _bodies(node):
-            _type_attributes(body)
-
-
-def _settle(proto: onnx.ModelProto) -> None:
-    """Weights are constants: a file from before IR 4 lists them as inputs, which may be fed."""
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    for value in [value for value in proto.graph.input if value.name in weights]:
-        proto.graph.input.remove(value)
-    proto.ir_version = max(proto.ir_version, CONSTANTS)
-
-
-def _fold(graph: onnx.GraphProto, constants: Mapping[str, object], where: str) -> None:
-    """Makes initializers of inputs that are constants. Raises InputError for a name or a value that is not theirs."""
-    from onnx import helper, numpy_helper
-
-    declared_ends.check_constants(constants, [value.name for value in graph.input], where)
-    for value in [value for value in graph.input if value.name in constants]:
-        kind = value.type.tensor_type
-        dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
-        array = declared_ends.constant(value.name, constants[value.name], dtype, shape, where)
-        graph.initializer.append(numpy_helper.from_array(array, value.name))
-        graph.input.remove(value)
 
 
 def _parsed(file: Path) -> onnx.ModelProto:
@@ -294,7 +251,7 @@ def _parsed(file: Path) -> onnx.ModelProto:
         raise InputError(f"{file}: not an ONNX model, or truncated or damaged; export or copy it again") from error
     except Exception as error:  # onnx raises its own, OSError, ValueError, TypeError, ...
         raise blamed(error)(
-            f"{file}: its external data cannot be read: {first_line(error)}; keep it beside the model, in its folder"
+            f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
         ) from error
 
 
@@ -329,7 +286,7 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
     try:
         onnx.checker.check_model(proto, full_check=True)
     except Exception as error:  # its checker and its inference of shapes have no common class but this
-        raise InputError(f"{file}: not a valid ONNX model: {first_line(error)}; export it again") from error
+        raise InputError(f"{file}: not a valid ONNX model: {_first_line(error)}; export it again") from error
     for tensor in _tensors(proto):
         _check_finite(tensor, file)
 
@@ -348,7 +305,7 @@ def _check_finite(tensor: onnx.TensorProto, file: Path) -> None:
     try:
         values = onnx.numpy_helper.to_array(tensor)
     except Exception as error:
-        raise InputError(f"{file}: weight '{tensor.name}': {first_line(error)}; export it again") from error
+        raise InputError(f"{file}: weight '{tensor.name}': {_first_line(error)}; export it again") from error
     if values.dtype.kind != "f":
         return
     nan, infinite = int(np.isnan(values).sum()), int(np.isposinf(values).sum()) if values.size > 1 else 0
@@ -364,7 +321,7 @@ def _opened(copy: Path, file: Path) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(copy, options(1), providers=[CPU])
     except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
-        raise InputError(f"{file}: ONNX Runtime cannot load it: {first_line(error)}; export it again") from error
+        raise InputError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}; export it again") from error
 
 
 def _specs(values: Sequence[onnx.ValueInfoProto], file: Path) -> tuple[TensorSpec, ...]:
@@ -396,7 +353,14 @@ def _rehearse(session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec
     try:
         session.run(None, {s.name: np.zeros(s.concrete(), s.dtype) for s in inputs})
     except Exception as error:
-        raise InputError(f"{file}: ONNX Runtime cannot run it: {first_line(error)}; export it again") from error
+        raise InputError(f"{file}: ONNX Runtime cannot run it: {_first_line(error)}; export it again") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The error's class and first line, without ONNX Runtime's status numbers, our own paths, and its C++."""
+    text = NOISE.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
 
 
 # --------------------------------------------------------------------------- what the file tells

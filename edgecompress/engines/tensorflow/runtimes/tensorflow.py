@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core.errors import InputError, first_line
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.data import declared_ends
 from edgecompress.engines.tensorflow import savedmodel
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ def export(request: Request) -> Artifact:
 def read(request: Request) -> Artifact:
     """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
 
-    options: "path", "constants", "state". Its first axis, where dynamic, is called "batch"; other dynamic axes get the
-    sizes of the input "samples", where it is there. Inputs have the names of its signature, in Keras' own order.
+    Its first axis, where dynamic, is called "batch"; other dynamic axes get the sizes of the input "samples", where it
+    is there. Inputs have the names of its signature, in Keras' own order.
     """
     path = Path(request.options["path"])
     tf = savedmodel.tensorflow()
@@ -62,19 +61,15 @@ def read(request: Request) -> Artifact:
         folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported", data)
         frozen, inputs, outputs = _frozen(tf, folder, path)
     order += sorted(set(inputs) - set(order))
-    graph = frozen.graph.as_graph_def()
-    _fold(graph, inputs, request.options.get("constants", {}), str(path))
-    order = [name for name in order if name in inputs]
     infos = ({name: _info(tensor) for name, tensor in side.items()} for side in (inputs, outputs))
-    graph = savedmodel.numbered(graph)
+    graph = savedmodel.numbered(frozen.graph.as_graph_def())
     _check(graph, path)
     savedmodel.write(request.out / savedmodel.FOLDER, graph, (*infos,))  # type: ignore[arg-type]
     specs = (
         tuple(_spec(name, inputs[name], path) for name in order),
         tuple(_spec(name, tensor, path) for name, tensor in outputs.items()),
     )
-    ends = declared_ends.of(*specs, request.options.get("state", {}), str(path))
-    artifact = Artifact(request.out, FORMAT, *ends)
+    artifact = Artifact(request.out, FORMAT, *specs)
     return _rehearsed(artifact, path).write()
 
 
@@ -135,13 +130,13 @@ def _check_export(net: Any, folder: Path, file: Path) -> None:
         dict(items) if isinstance(getattr(net, "_inputs_struct", None), dict) else arrays if arrays[1:] else arrays[0]
     )
     answers = [t.numpy() for t in serve(**{n: savedmodel.tensorflow().constant(a) for n, a in items.items()}).values()]
-    ours = [np.asarray(each) for each in _leaves(expected)]
+    ours = {np.asarray(each).shape: np.asarray(each) for each in _leaves(expected)}
     for answer in answers:
-        alike = [each for each in ours if each.shape == answer.shape]
-        if not any(np.allclose(answer, right, rtol=1e-2, atol=1e-3, equal_nan=True) for right in alike):
+        right = ours.get(answer.shape)
+        if right is None or not np.allclose(answer, right, rtol=1e-2, atol=1e-3, equal_nan=True):
             raise InputError(
                 f"{file}: what Keras exports of it answers otherwise than the model, here {list(answer.shape)} instead "
-                f"of {[list(each.shape) for each in ours]}; give its inputs fixed sizes, for example Input(shape=(14,))"
+                f"of {[list(shape) for shape in ours]}; give its inputs fixed sizes, for example Input(shape=(14,))"
             )
 
 
@@ -152,7 +147,7 @@ def _leaves(returned: Any) -> list[Any]:
 
 
 def _reason(error: Exception) -> str:
-    message = first_line(error)
+    message = _first_line(error)
     if "safe_mode" in str(error) or "Lambda" in message:
         return (
             "it holds a Lambda layer, Python code that loading would run; make it a layer class, or export a SavedModel"
@@ -173,7 +168,7 @@ def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, object], 
     except InputError:
         raise
     except Exception as error:  # TensorFlow's errors, protobuf's, the operating system's
-        raise InputError(f"{path}: TensorFlow cannot load it: {first_line(error)}; export it again") from error
+        raise InputError(f"{path}: TensorFlow cannot load it: {_first_line(error)}; export it again") from error
     names = sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs)
     if len(names[0]) != len(frozen.inputs):  # what could not be frozen is an input
         raise InputError(
@@ -190,23 +185,6 @@ def _signature(signatures: Mapping[str, object], path: Path) -> Any:
         return signatures[savedmodel.SIGNATURE if savedmodel.SIGNATURE in names else names[0]]
     have = f"it has {', '.join(names)}" if names else "it has none"
     raise InputError(f"{path}: no signature '{savedmodel.SIGNATURE}' ({have}); export it with one")
-
-
-def _fold(graph: GraphDef, inputs: dict[str, Any], constants: Mapping[str, object], where: str) -> None:
-    """Makes constants of inputs, and takes them out of `inputs`. Raises InputError for a name or value not theirs."""
-    from tensorflow.python.framework.tensor_util import make_tensor_proto
-
-    declared_ends.check_constants(constants, [*inputs], where)
-    nodes = {node.name: node for node in graph.node}
-    for name, value in constants.items():
-        tensor = inputs.pop(name)
-        shape = [size or 1 for size in tensor.shape]
-        array = declared_ends.constant(name, value, tensor.dtype.as_numpy_dtype.__name__, shape, where)
-        node = nodes[tensor.op.name]
-        node.op = "Const"
-        node.ClearField("attr")
-        node.attr["dtype"].type = tensor.dtype.as_datatype_enum
-        node.attr["value"].tensor.CopyFrom(make_tensor_proto(array))
 
 
 def _info(tensor: TensorInfo) -> object:
@@ -253,8 +231,13 @@ def _rehearsed(artifact: Artifact, path: Path) -> Artifact:
     try:
         open(artifact, 1).run({s.name: np.zeros(s.concrete(), s.dtype) for s in artifact.inputs})
     except Exception as error:
-        raise InputError(f"{path}: TensorFlow cannot run it: {first_line(error)}; export it again") from error
+        raise InputError(f"{path}: TensorFlow cannot run it: {_first_line(error)}; export it again") from error
     return artifact
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
 
 
 # --------------------------------------------------------------------------- a session
