@@ -89,8 +89,8 @@ def test_more_items_than_a_chunk_are_all_seen(net: Path) -> None:
     assert found["y"] == (0.0, 3.0 * (len(items) - 1) - 1.0)
 
 
-def test_values_that_are_not_finite_stop_the_calibration(net: Path) -> None:
-    with pytest.raises(StageFailed, match=r"tensor 'x' takes values from .* keep its nodes in float"):
+def test_inputs_that_are_not_finite_stop_the_calibration(net: Path) -> None:
+    with pytest.raises(StageFailed, match=r"input 'x' takes values from 1.0 to inf"):
         ranges(net, [np.array([1.0, np.inf], np.float32)], ptq_int8.Options())
 
 
@@ -166,6 +166,38 @@ def sqnr_db(model: Artifact, other: Artifact, folder: Path, runtime: Any = ort) 
     items = list(tensors.batches(data, "test", 1))
     a, b = (np.concatenate([s.run(i)[model.outputs[0].name] for i in items]) for s in sessions)
     return float(10 * np.log10((a**2).sum() / ((a - b) ** 2).sum()))
+
+
+@pytest.mark.parametrize("calibrator", _activation_ranges.CALIBRATORS)
+def test_what_overflows_on_its_way_stays_in_float(calibrator: str, tmp_path: Path) -> None:
+    """A mask of the least float, as in every encoder of Hugging Face, and a softplus whose other branch overflows."""
+    model = conv_net(tmp_path, True)
+    net = onnx.load(model.file(".onnx"))
+    least = np.float32(np.finfo(np.float32).min)
+    graph = net.graph
+    graph.initializer.extend(numpy_helper.from_array(np.float32(v), n) for n, v in (("low", least), ("far", 99.0)))
+    graph.node[-1].output[0] = "flat"
+    graph.node.extend(
+        [
+            helper.make_node("Sign", ["flat"], ["sign"], "sign"),
+            helper.make_node("Relu", ["sign"], ["on"], "on"),
+            helper.make_node("Mul", ["on", "low"], ["mask"], "mask"),
+            helper.make_node("Add", ["flat", "mask"], ["masked"], "masked"),
+            helper.make_node("Abs", ["flat"], ["size"], "size"),
+            helper.make_node("Mul", ["size", "far"], ["large"], "large"),
+            helper.make_node("Mul", ["large", "far"], ["larger"], "larger"),
+            helper.make_node("Exp", ["larger"], ["inf"], "exp"),
+            helper.make_node("Log", ["inf"], ["log"], "log"),
+            helper.make_node("Min", ["log", "size"], ["least"], "least"),
+            helper.make_node("Max", ["masked", "least"], ["scores"], "scores"),
+        ]
+    )
+    onnx.save(net, model.path / "model.onnx")
+    wide = Artifact(model.path, "onnx", model.inputs, model.outputs).write()
+    int8 = quantized(wide, tmp_path, calibrator=calibrator, percentile=99.9)
+    assert {"mask", "masked", "exp", "log"} <= {*int8.facts["skipped"]}
+    assert types(int8, tmp_path).count("QLinearConv") == 3
+    assert sqnr_db(wide, int8, tmp_path) > 15
 
 
 def test_nodes_kept_in_float_stay_in_float(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ NEEDS: tuple[str, ...] = ("samples",)
 OPSET = 13  # the first with scales per channel
 CHUNK = 16  # items whose extremes are held at once
 MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
+HUGE = 3e38  # NaN and infinity, and masks of the smallest float
 MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
 # The axis of a weight along which its outputs lie (Gemm: of one that is not transposed), as ONNX Runtime takes it
 OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
@@ -99,12 +100,12 @@ def apply(request: Request) -> Artifact:
 
 
 def _masking(file: Path, ranges: Ranges) -> Iterator[str]:
-    """The nodes that make an attention mask or lay it on: these stay in float."""
+    """The nodes that make an attention mask or lay it on, and those that overflow: these stay in float."""
     import onnx
 
     for node in onnx.load_model(file).graph.node:
         low, high = ranges.get(node.output[0], (0.0, 0.0))
-        if node.op_type in MASKING and low < MASK and -low > 100 * high:
+        if (node.op_type in MASKING and low < MASK and -low > 100 * high) or not _is_finite((low, high)):
             yield node.name
 
 
@@ -118,6 +119,7 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ranges.items()
+        if _is_finite((low, high))
     }
     cache = prepared.with_suffix(".json")  # quantize_static's own input for ranges from another calibrator
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, data), cache)
@@ -209,16 +211,20 @@ def calibrate(file: Path, items: Items, options: Options, progress: Callable[[fl
     progress(0.4)
     if options.calibrator == "minmax":
         return extremes
-    histograms = _histograms(file, items, extremes)
+    fine = {name: ends for name, ends in extremes.items() if _is_finite(ends)}
+    histograms = _histograms(file, items, fine)
     progress(0.9)
     how, share = options.calibrator, options.percentile
-    return {
-        name: _activation_ranges.calibrated(how, counts, extremes[name], share) for name, counts in histograms.items()
+    return extremes | {
+        name: _activation_ranges.calibrated(how, counts, fine[name], share) for name, counts in histograms.items()
     }
 
 
 def _extremes(file: Path, items: Items) -> Ranges:
-    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator."""
+    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator.
+
+    Raises StageFailed: an input is not finite.
+    """
     from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
 
     augmented = str(file.with_name("augmented.onnx"))
@@ -227,13 +233,15 @@ def _extremes(file: Path, items: Items) -> Ranges:
         calibrator.collect_data(_CalibrationReader(chunk))  # folds the chunk into the ranges so far
     data = calibrator.compute_data()
     ranges = {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
-    for name, (low, high) in ranges.items():
-        if not (abs(low) < 3e38 and abs(high) < 3e38):  # NaN and infinity, and masks of the smallest float
-            raise StageFailed(
-                f"int8: the tensor '{name}' takes values from {low} to {high} on the calibration data; "
-                "keep its nodes in float with the option skip"
-            )
+    name, (low, high) = next(iter(ranges.items()))
+    if not _is_finite((low, high)):
+        raise StageFailed(f"int8: the input '{name}' takes values from {low} to {high} on the calibration data")
     return ranges
+
+
+def _is_finite(ends: tuple[float, float]) -> bool:
+    """Whether a range holds no infinity, NaN, or mask of the least float."""
+    return all(abs(end) < HUGE for end in ends)
 
 
 def _in_order(file: Path) -> list[str]:
