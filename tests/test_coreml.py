@@ -67,8 +67,6 @@ class Tied(nn.Module):
 class Stateful(nn.Module):
     """A cell that gives back its state under the names it came in by."""
 
-    edge_state = {"h": "h", "c": "c"}  # noqa: RUF012 (the declaration of a user)
-
     def __init__(self) -> None:
         super().__init__()
         self.cell = nn.LSTMCell(3, 5)
@@ -243,7 +241,8 @@ class Road:
         specs = tuple(TensorSpec(n, (batch, *a.shape[1:]), str(a.dtype)) for n, a in arrays.items())
         facts = {"splits": {"calibrate": ITEMS, "test": ITEMS}}
         self.samples = Artifact(folder / "samples", "samples", specs, (), facts).write()
-        asked = {"source": {"model": f"{__name__}:{name}"}}
+        state = {"h": "h", "c": "c"} if name == "stateful" else {}
+        asked = {"source": {"model": f"{__name__}:{name}", "state": state}}
         self.module = stage(trace.load, {"samples": self.samples}, folder / "module", asked)
         both = {"model": self.module, "samples": self.samples}
         self.program = stage(trace.run, both, folder / "program", {"dynamic": {}})

@@ -20,6 +20,7 @@ from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.core.settings import Limits
 from edgecompress.engines.litert import model_file
 from edgecompress.engines.litert.techniques import litert_dynamic, litert_fp16
+from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import onnx_fp16
 from edgecompress.formats.precision import facts, walk
 from edgecompress.reporting import model, precision, tables
@@ -96,7 +97,9 @@ def applied(technique: Any, model: Artifact, folder: Path, **options: Any) -> Ar
 
 
 def test_half_precision_of_weights_that_are_inputs_too_is_half_precision(tmp_path: Path) -> None:
-    half = applied(onnx_fp16, sources.inputs_too(tmp_path / "net"), tmp_path)
+    (tmp_path / "read").mkdir()
+    file = sources.inputs_too(tmp_path / "net").file(".onnx")
+    half = applied(onnx_fp16, ort.read(Request({}, tmp_path / "read", {"path": str(file)})), tmp_path)
     assert facts.of(half) == {"weights": {"fp16": 2 * sources.F16}, "computes": {"fp16": 2}, "why": ""}
     graph = onnx.load(half.file(".onnx")).graph
     assert [value.name for value in graph.input] == ["x"]

@@ -61,9 +61,9 @@ def saved(folder: Path, build: Callable[[], keras.Model]) -> tuple[keras.Model, 
     return net, folder / "net.keras"
 
 
-def read(path: Path, out: Path) -> Artifact:
+def read(path: Path, out: Path, **declared: Any) -> Artifact:
     out.mkdir()
-    return source.read(Request({}, out, {"path": str(path)}))
+    return source.read(Request({}, out, {"path": str(path), **declared}))
 
 
 def db(wanted: Any, found: Any) -> float:
@@ -97,6 +97,21 @@ def test_an_open_axis_has_the_size_of_the_data(tmp_path: Path) -> None:
 def test_an_export_that_answers_otherwise_than_its_model_is_refused(tmp_path: Path) -> None:
     _, file = saved(tmp_path, tagger)
     assert "answers otherwise than the model" in refused(file, tmp_path / "out")
+
+
+def rated() -> keras.Model:
+    """A state, and a number that is none of the items."""
+    x, h, rate = keras.Input((4,), name="x"), keras.Input((4,), name="h"), keras.Input((), name="rate")
+    return keras.Model([x, h, rate], {"y": x + h, "next": 0.5 * h + x * keras.ops.reshape(rate, (-1, 1))})
+
+
+def test_a_keras_file_may_have_state_and_constants(tmp_path: Path) -> None:
+    _, file = saved(tmp_path, rated)
+    found = read(file, tmp_path / "out", constants={"rate": 3}, state={"h": "next"})
+    assert [spec.name for spec in found.inputs] == ["x", "h"]
+    assert [(s.name, s.feeds) for s in found.outputs] == [("next", "h"), ("y", "")]
+    ones = np.ones((2, 4), np.float32)
+    np.testing.assert_array_equal(source.open(found, 1).run({"x": ones, "h": ones})["next"], 3.5 * ones)
 
 
 @pytest.mark.parametrize("build", [two_ends, lstm])

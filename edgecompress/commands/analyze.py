@@ -133,7 +133,7 @@ def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: boo
         job = dataclasses.replace(job, source=dataclasses.replace(job.source, value=value))
     front = plan.front(job)
     environments.require(registry.call(job.resolved.call)[0], f"the source {source.model}")
-    names = ("source", "data") if job.resolved.sized or sensitivity else ("source",)
+    names = ("source", "data", plan.ITEMS) if job.resolved.sized or sensitivity else ("source",)
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
     read = registry.readers(job.resolved.kind)

@@ -206,7 +206,7 @@ def _of_file(
         model, keys = origin.model, shipped_with(origin, keys)
     file_job = job(model, **Keys(target=origin.target) | keys)
     walk = job_run.begin(file_job, options, f"diagnose>{place}")
-    front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source")]
+    front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source", plan.ITEMS)]
     if deployed:
         walk.outcomes[GIVEN] = Outcome(GIVEN, "ok", deployed[0])
         runtime, reading = runtime_of(deployed[0], origin.runtime), []

@@ -73,6 +73,9 @@ description = {description}
 # labels = ["cat", "dog"] # names of the classes
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT"
+# constants = {{ rate = 16000 }} # inputs that are always the same: they go into the model
+# state = {{ h = "hn" }} # inputs that are an output of the call before, and zero at first
+# sequence = 32 # items from one first call to the next; left out: each split is one sequence
 
 # [dynamic.x] # a dimension of input x that may change: axis = "name:smallest..largest"
 # 0 = "batch:1..64"

@@ -80,7 +80,7 @@ def _batches(artifact: Artifact, arrays: Mapping[str, np.ndarray]) -> Iterator[d
     """Batches of the size that the artifact takes; the last item fills up the last one."""
     import numpy as np
 
-    size = artifact.inputs[0].shape[0]
+    size = artifact.batch
     count = len(next(iter(arrays.values())))
     step = size if isinstance(size, int) else min(AT_ONCE, count)
     for begin in range(0, count, step):

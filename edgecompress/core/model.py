@@ -47,7 +47,8 @@ MOST_AXES = 64  # of an array of NumPy
 class TensorSpec:
     """One named input or output. `dtype` is numpy's name; `layout` names the axes ("NCHW"), or is empty.
 
-    An output of a stateful net has `feeds`: the input that it becomes at the next call.
+    An output of a stateful net has `feeds`: the input that it becomes at the next call. The layout of a state whose
+    items do not lie on axis 0 says where they do ("SNS"), or that it is of one item as a whole ("SS").
     Nested structures (dictionaries, tuples) are flattened to dotted names.
     """
 
@@ -61,6 +62,13 @@ class TensorSpec:
     def __post_init__(self) -> None:
         if len(self.shape) > MOST_AXES:
             raise InputError(f"'{self.name[:200]}' has {len(self.shape)} axes; an array has at most {MOST_AXES}")
+
+    @property
+    def batch_axis(self) -> int | None:
+        """The axis of the items: the layout's N, else the first; None where it has none."""
+        if "N" in self.layout:
+            return self.layout.index("N")
+        return 0 if self.shape and not self.layout else None
 
     def concrete(self, batch: int = 1) -> tuple[int, ...]:
         """The shape with each dynamic dimension set: `batch` for the one of that name, else the smallest size."""
@@ -100,6 +108,11 @@ class Artifact:
     outputs: tuple[TensorSpec, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     sha256: str = ""
+
+    @property
+    def batch(self) -> int | Dim:
+        """How many items it takes at once, as its first input with an axis of them says; 1 where none has one."""
+        return next((s.shape[axis] for s in self.inputs if (axis := s.batch_axis) is not None), 1)
 
     def files(self) -> list[Path]:
         """The files inside, the card left out, in a fixed order."""

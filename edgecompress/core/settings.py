@@ -114,12 +114,19 @@ class Source:
     pad: Mapping[str, Pad] = field(default_factory=dict)  # input, or "labels" -> how items of unlike lengths are fed
     augment: tuple[Literal["flip", "crop"], ...] = ()  # what training may do to an image: mirror it, shift it
     dynamic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # input -> axis -> "name:min..max"
+    constants: Mapping[str, Any] = field(default_factory=dict)  # input -> its value: the model is taken with it inside
+    state: Mapping[str, str] = field(default_factory=dict)  # input -> the output that it is at the next call; then zero
+    sequence: int | None = None  # items of a sequence, before which state is zero; left out: each split is one
     labels: tuple[str, ...] = ()  # class names
     licence: str = ""
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples must be at least 1")
+        if self.sequence is not None and (self.sequence < 1 or not self.state):
+            raise ValueError("sequence must be at least 1, and is for a source with state")
+        if both := sorted(self.constants.keys() & self.state.keys()):
+            raise ValueError(f"'{both[0]}' is in constants and in state; it is one of them")
 
     def calls(self, part: Literal["model", "data", "metric"]) -> bool:
         """Whether a part is a function of the user's own."""

@@ -48,13 +48,14 @@ class ResolvedSource(Source):
 
     def for_model(self) -> dict[str, Json]:
         """The options of the stage that loads it: no other key of it changes the result."""
+        ends: dict[str, Json] = {"constants": dict(self.constants), "state": dict(self.state)}
         if not self.torch:
-            return {"path": self.model}
-        return {"source": {"model": self.model, "kind": self.kind, "dynamic": self.dynamic}}
+            return {"path": self.model, **ends}
+        return {"source": {"model": self.model, "kind": self.kind, "dynamic": self.dynamic, **ends}}
 
     def for_data(self, augment: bool = False) -> dict[str, Json]:
         """The options of a stage that reads its data; `augment`: to train on."""
-        words = dataclasses.replace(self, name="", description="", licence="")
+        words = dataclasses.replace(self, name="", description="", licence="", constants={})
         return {"source": dataclasses.asdict(words if augment else dataclasses.replace(words, augment=()))}
 
 

@@ -15,7 +15,7 @@ from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Pad, Source
-from edgecompress.data import npy, npz, preprocess, tensors
+from edgecompress.data import npy, npz, preprocess, states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,8 +87,8 @@ def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:
         return _factory(source.data, splits)
     path = Path(source.data)
     readers = {"arrays": _npy, "npz": _npz}
-    kind = kind_of(path)
-    return readers[kind](path, request.context.seed) if kind in readers else _images(path, source, request.context.seed)
+    kind, seed = kind_of(path), None if source.state else request.context.seed
+    return readers[kind](path, seed) if kind in readers else _images(path, source, seed)
 
 
 def kind_of(path: Path) -> Literal["npz", "arrays", "images"]:
@@ -175,16 +175,16 @@ def _item(item: Inputs | tuple[Inputs, ArrayLike | None]) -> Item:
     return {tensors.INPUT: inputs}, label
 
 
-def _chosen(count: int, limit: int | None, seed: int) -> set[int] | range:
-    """Which of `count` items are taken: all, or a seeded sample, for data may be sorted by class."""
+def _chosen(count: int, limit: int | None, seed: int | None) -> set[int] | range:
+    """Which of `count` items are taken: all, or a seeded sample, for it may be sorted by class; the first unseeded."""
     import numpy as np
 
-    if limit is None or limit >= count:
-        return range(count)
+    if limit is None or limit >= count or seed is None:
+        return range(min(count, count if limit is None else limit))
     return {int(i) for i in np.random.default_rng(seed).permutation(count)[:limit]}
 
 
-def _rows(columns: Mapping[str, tuple[int, Callable[[], Iterable[np.ndarray]]]], where: str, seed: int) -> Items:
+def _rows(columns: Mapping[str, tuple[int, Callable[[], Iterable[np.ndarray]]]], where: str, seed: int | None) -> Items:
     """Items from columns of equal length, read side by side: {name: (length, rows)}."""
     lengths = {name: length for name, (length, _) in columns.items()}
     if len(set(lengths.values())) != 1 or set(columns) == {tensors.LABELS}:
@@ -224,7 +224,7 @@ def _by_split(keys: Iterable[tuple[str, str]], where: Path, called: Mapping[str,
     return names
 
 
-def _npz(path: Path, seed: int) -> Feed:
+def _npz(path: Path, seed: int | None) -> Feed:
     """`SPLIT.INPUT` and `SPLIT.labels`, or `INPUT` and `labels`."""
     members = npz.arrays(path)
     called = _called({name.partition(".")[0] for name in members if "." in name}, path)
@@ -245,7 +245,7 @@ def _arrays(path: Path) -> Iterator[Path]:
     )
 
 
-def _npy(path: Path, seed: int) -> Feed:
+def _npy(path: Path, seed: int | None) -> Feed:
     """`SPLIT/INPUT.npy` and `SPLIT/labels.npy`, or `INPUT.npy` and `labels.npy`, memory-mapped."""
     files = [*_arrays(path)]
     keys = sorted((WHOLE if f.parent == path else f.parent.name, tensors.name_of(f)) for f in files)
@@ -258,7 +258,7 @@ def _npy(path: Path, seed: int) -> Feed:
     return Feed(sets)
 
 
-def _images(path: Path, source: Source, seed: int) -> Feed:
+def _images(path: Path, source: Source, seed: int | None) -> Feed:
     """`CLASS/*.jpg` or `SPLIT/CLASS/*`. Classes are numbered as in the source's `labels`, else by sorted name.
 
     Without `labels` each folder is a class, so an empty one is refused: it would move the numbers of those behind it.
@@ -300,7 +300,7 @@ def _class(folder: Path, classes: Sequence[str]) -> int:
     return classes.index(folder.name)
 
 
-def _pictured(files: Sequence[tuple[Path, int]], seed: int) -> Items:
+def _pictured(files: Sequence[tuple[Path, int]], seed: int | None) -> Items:
     def items(limit: int | None) -> Iterator[Item]:
         chosen = _chosen(len(files), limit, seed)
         for file, label in (files[i] for i in sorted(chosen)):
@@ -355,7 +355,7 @@ def _random(request: Request) -> Feed:
             "random data needs a model file that declares its inputs (.pt2, .onnx), which a factory does not; give data"
         )
     model = request.inputs["source"]
-    state = {spec.feeds for spec in model.outputs if spec.feeds}
+    state = states.names(model)
     specs = [spec for spec in model.inputs if spec.name not in state]
     named = all(is_name(spec.name) for spec in specs)
     names = [spec.name for spec in specs] if named else tensors.unnamed(len(specs))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Quantization, Shape, TensorSpec
-from edgecompress.data import npy
+from edgecompress.data import npy, states
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,8 +60,6 @@ def check_specs(specs: Sequence[TensorSpec], where: str) -> None:
                 f"{where}: {spec.name[:40]!r} cannot be the name of an input or output: it must be printable, with at "
                 f"most {LONGEST_NAME} bytes; rename it"
             )
-        if not spec.shape:
-            raise InputError(f"{where}: '{spec.name}' is a single number: axis 0 must be the batch; give it one")
         if any(size < 0 for size in spec.concrete()) or math.prod(spec.concrete()) > MOST_NUMBERS:
             raise InputError(
                 f"{where}: '{spec.name}' is {words(spec)}: more numbers than fit into memory; make it smaller"
@@ -84,37 +82,47 @@ def batches(
     batch: int = 1,
     limit: int | None = None,
     model: Artifact | None = None,
+    step: int | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Model inputs by name, `batch` items at a time, the last one padded by repeating its last item; copies, not maps.
 
-    With `model`: under its names (see `check_inputs`) and as it takes them (see `fitted`); without, as they are.
-    The caller must drop padded items: item i of batch k is item k * batch + i of the split.
+    With `model`: under its names (see `check_inputs`) and as it takes them (see `taken`); without, as they are.
+    The caller must drop padded items: item i of batch k is item k * step + i of the split, `step` being the batch.
     """
     import numpy as np
 
-    specs = {spec.name: spec for spec in (artifact if model is None else model).inputs}
-    names = {name: name for name in specs} if model is None else check_inputs(model, artifact)
+    names = {spec.name: spec.name for spec in artifact.inputs} if model is None else check_inputs(model, artifact)
     arrays = {name: load(artifact, split, stored) for name, stored in names.items()}
     total = min(count(artifact, split), 2**62 if limit is None else limit)
-    for begin in range(0, total, batch):
+    for begin in range(0, total, step or batch):
         index = np.minimum(np.arange(begin, begin + batch), total - 1)
-        yield {name: fitted(np.ascontiguousarray(array[index]), specs[name]) for name, array in arrays.items()}
+        items = {name: array[index] for name, array in arrays.items()}
+        yield {name: np.ascontiguousarray(a) for name, a in items.items()} if model is None else taken(model, items)
+
+
+def taken(model: Artifact, items: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Items by the model's input names as it takes them: of its types, and state that is not given zero."""
+    import numpy as np
+
+    specs = {spec.name: spec for spec in model.inputs}
+    given = {n: fitted(np.ascontiguousarray(states.joined(a, specs[n])), specs[n]) for n, a in items.items()}
+    return {**given, **states.zeros(model, len(next(iter(items.values()))), given)}
 
 
 def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
     """Maps each input of the model to an array of the samples: {input: array}, by name, else by position.
 
     By position when both sides have one, or when the data has no names of its own ("input", "input_0", ...).
-    Inputs that an output feeds (state) need no data. Raises InputError when names, dtypes or any axis but the
-    batch's do not fit.
+    Inputs that an output feeds (state) need no data, and are left out where there is none. Raises InputError when
+    names, dtypes or any axis but the batch's do not fit.
     """
-    state = {spec.feeds for spec in model.outputs if spec.feeds}
+    state = states.names(model)
     required = [spec for spec in model.inputs if spec.name not in state]
-    names = _paired(required, samples.inputs)
+    names = _paired(required, [spec for spec in samples.inputs if spec.name not in state])
     available = {spec.name: spec for spec in samples.inputs}
     for spec in required:
         _check_one(spec, available[names[spec.name]])
-    return names
+    return {s.name: names.get(s.name, s.name) for s in model.inputs if s.name in names or s.name in available}
 
 
 def _paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 {"edit": "resize", "module": "layer1.0.conv1", "attributes": {"out_channels": 8}, "shapes": {"weight": [8, 16, 3, 3]}}
 {"edit": "replace", "module": "layer1.2", "by": [["Conv2d", {"in_channels": 16, ...}], ...]}   several are a Sequential
+{"edit": "bind", "inputs": {"rate": 16000}}   forward is called with these values; a list is a tensor
 {"edit": "zeros", "parameters": ["layer1.0.conv1.weight"]}   what is zero in them stays zero in training
 
 A stranger's edits execute nothing: attributes are whole numbers that the module has already, layers come from LAYERS.
@@ -9,10 +10,14 @@ A stranger's edits execute nothing: attributes are whole numbers that the module
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 
 from edgecompress.core.errors import InputError
+from edgecompress.core.json import Json
+from edgecompress.data import declared_ends
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +57,7 @@ class Edit(TypedDict, total=False):
     shapes: Mapping[str, Sequence[int]]
     by: Sequence[Sequence[str | Mapping[str, Option]] | tuple[str, LinearOptions | ConvOptions]]  # (kind, options) each
     parameters: Sequence[str]
+    inputs: Mapping[str, Json]
 
 
 LAYERS = ("Identity", "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
@@ -60,7 +66,7 @@ LARGEST = 1 << 24  # of a dimension
 
 def apply(net: torch.nn.Module, edits: Sequence[Edit]) -> None:
     """Replays the edits on `net`; new weights hold anything. Raises InputError for an edit that does not fit it."""
-    known = {"resize": _resize, "replace": _replace, "zeros": _check_zeros}
+    known = {"resize": _resize, "replace": _replace, "zeros": _check_zeros, "bind": _bind}
     for edit in edits:
         try:
             known[edit["edit"]](net, edit)
@@ -145,6 +151,19 @@ def _layer(kind: str | Mapping[str, Option], options: str | Mapping[str, Option]
     if any(not (_is_size(v) or isinstance(v, (bool, str))) for v in plain.values()):
         raise ValueError(f"the options of {kind} must be numbers or words")
     return getattr(nn, kind)(**plain)
+
+
+def bound(net: torch.nn.Module, constants: Mapping[str, Json], where: str) -> list[Edit]:
+    """What gives forward the values of `constants`. Raises InputError for a name that it does not take."""
+    declared_ends.check_constants(constants, list(inspect.signature(net.forward).parameters), where)
+    return [{"edit": "bind", "inputs": dict(constants)}] if constants else []
+
+
+def _bind(net: torch.nn.Module, edit: Edit) -> None:
+    import torch
+
+    values = {name: torch.tensor(value) if isinstance(value, list) else value for name, value in edit["inputs"].items()}
+    net.forward = functools.partial(net.forward, **values)
 
 
 def _check_zeros(net: torch.nn.Module, edit: Edit) -> None:

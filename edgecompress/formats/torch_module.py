@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
-from edgecompress.data import tensors
+from edgecompress.data import declared_ends, tensors
 from edgecompress.formats import torch_edits, torch_program
 
 MODULE, STATE, PROGRAM, GRAPH = "module.json", "state.safetensors", "program.pt2", "graph.onnx"
@@ -155,9 +155,9 @@ def outputs(net: torch.nn.Module, artifact: Artifact, inputs: Named) -> dict[str
 
 
 def flatten(returned: Nested, names: Sequence[str] = ()) -> dict[str, torch.Tensor]:
-    """Nested dictionaries, tuples and lists of tensors as {dotted name: tensor}; `names` replace the names in order.
+    """Nested dictionaries, tuples, lists and objects of tensors as {dotted name: tensor}; `names` replace the names.
 
-    One bare tensor is "output"; the parts of a tuple are "output.0", "output.1", ...; None is left out.
+    One bare tensor is "output"; the parts of a tuple are "output.0", "output.1", ...; what is no tensor is left out.
     """
     leaves = dict(_leaves(returned, ""))
     if not leaves:
@@ -183,8 +183,9 @@ def _leaves(returned: Nested, name: str) -> Iterator[tuple[str, torch.Tensor]]:
         else:
             for index, part in enumerate(returned):
                 yield from _leaves(part, f"{name or 'output'}.{index}")
-    elif returned is not None:
-        raise InputError(f"the model's output '{name or 'output'}' is a {type(returned).__name__}, not a tensor")
+    else:  # a dataclass, a cache of keys and values: what it holds by names of its own
+        own = {key: part for key, part in getattr(returned, "__dict__", {}).items() if not key.startswith("_")}
+        yield from _leaves(own, name)
 
 
 def call(net: torch.nn.Module, named: Named) -> Nested:
@@ -226,7 +227,34 @@ def flat(net: torch.nn.Module, names: Sequence[str], outputs: Sequence[str]) -> 
     return FlatNet().eval()
 
 
-def call_program(net: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> Nested:
+def settled(net: torch.nn.Module, inside: Mapping[int, object]) -> torch.nn.Module:
+    """`net`, of a program, with the values of some of its inputs inside: the others in, a tuple of tensors out."""
+    import torch
+
+    class SettledNet(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            given = iter(inputs)
+            leaves = [inside[i] if i in inside else next(given) for i in range(len(inputs) + len(inside))]
+            return tuple(flatten(call_program(self.net, leaves)).values())
+
+    return SettledNet()
+
+
+def constant(name: str, value: object, like: object, where: str) -> object:
+    """An input's value as a program takes it: a tensor where it takes one, else the value itself."""
+    import torch
+
+    if not isinstance(like, torch.Tensor):
+        return value
+    shape = [size if isinstance(size, int) else 1 for size in like.shape]
+    return torch.from_numpy(declared_ends.constant(name, value, str(like.dtype).removeprefix("torch."), shape, where))
+
+
+def call_program(net: torch.nn.Module, leaves: Sequence[object]) -> Nested:
     from torch.utils import _pytree as pytree
 
     args, kwargs = pytree.tree_unflatten(list(leaves), net._in_spec)
@@ -234,19 +262,11 @@ def call_program(net: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> Nested
 
 
 def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, torch.Tensor]:
-    """The first `batch` items of the data as torch tensors by the model's input names; too few are repeated.
-
-    Inputs that an output feeds (state) without data are zeros.
-    """
+    """The first `batch` items of the data as torch tensors by the model's input names; too few are repeated."""
     import torch
 
     splits = [split for split, n in samples.facts["splits"].items() if n]
     if not splits:
         raise InputError("the data contains no items in any split; check what its function returns")
-    fed = {spec.feeds for spec in model.outputs if spec.feeds}
     first = next(tensors.batches(samples, splits[0], batch, model=model))
-    zeros = {
-        s.name: torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs if s.name in fed
-    }
-    inputs = {**zeros, **{name: torch.from_numpy(array) for name, array in first.items()}}
-    return {spec.name: inputs[spec.name] for spec in model.inputs}
+    return {spec.name: torch.from_numpy(first[spec.name]) for spec in model.inputs}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
-from edgecompress.data import tensors
+from edgecompress.data import states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,8 @@ def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, paylo
     one that feeds an input has none. Raises InputError for an excerpt without what it takes.
     """
     (payload / FOLDER).mkdir()
-    taken = tensors.check_inputs(artifact, excerpt)
+    state = states.names(artifact)
+    taken = {name: stored for name, stored in tensors.check_inputs(artifact, excerpt).items() if name not in state}
     inputs = [(spec.name, _input(spec, excerpt, taken)) for spec in artifact.inputs]
     answered = [
         (spec.name, _answer(spec.name, artifact, excerpt, verdict)) for spec in artifact.outputs if not spec.feeds
@@ -58,7 +59,7 @@ def _input(spec: TensorSpec, excerpt: Artifact, taken: Mapping[str, str]) -> Arr
     import numpy as np
 
     if spec.name not in taken:
-        return np.zeros(spec.concrete(), spec.dtype)
+        return states.zero(spec)
     item = np.ascontiguousarray(tensors.load(excerpt, SPLIT, taken[spec.name])[:1])
     if item.shape != (shape := spec.concrete()):
         raise InputError(

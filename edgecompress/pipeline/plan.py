@@ -34,6 +34,7 @@ from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.variant_stages import Steps
 
+ITEMS = "items"  # the stage that has the data of a source with state, which has "data" after it
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
 
 
@@ -53,7 +54,7 @@ class Plan:
     def user_code(self) -> str:
         """The first stage that runs the user's own code, in words, or ""."""
         stages = (s if isinstance(s, Stage) else s.stage for s in self.stages)
-        names = {"data": self.source.data, "source": self.source.model}
+        names = {"data": self.source.data, ITEMS: self.source.data, "source": self.source.model}
         return next((f"stage {s.name} ({names.get(s.name, self.source.metric)})" for s in stages if s.user_code), "")
 
     def estimate_s(self) -> float:
@@ -214,11 +215,12 @@ def _check(job: Job) -> None:
 
 
 def front(job: Job) -> list[Stage]:
-    """The stages before any compression: data, source, golden, excerpt."""
+    """The stages before any compression: data, source, golden, excerpt. Items of a source with state get theirs."""
     source = job.resolved
     _check(job)
+    items = ITEMS if source.state else "data"
     data = Stage(
-        "data",
+        items,
         "stages.data:run",
         {"source": "source"} if source.random else {},
         source.for_data(),
@@ -229,7 +231,7 @@ def front(job: Job) -> list[Stage]:
     load = Stage(
         "source",
         source.call,
-        {"samples": "data"} if source.sized else {},
+        {"samples": items} if source.sized else {},
         source.for_model(),
         user_code=source.runs_code,
         user_files=source.files("model"),
@@ -238,21 +240,40 @@ def front(job: Job) -> list[Stage]:
     excerpt = {"golden": "golden", "samples": "data"}
     return [
         *((load, data) if source.random else (data, load)),
+        *([_with_states(job)] if source.state else []),
         _golden(job, "golden", "test"),
         Stage("excerpt", "stages.shipped_items:run", excerpt, {"items": shipped_items.ITEMS}, estimate_s=0.5),
     ]
 
 
+def _with_states(job: Job) -> Stage:
+    """The stage that has the items with the state of the source before each."""
+    return Stage(
+        "data",
+        "stages.states:run",
+        {"model": variant_stages.SOURCE, "items": ITEMS},
+        {"sequence": job.resolved.sequence},
+        user_code=job.resolved.torch,
+        plugins=_runs_source(job),
+        estimate_s=3.0,
+        silence_s=GOLDEN_SILENCE_S,
+    )
+
+
+def _runs_source(job: Job) -> tuple[str, ...]:
+    """The runtime that runs a source which is no torch net: the first of its format."""
+    return tuple(f"runtimes.{n}" for n, module in registry.every("runtimes") if job.resolved.kind == module.FORMAT)[:1]
+
+
 def _golden(job: Job, name: str, split: str) -> Stage:
-    """The stage that has the source's outputs for a split; a file's are those of the first runtime of its format."""
-    runtimes = [f"runtimes.{n}" for n, module in registry.every("runtimes") if job.resolved.kind == module.FORMAT]
+    """The stage that has the source's outputs for a split."""
     return Stage(
         name,
         "stages.golden:run",
         {"model": variant_stages.SOURCE, "samples": "data"},
         {"splits": [split], "metric": job.resolved.metric},
         user_code=job.resolved.torch,
-        plugins=tuple(runtimes[:1]),
+        plugins=_runs_source(job),
         estimate_s=3.0,
         silence_s=GOLDEN_SILENCE_S,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
@@ -71,7 +71,9 @@ def run(request: Request) -> Artifact:
         if splits == (origin,):
             writers[origin] = _write(request.out / origin, _named(items, origin), source.preprocess)
         else:
-            parts, begins = _divided(request.out, _whole(request.out, items, source.preprocess), splits, (seed, limit))
+            whole = _whole(request.out, items, source.preprocess)
+            cut = _Cut(None if source.state else seed, limit, source.sequence or 1)
+            parts, begins = _divided(request.out, whole, splits, cut)
             writers |= parts
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
@@ -173,24 +175,31 @@ def _whole(out: Path, items: Iterable[Item], declared: Preprocess | None) -> Row
     return {name: npy.mapped(tensors.file_of(writer.folder, name)) for name in writer.columns}
 
 
-def _divided(
-    out: Path, whole: Row, splits: tuple[str, ...], how: tuple[int, int | None]
-) -> tuple[dict[str, ItemWriter], dict[str, int]]:
-    """Cuts a set into disjoint splits by a permutation, in SHARES; `how`: its seed, and how many items at most.
+@dataclass(frozen=True)
+class _Cut:
+    """How a set is cut: by a permutation of this seed, or in its order; items at most; items that stay together."""
 
-    Also where in the set the first item of each split was.
-    """
+    seed: int | None
+    limit: int | None
+    unit: int
+
+
+def _divided(out: Path, whole: Row, splits: tuple[str, ...], how: _Cut) -> tuple[dict[str, ItemWriter], dict[str, int]]:
+    """Cuts a set into disjoint splits in SHARES. Also where in the set the first item of each split was."""
     import numpy as np
 
-    (seed, limit), count = how, len(next(iter(whole.values())))
-    if count < len(splits):
-        raise InputError(f"data: {count} items cannot be split into {', '.join(splits)}; give more of them")
-    order = np.random.default_rng(seed).permutation(count)
+    count, unit = len(next(iter(whole.values()))), how.unit
+    if count < len(splits) * unit:
+        raise InputError(
+            f"data: {count} items cannot be split into {', '.join(splits)}"
+            f"{f' of whole sequences of {unit}' if unit > 1 else ''}; give more of them"
+        )
+    order = np.arange(count) if how.seed is None else np.random.default_rng(how.seed).permutation(count)
     total, begin, parts, firsts = sum(SHARES[s] for s in splits), 0, {}, {}
     for rest, split in zip(range(len(splits) - 1, -1, -1), splits, strict=True):
-        fair = max(1, count * SHARES[split] // total)
-        end = count if rest == 0 else min(begin + fair, count - rest)
-        chosen = np.sort(order[begin:end][:limit])
+        fair = max(1, count // unit * SHARES[split] // total) * unit
+        end = count if rest == 0 else min(begin + fair, (count // unit - rest) * unit)
+        chosen = np.sort(order[begin:end][: how.limit])
         parts[split] = _written(out / split, _chosen(whole, chosen))
         begin, firsts[split] = end, int(chosen[0])
     shutil.rmtree(out / tensors.UNSPLIT, ignore_errors=True)

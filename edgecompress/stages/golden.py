@@ -10,7 +10,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import WARNINGS, Artifact, Request, TensorSpec
 from edgecompress.core.source import TORCH
-from edgecompress.data import metrics, tensors
+from edgecompress.data import metrics, states, tensors
 from edgecompress.stages import batch_axis, doubts
 
 if TYPE_CHECKING:
@@ -41,13 +41,15 @@ def run(request: Request) -> Artifact:
     model, samples = request.model, request.inputs["samples"]
     _check_batch(model, request.context.batch)
     _check_labels(request)
-    infer = _whole((_torch if model.kind in TORCH else _runtime)(model, request.context.threads), model)
+    infer = _by_items(opened(model, request.context.threads), model)
     splits, warnings = request.options["splits"], list[str]()
     for index, split in enumerate(splits):
         _check_there(samples, split)
         writer = tensors.Appender(request.out / split)
         total = tensors.count(samples, split)
-        for outputs in _outputs(infer, tensors.batches(samples, split, batch(model), model=model), warnings):
+        calls = tensors.batches(samples, split, batch(model), model=model)
+        items = ({s.name: states.parted(call[s.name], s) for s in model.inputs} for call in calls)
+        for outputs in _outputs(infer, items, warnings):
             _keep(writer, outputs, total)
             request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
         writer.close()
@@ -68,7 +70,7 @@ def _doubts(request: Request, own: MetricFacts | None, specs: Sequence[TensorSpe
 
 def _check_batch(model: Artifact, asked: int) -> None:
     """Raises InputError for a batch that the source does not take: nothing made of it does."""
-    first = model.inputs[0].shape[0]
+    first = model.batch
     least, most = (first, first) if isinstance(first, int) else (first.min, first.max)
     if most < 1:
         raise InputError(
@@ -87,20 +89,19 @@ def _check_there(samples: Artifact, split: str) -> None:
 
 def batch(model: Artifact) -> int:
     """Items per call: what the source is made for, else BATCH or the most it takes."""
-    first = model.inputs[0].shape[0]
+    first = model.batch
     return first if isinstance(first, int) else max(first.min, min(first.max, BATCH))
 
 
-def _whole(infer: Run, model: Artifact) -> Run:
-    """Real outputs from a model's inputs; those that an output feeds (state) start at zero each time."""
+def _by_items(infer: Run, model: Artifact) -> Run:
+    """Real outputs, those that feed an input left out, from a model's inputs with their items on axis 0."""
     import numpy as np
 
-    states = [spec for spec in model.inputs if spec.name in {o.feeds for o in model.outputs}]
-    zeros = {spec.name: np.zeros(spec.concrete(batch(model)), spec.dtype) for spec in states}
+    specs = {spec.name: spec for spec in model.inputs}
     kept = [spec for spec in model.outputs if not spec.feeds]
 
     def run(inputs: Arrays) -> Arrays:
-        outputs = infer({**zeros, **inputs})
+        outputs = infer({name: np.ascontiguousarray(states.joined(a, specs[name])) for name, a in inputs.items()})
         return {spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in kept}
 
     return run
@@ -130,6 +131,11 @@ def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: in
                 f"of split '{writer.folder.name}'; check the model, and the preprocessing of its data"
             )
     writer.append(kept)
+
+
+def opened(model: Artifact, threads: int) -> Run:
+    """The source, ready to be called: torch for a torch source, else the runtime of its format."""
+    return (_torch if model.kind in TORCH else _runtime)(model, threads)
 
 
 def _torch(model: Artifact, threads: int) -> Run:

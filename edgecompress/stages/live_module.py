@@ -25,8 +25,8 @@ def exported(net: torch.nn.Module, source: Source, batch: int) -> torch.export.E
     Its batch is dynamic where it takes any, else `batch`. Raises InputError where it cannot be traced.
     """
     name = type(net).__name__
-    if getattr(net, "edge_state", None):
-        raise InputError(f"model: {name} has edge_state, which an exported program loses; {FACTORY}")
+    if source.state or source.constants:
+        raise InputError(f"model: state and constants are for factories and files, not for a {name}; {FACTORY}")
     try:
         still = copy.deepcopy(net).cpu().eval()
     except Exception as error:
@@ -51,7 +51,8 @@ def _items(net: torch.nn.Module, source: Source, count: int) -> dict[str, torch.
 
     arrays = data.first(source, count)
     specs = tuple(TensorSpec(name, array.shape, str(array.dtype)) for name, array in arrays.items())
-    wanted = [spec.name for spec in trace.input_specs(net, Artifact(Path(), "samples", specs), type(net).__name__)]
+    samples = Artifact(Path(), "samples", specs)
+    wanted = [spec.name for spec in trace.input_specs(net, samples, source, type(net).__name__)]
     by_name = arrays if {*wanted} == {*arrays} else dict(zip(wanted, arrays.values(), strict=True))
     return {name: torch.from_numpy(by_name[name]) for name in wanted}
 

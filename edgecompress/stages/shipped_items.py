@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.data import states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,7 @@ def run(request: Request) -> Artifact:
     if (samples.path / RAW).is_dir():
         shutil.copytree(samples.path / RAW, request.out / RAW)
     facts = {"splits": {SPLIT: min(items, tensors.count(samples, SPLIT))}}
+    facts |= {key: samples.facts[key] for key in (states.SEQUENCE,) if key in samples.facts}
     return Artifact(request.out, "excerpt", samples.inputs, golden.outputs, facts).write()
 
 

@@ -15,8 +15,8 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Source
-from edgecompress.data import tensors
-from edgecompress.formats import torch_module, torch_program
+from edgecompress.data import declared_ends, states, tensors
+from edgecompress.formats import torch_edits, torch_module, torch_program
 from edgecompress.formats.torch_module import Named
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ Dims = Mapping[str, Mapping[int, Dim]]  # input -> axis -> the dimension
 def load(request: Request) -> Artifact:
     """The user's model as a "module" (a factory `pkg.mod:fn`) or a "program" (a `.pt2` file); input: "samples".
 
-    options: "source" (see core.source), of which "model", "kind" and "dynamic" count. The user's folders are on
-    sys.path already.
+    options: "source" (see core.source), of which "model", "kind", "dynamic", "constants" and "state" count. The user's
+    folders are on sys.path already.
     Raises InputError when it cannot be built, holds NaN or Inf, or does not take the samples.
     """
     source = sources.read(request.options)
-    return _load_program(request, Path(source.model)) if source.kind == "program" else _load_module(request, source)
+    return _load_program(request, source) if source.kind == "program" else _load_module(request, source)
 
 
 def run(request: Request) -> Artifact:
@@ -59,6 +59,7 @@ def run(request: Request) -> Artifact:
     net = torch_module.rebuild(model)
     batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
     named = torch_module.example(model, samples, batch)
+    dims |= _of_states(model, dims)
     flat = torch_module.flat(net, list(named), [spec.name for spec in model.outputs])
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
@@ -69,6 +70,13 @@ def run(request: Request) -> Artifact:
     torch.export.save(program, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
     return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
+
+
+def _of_states(model: Artifact, dims: Dims) -> dict[str, dict[int, Dim]]:
+    """The batch of each state, where that of the data is dynamic."""
+    batch = next((dim for axes in dims.values() for dim in axes.values() if dim.name == "batch"), None)
+    fed = [spec for spec in model.inputs if spec.name in states.names(model) and spec.batch_axis is not None]
+    return {spec.name: {spec.batch_axis: batch} for spec in fed if batch and spec.batch_axis is not None}
 
 
 def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
@@ -108,21 +116,29 @@ def _range(name: str, text: str) -> Dim:
 def _load_module(request: Request, source: Source) -> Artifact:
     reference = source.model
     net = torch_module.factory(reference)
+    edits = torch_edits.bound(net, source.constants, reference)
+    torch_edits.apply(net, edits)
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
     inputs, outputs = _module_specs(net, request, source)
-    torch_module.write(net, request.out, reference, [])
+    torch_module.write(net, request.out, reference, edits)
     return Artifact(request.out, "module", inputs, outputs).write()
 
 
-def input_specs(net: torch.nn.Module, samples: Artifact, reference: str) -> list[TensorSpec]:
-    """The samples' specs under the names of forward's parameters, in forward's order; state is left out."""
-    parameters = inspect.signature(net.forward).parameters.values()
-    state = {name.partition(".")[0] for name in _state(net).values()}
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in state]
-    names = [p.name for p in named]
+def input_specs(net: torch.nn.Module, samples: Artifact, source: Source, reference: str) -> list[TensorSpec]:
+    """The samples' specs under the names of forward's parameters, in forward's order; state and constants left out."""
+    parameters = [p for p in inspect.signature(net.forward).parameters.values() if p.name not in source.constants]
+    state = {name.partition(".")[0] for name in source.state}
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    names = [p.name for p in named if p.name not in state]
     required = {p.name for p in named if p.default is p.empty}
     available = {spec.name.partition(".")[0] for spec in samples.inputs}
+    if lacking := sorted(required & state - available):
+        raise InputError(
+            f"{reference}: state: forward takes no call without '{lacking[0]}'; give it the default None, and begin "
+            "with zeros there"
+        )
+    required -= state
     if required <= available and (available <= {*names, *state} or any(p.kind == p.VAR_KEYWORD for p in parameters)):
         order = {name: i for i, name in enumerate(names)}
         return sorted(samples.inputs, key=lambda spec: order.get(spec.name.partition(".")[0], len(names)))
@@ -132,26 +148,22 @@ def input_specs(net: torch.nn.Module, samples: Artifact, reference: str) -> list
     raise InputError(tensors.misnamed(names, [spec.name for spec in samples.inputs], f"{reference}: forward"))
 
 
-def _state(net: torch.nn.Module) -> dict[str, str]:
-    """{output: the input that it becomes at the next call}: a stateful net says so itself."""
-    return dict(getattr(net, "edge_state", {}))
-
-
 def _module_specs(
     net: torch.nn.Module, request: Request, source: Source
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
     samples, reference = request.inputs["samples"], source.model
-    specs = input_specs(net, samples, reference)
+    specs = input_specs(net, samples, source, reference)
     dims = dynamic(source.dynamic, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
     one = outputs_of(net, torch_module.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one
     batch = Dim("batch", 1, LARGEST)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
-    outputs = [TensorSpec(n, _shape(t, two[n], batch), _dtype(t), feeds=_state(net).get(n, "")) for n, t in one.items()]
-    inputs += _state_inputs(_state(net), inputs, outputs, reference)
-    whole = replace(draft, inputs=tuple(inputs), outputs=tuple(outputs))
+    outputs = [TensorSpec(n, _shape(t, two[n], batch), _dtype(t)) for n, t in one.items()]
+    inputs += _state_inputs(source.state, inputs, outputs)
+    ends = declared_ends.of(inputs, outputs, source.state, reference)
+    whole = replace(draft, inputs=ends[0], outputs=ends[1])
     if len(inputs) > len(specs):  # the state goes in too
         outputs_of(net, torch_module.example(whole, samples, 1), reference)
     return whole.inputs, whole.outputs
@@ -171,17 +183,11 @@ def _shape(one: torch.Tensor, two: torch.Tensor, batch: Dim) -> Shape:
 
 
 def _state_inputs(
-    feeds: Mapping[str, str], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], reference: str
+    state: Mapping[str, str], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> list[TensorSpec]:
     """The inputs that hold state and have no data: each is as the output that feeds it."""
-    by_name = {spec.name: spec for spec in outputs}
-    for output in feeds:
-        if output not in by_name:
-            raise InputError(
-                f"{reference}: edge_state: the model has no output '{output}'{did_you_mean(output, by_name)}"
-            )
-    known = [spec.name for spec in inputs]
-    return [replace(by_name[out], name=name, feeds="") for out, name in feeds.items() if name not in known]
+    by_name, known = {spec.name: spec for spec in outputs}, [spec.name for spec in inputs]
+    return [replace(by_name[out], name=name) for name, out in state.items() if name not in known and out in by_name]
 
 
 def _dims(spec: TensorSpec, axes: Mapping[int, Dim], batch: int | Dim) -> Shape:
@@ -236,9 +242,10 @@ def _torch_dims(named: Named, dims: Dims) -> dict[str, tuple[dict[int, torch.exp
     return {"inputs": tuple({axis: of(dim) for axis, dim in dims.get(name, {}).items()} for name in named)}
 
 
-def _load_program(request: Request, file: Path) -> Artifact:
+def _load_program(request: Request, source: Source) -> Artifact:
     import torch
 
+    file = Path(source.model)
     try:
         program = torch_program.load(file)
     except FileNotFoundError as error:
@@ -247,23 +254,76 @@ def _load_program(request: Request, file: Path) -> Artifact:
         raise InputError(
             f"{file}: not a program of torch.export: {user_code.error_line(error)}; export it again"
         ) from error
+    settled, names = _settled(program, source.constants, str(file))
     for name, tensor in program.state_dict.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
-    shutil.copyfile(file, request.out / torch_module.PROGRAM)
-    inputs, outputs = _program_specs(program, [list(program.graph_signature.user_inputs), []], {})
-    draft = Artifact(request.out, "program", inputs, outputs)
-    samples = request.inputs["samples"]
-    batch = inputs[0].shape[0]
+    if settled is program:
+        shutil.copyfile(file, request.out / torch_module.PROGRAM)
+    else:
+        torch.export.save(settled, request.out / torch_module.PROGRAM)
+    inputs, outputs = _program_specs(settled, names, {})
+    ends = declared_ends.of(inputs, outputs, source.state, str(file))
+    draft = Artifact(request.out, "program", *ends)
+    samples, batch = request.inputs["samples"], draft.batch
     named = torch_module.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
     try:
-        result = torch_module.call_program(program.module(), list(named.values()))
+        torch_module.call_program(settled.module(), list(named.values()))
     except Exception as error:
         raise InputError(
             f"{file}: it does not take the data: {user_code.error_line(error)}; check the data's shape"
         ) from error
-    names = list(torch_module.flatten(result))
-    return replace(draft, outputs=tuple(replace(s, name=n) for s, n in zip(outputs, names, strict=True))).write()
+    return draft.write()
+
+
+def _settled(
+    program: torch.export.ExportedProgram, constants: Mapping[str, object], where: str
+) -> tuple[torch.export.ExportedProgram, list[list[str]]]:
+    """The program with tensors alone in and out, and their names: what else goes in, and `constants`, is inside."""
+    import torch
+    from torch.export.graph_signature import InputKind
+    from torch.utils import _pytree as pytree
+
+    signature = program.graph_signature
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    given = [spec.arg for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    declared_ends.check_constants(constants, [arg.name for arg in given], where)
+    inside: dict[int, object] = {}
+    for index, arg in enumerate(given):
+        value = values[arg.name]
+        if arg.name in constants:
+            inside[index] = torch_module.constant(arg.name, constants[arg.name], value, where)
+        elif not isinstance(value, torch.Tensor):
+            inside[index] = value
+    answers = [values.get(str(out), out) for out in signature.user_outputs]
+    outputs = torch_module.flatten(pytree.tree_unflatten(answers, program.call_spec.out_spec))
+    free = [arg.name for index, arg in enumerate(given) if index not in inside]
+    if inside or len(outputs) < len(answers):
+        program = _exported_again(program, inside, [values[name] for name in free], where)
+    return program, [free, list(outputs)]
+
+
+def _exported_again(
+    program: torch.export.ExportedProgram, inside: Mapping[int, object], inputs: Sequence[torch.Tensor], where: str
+) -> torch.export.ExportedProgram:
+    """The program with those of its inputs inside; `inputs`: the others, as its graph has them."""
+    import torch
+
+    net = torch_module.settled(program.module(check_guards=False), inside)
+    dims = [{i: torch.export.Dim.AUTO for i, n in enumerate(v.shape) if not isinstance(n, int)} for v in inputs]
+    try:
+        example = tuple(torch.zeros([_size(n) for n in value.shape], dtype=value.dtype) for value in inputs)
+        return torch.export.export(net, example, dynamic_shapes={"inputs": tuple(dims)})
+    except Exception as error:
+        raise InputError(
+            f"{where}: torch.export cannot put its constants inside: {user_code.error_line(error)}; export it without "
+            "the inputs that are constants"
+        ) from error
+
+
+def _size(size: int | torch.SymInt) -> int:
+    """What a size was when it was traced."""
+    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _program_specs(

@@ -153,7 +153,7 @@ def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Fall
 
 def _batch(request: Request) -> int:
     """The batch that the model is made for, where it is fixed; else the one asked for."""
-    first = request.model.inputs[0].shape[0]
+    first = request.model.batch
     return first if isinstance(first, int) else request.context.batch
 
 

@@ -43,18 +43,13 @@ def used(batches: Iterable[Iterable[int]]) -> int:
 
 
 def _batch(request: Request) -> int:
-    first = request.model.inputs[0].shape[:1]
-    return first[0] if first and isinstance(first[0], int) else 1
+    first = request.model.batch
+    return first if isinstance(first, int) else 1
 
 
 def inputs_of(request: Request, items: list[int]) -> dict[str, np.ndarray]:
-    """The model's inputs for those items, by name; inputs that an output feeds (state) are zeros."""
-    import numpy as np
-
+    """The model's inputs for those items, by name."""
     model, samples = request.model, request.inputs["samples"]
     names = tensors.check_inputs(model, samples)
-    specs = {spec.name: spec for spec in model.inputs}
-    state = {s.name: np.zeros(s.concrete(len(items)), s.dtype) for s in model.inputs if s.name not in names}
     # opened anew each time: a map that stays open keeps what it read in memory
-    data = {name: tensors.load(samples, SPLIT, stored)[items] for name, stored in names.items()}
-    return {**state, **{name: tensors.fitted(np.ascontiguousarray(a), specs[name]) for name, a in data.items()}}
+    return tensors.taken(model, {name: tensors.load(samples, SPLIT, stored)[items] for name, stored in names.items()})

@@ -213,7 +213,7 @@ def _exported(net: torch.fx.GraphModule, program: ExportedProgram, request: Requ
     from torch.utils import _pytree as pytree
 
     specs = request.model.inputs
-    first = specs[0].shape[0] if specs[0].shape else 1
+    first = request.model.batch
     # a batch of one would be taken for a constant
     args, kwargs = _call(program, request, [0] * (first if isinstance(first, int) else max(first.min, 2)))
     shapes = torch.export.ShapesCollection()

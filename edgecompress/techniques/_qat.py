@@ -72,7 +72,7 @@ def _exported(net: torch.nn.Module, items: Items) -> torch.fx.GraphModule:
     import torch
 
     model = items.model
-    first = model.inputs[0].shape[0]
+    first = model.batch
     inputs = _taken(items, first if isinstance(first, int) else 2)  # one item would be taken for a constant
     try:
         flat = _flat(net.eval(), list(inputs))

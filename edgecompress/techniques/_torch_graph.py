@@ -270,7 +270,7 @@ class Flow:
 
 
 def _size(request: Request) -> int:
-    first = request.model.inputs[0].shape[0]
+    first = request.model.batch
     if isinstance(first, Dim):
         return max(1, min(BATCH, first.max, tensors.count(request.inputs["samples"], SPLIT)))
     return first

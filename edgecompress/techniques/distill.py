@@ -358,7 +358,7 @@ def _with_layer_outputs(student: torch.nn.Module, lessons: Lessons) -> Iterator[
 def _try(lessons: Lessons, student: torch.nn.Module, peers: Sequence[torch.nn.Module]) -> None:
     """Asks all nets for a few items; raises InputError for one that does not take them, or answers otherwise."""
     request = lessons.request
-    source, fixed = request.model, request.model.inputs[0].shape[0]
+    source, fixed = request.model, request.model.batch
     inputs = torch_module.example(source, request.inputs["samples"], fixed if isinstance(fixed, int) else PROBED)
     expected = torch_module.outputs(torch_module.rebuild(source), source, inputs)
     moved = {name: tensor.to(lessons.device) for name, tensor in inputs.items()}

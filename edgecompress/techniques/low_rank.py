@@ -257,7 +257,7 @@ def _items(request: Request) -> Iterator[dict[str, torch.Tensor]]:
     import torch
 
     batches = spread(request, ITEMS)
-    if isinstance(request.model.inputs[0].shape[0], Dim):
+    if isinstance(request.model.batch, Dim):
         batches = [[item for batch in batches for item in batch]]
     for batch in batches:
         yield {name: torch.from_numpy(array) for name, array in inputs_of(request, batch).items()}

@@ -205,7 +205,7 @@ class _Work:
 
     def _items(self) -> tuple[int, int]:
         """How many items a count is of, and a trial: as many as the net takes."""
-        first = self.request.model.inputs[0].shape[0]
+        first = self.request.model.batch
         return (first, first) if isinstance(first, int) else (1, EXAMPLES)
 
     def _left_out(self, group: CoupledChannels) -> bool:

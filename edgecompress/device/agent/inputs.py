@@ -33,20 +33,15 @@ def runtime_module(request: AgentRequest) -> ModuleType:
 
 def batch_of(model: Artifact, batch: int) -> int:
     """The batch that the model is made for, where it is fixed; else `batch`."""
-    shape = model.inputs[0].shape if model.inputs else ()
-    return shape[0] if shape and isinstance(shape[0], int) else batch
+    return model.batch if isinstance(model.batch, int) else batch
 
 
-def batches(request: AgentRequest, model: Artifact, limit: int | None) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of the split by the model's input names; inputs that an output feeds start at zero for each."""
-    import numpy as np
-
+def batches(
+    request: AgentRequest, model: Artifact, limit: int | None, step: int | None = None
+) -> Iterator[dict[str, np.ndarray]]:
+    """Batches of the split by the model's input names, `step` items after each other; see `tensors.batches`."""
     samples = Artifact.read(Path(request.samples))
-    names = tensors.check_inputs(model, samples)
-    batch = batch_of(model, request.batch)
-    rest = {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs if s.name not in names}
-    for inputs in tensors.batches(samples, request.split, batch, limit, model):
-        yield {**inputs, **rest}
+    return tensors.batches(samples, request.split, batch_of(model, request.batch), limit, model, step)
 
 
 def preloaded(request: AgentRequest, model: Artifact, items: int = ITEMS) -> list[dict[str, np.ndarray]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.data import states, tensors
 from edgecompress.device import operator_sketches
 from edgecompress.device.agent.environment import Environment, environment
 from edgecompress.device.agent.inputs import batch_of, batches, runtime_module
@@ -69,10 +69,7 @@ def run(request: AgentRequest, out: Path) -> Outputs:
     if hasattr(session, "trace"):
         lines = operator_sketches.trace(session.trace(inputs) for inputs in batches(request, model, TRACED))
         (out / TRACE).write_text(json.dumps(lines, allow_nan=False), encoding="utf-8")
-    for inputs in batches(request, model, None):
-        kept = min(batch, total - writer.count)
-        result = session.run(inputs)
-        writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
+    _append(writer, request, model, session, total)
     writer.close()
     fallback = _fallback(session)
     session.close()
@@ -86,6 +83,17 @@ def run(request: AgentRequest, out: Path) -> Outputs:
     }
 
 
+def _append(writer: tensors.Appender, request: AgentRequest, model: Artifact, session: Session, items: int) -> None:
+    """The outputs for the first items. A net with state goes through their sequences with its own, an item a call."""
+    batch, outputs = batch_of(model, request.batch), [spec for spec in model.outputs if not spec.feeds]
+    step = 1 if len(outputs) < len(model.outputs) else batch
+    length = Artifact.read(Path(request.samples)).facts.get(states.SEQUENCE, 1)
+    calls = batches(request, model, items, step)
+    for _, result in states.steps(session.run, calls, model, length):
+        kept = min(step, items - writer.count)
+        writer.append({spec.name: _items(spec, result[spec.name], batch)[:kept] for spec in outputs})
+
+
 def _fallback(session: Session) -> list[str] | None:
     try:
         return session.ops({}, 0)["fallback"]
@@ -95,14 +103,11 @@ def _fallback(session: Session) -> list[str] | None:
 
 def _by_defaults(request: AgentRequest, runtime: ModuleType, model: Artifact, out: Path) -> EngineDefaults:
     """The first items by a session without settings, as DEFAULTS/SPLIT/OUTPUT.npy."""
-    batch = batch_of(model, request.batch)
     items = min(request.defaults, tensors.count(Artifact.read(Path(request.samples)), request.split))
     writer = tensors.Appender(out / DEFAULTS / request.split)
     try:
         session = runtime.open(replace(model, facts={**model.facts, SETTINGS: {}}), request.threads)
-        for inputs in batches(request, model, items):
-            kept, result = min(batch, items - writer.count), session.run(inputs)
-            writer.append({s.name: _items(s, result[s.name], batch)[:kept] for s in model.outputs if not s.feeds})
+        _append(writer, request, model, session, items)
         in_effect = getattr(session, "in_effect", {})
         session.close()
     except Exception as error:  # whatever an engine raises: the artifact was run, and that counts

@@ -25,19 +25,6 @@ PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 RECURRENT = {"LSTM", "GRU", "RNN", "Loop", "Scan", "If"}  # ONNX Runtime's symbolic shapes fail on these
 
 
-def load(file: Path) -> onnx.ModelProto:
-    """The model in a file, its weights constants: a file from before IR 4 lists them as inputs, which may be fed."""
-    import onnx
-
-    model = onnx.load_model(file)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    if inputs := [value for value in model.graph.input if value.name in weights]:
-        for value in inputs:
-            model.graph.input.remove(value)
-        model.ir_version = max(model.ir_version, CONSTANTS)
-    return model
-
-
 def prepare(source: Path, prepared: Path, opset: int) -> Path:
     """The graph of at least that opset, simplified, in the file `prepared`, without shapes that are stale after that.
 
@@ -45,7 +32,7 @@ def prepare(source: Path, prepared: Path, opset: int) -> Path:
     """
     import onnx
 
-    model = _raised(load(source), opset)
+    model = _raised(onnx.load_model(source), opset)
     try:
         _simplify(model, prepared.resolve())
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception

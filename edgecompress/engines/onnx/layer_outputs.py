@@ -197,7 +197,7 @@ def _read_inside(node: onnx.NodeProto) -> Iterator[str]:
 
 def _seen(proto: onnx.ModelProto, tensors: Sequence[str], model: Artifact) -> dict[str, tuple[str, _Place | None]]:
     """The dtype of each tensor of floats, and how it is handed out: None where it has no rows for each item."""
-    sizes = _batches(model.inputs[0])
+    sizes = _batches(model.batch)
     session = _session(proto, tensors)
     values = {v.name: v for v in session.get_outputs() if v.type in FLOATS and v.name in {*tensors}}
     shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in values}
@@ -205,19 +205,18 @@ def _seen(proto: onnx.ModelProto, tensors: Sequence[str], model: Artifact) -> di
         for name, array in zip(values, _zeros(session, list(values), model, size), strict=True):
             shapes[name].append(array.shape)
     dims = {d.name: d for spec in model.inputs for d in spec.shape if isinstance(d, Dim)}
-    batch = model.inputs[0].shape[0] if len(sizes) > 1 else sizes[0]
+    batch = model.batch if len(sizes) > 1 else sizes[0]
     return {
         name: (FLOATS[value.type], _placed(_named(value.shape, shapes[name][0], dims), shapes[name], sizes, batch))
         for name, value in values.items()
     }
 
 
-def _batches(spec: TensorSpec) -> tuple[int, ...]:
+def _batches(batch: int | Dim) -> tuple[int, ...]:
     """The batches to run: two where the model takes any."""
-    first = spec.shape[0]
-    if isinstance(first, int):
-        return (first,)
-    return BATCHES if first.min <= BATCHES[0] and first.max >= BATCHES[1] else (first.min,)
+    if isinstance(batch, int):
+        return (batch,)
+    return BATCHES if batch.min <= BATCHES[0] and batch.max >= BATCHES[1] else (batch.min,)
 
 
 def _session(proto: onnx.ModelProto, tensors: Sequence[str]) -> onnxruntime.InferenceSession:

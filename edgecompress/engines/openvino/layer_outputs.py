@@ -42,10 +42,12 @@ def tapped(request: Request, net: openvino.Model, compiled: openvino.CompiledMod
     facts: {"taps": [row]}. Raises StageFailed where none can be had.
     """
     model = request.model
+    batch = model.batch
+    assert isinstance(batch, int)  # the export fixes it
     rows: list[dict[str, str]] = []
     specs: list[TensorSpec] = []
     for layer in _by_kernel(list(_layer_outputs(net)), compiled):
-        by_item = _by_item(layer.port, model.inputs[0].concrete()[0])
+        by_item = _by_item(layer.port, batch)
         if by_item is not None:
             port, words = _of_its_own(by_item), _words(layer)
             name = f"tap_{len(rows):03d}_{UNSAFE.sub('_', words['operator'])[:80]}"

@@ -12,7 +12,7 @@ from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import TensorSpec
 from edgecompress.core.package_contents import artifact
 from edgecompress.core.settings import Preprocess, Spectrogram
-from edgecompress.data import preprocess, tensors
+from edgecompress.data import preprocess, states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ class Predictor:
         """Every output in real numbers; inputs that are not given (state) are zero."""
         import numpy as np
 
-        zero = {spec.name: np.zeros(spec.concrete(), spec.dtype) for spec in self.inputs if spec.name not in inputs}
+        zero = {s.name: states.zero(s) for s in self.inputs if s.name not in inputs}
         with self._lock:
             outputs = self.session.run({**inputs, **zero})
             return {s.name: tensors.real(np.array(outputs[s.name]), s) for s in self.outputs if not s.feeds}

@@ -37,7 +37,7 @@ def estimate_s(options: Options) -> float:
 
 def measure(subject: Subject, options: Options) -> dict[str, Json]:
     """A row for each batch that the artifact takes, and the knee."""
-    axis = subject.model.inputs[0].shape[0]
+    axis = subject.model.batch
     fixed = f"the artifact is made for batch {axis}" if isinstance(axis, int) else ""
     most = None if isinstance(axis, int) else axis.max
     rows, left_out = [], {}

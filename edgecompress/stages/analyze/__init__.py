@@ -31,7 +31,7 @@ def run(request: Request) -> Artifact:
 
 def _batch(model: Artifact, batch: int) -> int:
     """The items of a run: `batch`, as far as the model takes so many."""
-    first = model.inputs[0].shape[0] if model.inputs[0].shape else 1
+    first = model.batch
     return first if isinstance(first, int) else max(first.min, min(first.max, batch))
 
 

@@ -81,25 +81,16 @@ def over(request: Request, artifact: NetOutputs) -> Measurements:
 
 
 def _runs(request: Request, model: Artifact) -> list[list[torch.Tensor]]:
-    """The source's inputs, batch by batch as the artifact took them; inputs that an output feeds are zeros."""
+    """The source's inputs, batch by batch as the artifact took them."""
     import torch
 
-    first, options = request.inputs["tapped"].inputs[0].shape[0], request.options
+    first, options = request.inputs["tapped"].batch, request.options
     batch = first if isinstance(first, int) else request.context.batch
-    own = model.inputs[0].shape[0]
+    own = model.batch
     if isinstance(own, int) and own != batch:
         raise StageFailed(f"the source takes {own} items at once, the artifact {batch}; deploy with --batch {own}")
-    fed = {spec.feeds for spec in model.outputs if spec.feeds}
-    zeros = {
-        s.name: torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs if s.name in fed
-    }
-    named = tensors.batches(request.inputs["samples"], options["split"], batch, options["items"], _without(model, fed))
-    runs = [{**zeros, **{name: torch.from_numpy(array) for name, array in arrays.items()}} for arrays in named]
-    return [[run[spec.name] for spec in model.inputs] for run in runs]
-
-
-def _without(model: Artifact, fed: set[str]) -> Artifact:
-    return Artifact(model.path, model.kind, tuple(s for s in model.inputs if s.name not in fed), model.outputs)
+    runs = tensors.batches(request.inputs["samples"], options["split"], batch, options["items"], model)
+    return [[torch.from_numpy(arrays[spec.name]) for spec in model.inputs] for arrays in runs]
 
 
 # --------------------------------------------------------------------------- which output is which layer

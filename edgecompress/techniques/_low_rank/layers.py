@@ -52,8 +52,8 @@ class Factorizable:
 
 def batch(request: Request) -> int:
     """Items that the net takes at once: one where it takes any number."""
-    size = request.model.inputs[0].shape[:1]
-    return size[0] if size and isinstance(size[0], int) else 1
+    size = request.model.batch
+    return size if isinstance(size, int) else 1
 
 
 # --------------------------------------------------------------------------- which layers

@@ -48,14 +48,12 @@ class Items:
         return {name: tensors.load(self.samples, self.split, stored) for name, stored in names.items()}
 
     def take(self, index: np.ndarray) -> Batch:
-        """The items of those numbers; inputs that an output feeds (state) are zeros."""
+        """The items of those numbers."""
         import numpy as np
         import torch
 
-        specs = {spec.name: spec for spec in self.model.inputs}
-        data = {n: tensors.fitted(np.ascontiguousarray(a[index]), specs[n]) for n, a in self._inputs.items()}
-        state = {n: np.zeros(s.concrete(len(index)), s.dtype) for n, s in specs.items() if n not in data}
-        inputs = {name: self._placed(torch.from_numpy({**data, **state}[name]), specs[name].layout) for name in specs}
+        taken = tensors.taken(self.model, {name: array[index] for name, array in self._inputs.items()})
+        inputs = {s.name: self._placed(torch.from_numpy(taken[s.name]), s.layout) for s in self.model.inputs}
         labels = None if self.labels is None else torch.from_numpy(np.ascontiguousarray(self.labels[index]))
         return inputs, None if labels is None else labels.to(self.device)
 

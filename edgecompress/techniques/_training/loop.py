@@ -240,14 +240,14 @@ class Training:
 
     def _selected(self) -> Sequence[np.ndarray]:
         chosen = spread(self.select.count, SELECTED)
-        size = self.size if isinstance(self.request.model.inputs[0].shape[0], int) else SELECT_BATCH
+        size = self.size if isinstance(self.request.model.batch, int) else SELECT_BATCH
         return [chosen[begin : begin + size] for begin in range(0, len(chosen), size)]
 
     def _scores(self, net: torch.nn.Module, index: np.ndarray) -> torch.Tensor:
         """Of each of those items; a net of a fixed batch gets it whole, filled up with the last item."""
         import numpy as np
 
-        fixed = isinstance(self.request.model.inputs[0].shape[0], int)
+        fixed = isinstance(self.request.model.batch, int)
         whole = np.pad(index, (0, self.size - len(index)), mode="edge") if fixed else index
         inputs, labels = self.select.take(whole)
         taught = None if self._labelled else self._taught(inputs)

@@ -96,7 +96,7 @@ def training(
     _check_labels(items, options)
     objective = _objective(request, items)
     dense = placed(_frozen(request.inputs["dense"]), device, request.model) if objective.distill else None
-    fixed = request.model.inputs[0].shape[0]
+    fixed = request.model.batch
     size = fixed if isinstance(fixed, int) else max(1, min(options.batch_size, items.count // steps))
     if size > items.count:
         raise InputError(

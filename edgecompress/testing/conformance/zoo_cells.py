@@ -185,7 +185,7 @@ def _once(call: str, request: Request) -> Artifact:
 
 
 def _fixed(model: Artifact) -> bool:
-    return isinstance(model.inputs[0].shape[0], int)
+    return isinstance(model.batch, int)
 
 
 def _answered(runtime: str, samples: Artifact, model: Artifact, how: tuple[Path, int]) -> Artifact:

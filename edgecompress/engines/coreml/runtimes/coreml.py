@@ -211,7 +211,8 @@ def tapped(request: Request) -> Artifact:
     from edgecompress.engines.coreml import mil
 
     model = request.model
-    batch = model.inputs[0].concrete()[0]
+    batch = model.batch
+    assert isinstance(batch, int)  # the export fixes it
     specs, rows = [], []
     for layer in mil.write_with_layer_outputs(model.path / convert.FILE, request.out / convert.FILE):
         if (shape := _batch_first(layer.shape, batch)) is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_file, session
 from edgecompress.formats import torch_program
@@ -165,7 +165,9 @@ def read(request: Request) -> Artifact:
     model_file.check(data, str(file))
     model_file.check_alone(data, str(file))
     inputs, outputs = model_file.inputs_and_outputs(data, str(file))
-    tensors.check_specs((*inputs, *outputs), str(file))
+    if constants := [*request.options.get("constants", {})]:
+        raise InputError(f"{file}: constants: a .tflite file keeps its inputs; convert it with {constants[0]} inside")
+    inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file))
     (request.out / FILE).write_bytes(data)
     _rehearse(request.out / FILE, file)
     return Artifact(request.out, FORMAT, inputs, outputs).write()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.data import declared_ends, tensors
 from edgecompress.formats import empty_model
 
 if TYPE_CHECKING:
@@ -96,8 +96,9 @@ def read(request: Request) -> Artifact:
     """The user's `.null` file, checked and copied."""
     file = Path(request.options["path"])
     net = parse(file)
+    inputs, outputs = declared_ends.of(net.inputs, net.outputs, request.options.get("state", {}), str(file))
     shutil.copyfile(file, request.out / "model.null")
-    return Artifact(request.out, FORMAT, net.inputs, net.outputs).write()
+    return Artifact(request.out, FORMAT, inputs, outputs).write()
 
 
 def empty(folder: Path) -> Artifact:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.data import declared_ends
 from edgecompress.engines.onnx import layer_outputs
 from edgecompress.engines.onnx import session as onnx_session
+from edgecompress.engines.onnx.graph_edits import CONSTANTS
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
 from edgecompress.formats import torch_program
@@ -44,6 +45,8 @@ FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
 LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
 MOST_NODES = 1_000_000
+FIELDS = ("f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
+TYPES = {name: number for number, name in enumerate(FIELDS, 1)}  # of an attribute, by the field that has its value
 NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
@@ -210,7 +213,8 @@ def _save(proto: onnx.ModelProto, file: Path) -> None:
 def read(request: Request) -> Artifact:
     """The user's `.onnx` file, checked and copied with its external data inside; raises InputError for an invalid one.
 
-    Its first axis, where dynamic, is called "batch"; a dynamic dimension without a range takes 1 to 2^31 - 1.
+    options: "path", "constants", "state". Its first axis, where dynamic, is called "batch"; a dynamic dimension without
+    a range takes 1 to 2^31 - 1.
     """
     file = Path(request.options["path"])
     try:
@@ -218,23 +222,63 @@ def read(request: Request) -> Artifact:
     except OSError as error:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     copy = request.out / FILE
-    _save(checked(file), copy)
+    proto = checked(file)
+    _fold(proto.graph, request.options.get("constants", {}), str(file))
+    _save(proto, copy)
     session = _opened(copy, file)
     try:
         inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
-    tensors.check_specs((*inputs, *outputs), str(file))
+    inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file))
     _rehearse(session, inputs, file)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
 
 
 def checked(file: Path) -> onnx.ModelProto:
-    """The model in a file, with its external data: valid, its weights finite. Raises InputError."""
+    """The model in a file, with its external data: valid, its weights finite and no inputs. Raises InputError."""
     proto = _parsed(file)
     _check_functions(proto, file)
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        _type_attributes(nodes)
     _check(proto, file)
+    _settle(proto)
     return proto
+
+
+def _type_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Gives attributes the type of their value, which some exporters leave undefined; takes those of no value away."""
+    for node in nodes:
+        for attribute in [a for a in node.attribute if a.HasField("type") and not a.type]:
+            value = next((field.name for field, _ in attribute.ListFields() if field.name in TYPES), "")
+            if value:
+                attribute.type = TYPES[value]
+            else:
+                node.attribute.remove(attribute)
+        for body in _bodies(node):
+            _type_attributes(body)
+
+
+def _settle(proto: onnx.ModelProto) -> None:
+    """Weights are constants: a file from before IR 4 lists them as inputs, which may be fed."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    for value in [value for value in proto.graph.input if value.name in weights]:
+        proto.graph.input.remove(value)
+    proto.ir_version = max(proto.ir_version, CONSTANTS)
+
+
+def _fold(graph: onnx.GraphProto, constants: Mapping[str, object], where: str) -> None:
+    """Makes initializers of inputs that are constants. Raises InputError for a name or a value that is not theirs."""
+    from onnx import helper, numpy_helper
+
+    declared_ends.check_constants(constants, [value.name for value in graph.input], where)
+    for value in [value for value in graph.input if value.name in constants]:
+        kind = value.type.tensor_type
+        dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
+        array = declared_ends.constant(value.name, constants[value.name], dtype, shape, where)
+        graph.initializer.append(numpy_helper.from_array(array, value.name))
+        graph.input.remove(value)
 
 
 def _parsed(file: Path) -> onnx.ModelProto:

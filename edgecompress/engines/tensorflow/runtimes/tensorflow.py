@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.data import declared_ends
 from edgecompress.engines.tensorflow import savedmodel
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def export(request: Request) -> Artifact:
 def read(request: Request) -> Artifact:
     """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
 
-    Its first axis, where dynamic, is called "batch"; other dynamic axes get the sizes of the input "samples", where it
-    is there. Inputs have the names of its signature, in Keras' own order.
+    options: "path", "constants", "state". Its first axis, where dynamic, is called "batch"; other dynamic axes get the
+    sizes of the input "samples", where it is there. Inputs have the names of its signature, in Keras' own order.
     """
     path = Path(request.options["path"])
     tf = savedmodel.tensorflow()
@@ -61,15 +62,19 @@ def read(request: Request) -> Artifact:
         folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported", data)
         frozen, inputs, outputs = _frozen(tf, folder, path)
     order += sorted(set(inputs) - set(order))
+    graph = frozen.graph.as_graph_def()
+    _fold(graph, inputs, request.options.get("constants", {}), str(path))
+    order = [name for name in order if name in inputs]
     infos = ({name: _info(tensor) for name, tensor in side.items()} for side in (inputs, outputs))
-    graph = savedmodel.numbered(frozen.graph.as_graph_def())
+    graph = savedmodel.numbered(graph)
     _check(graph, path)
     savedmodel.write(request.out / savedmodel.FOLDER, graph, (*infos,))  # type: ignore[arg-type]
     specs = (
         tuple(_spec(name, inputs[name], path) for name in order),
         tuple(_spec(name, tensor, path) for name, tensor in outputs.items()),
     )
-    artifact = Artifact(request.out, FORMAT, *specs)
+    ends = declared_ends.of(*specs, request.options.get("state", {}), str(path))
+    artifact = Artifact(request.out, FORMAT, *ends)
     return _rehearsed(artifact, path).write()
 
 
@@ -185,6 +190,23 @@ def _signature(signatures: Mapping[str, object], path: Path) -> Any:
         return signatures[savedmodel.SIGNATURE if savedmodel.SIGNATURE in names else names[0]]
     have = f"it has {', '.join(names)}" if names else "it has none"
     raise InputError(f"{path}: no signature '{savedmodel.SIGNATURE}' ({have}); export it with one")
+
+
+def _fold(graph: GraphDef, inputs: dict[str, Any], constants: Mapping[str, object], where: str) -> None:
+    """Makes constants of inputs, and takes them out of `inputs`. Raises InputError for a name or value not theirs."""
+    from tensorflow.python.framework.tensor_util import make_tensor_proto
+
+    declared_ends.check_constants(constants, [*inputs], where)
+    nodes = {node.name: node for node in graph.node}
+    for name, value in constants.items():
+        tensor = inputs.pop(name)
+        shape = [size or 1 for size in tensor.shape]
+        array = declared_ends.constant(name, value, tensor.dtype.as_numpy_dtype.__name__, shape, where)
+        node = nodes[tensor.op.name]
+        node.op = "Const"
+        node.ClearField("attr")
+        node.attr["dtype"].type = tensor.dtype.as_datatype_enum
+        node.attr["value"].tensor.CopyFrom(make_tensor_proto(array))
 
 
 def _info(tensor: TensorInfo) -> object:
