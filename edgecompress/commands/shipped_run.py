@@ -44,7 +44,7 @@ def run(folder: Path, inputs: ArrayLike | Mapping[str, ArrayLike], threads: int 
     except EdgeError:
         raise
     except Exception as error:  # whatever an engine raises
-        raise StageFailed(f"runtime {name}: {type(error).__name__}: {first_line(error)}") from error
+        raise StageFailed(f"runtime {name}: {first_line(error)}") from error
     count = len(next(iter(arrays.values())))
     real = {s.name: [tensors.real(np.asarray(part[s.name]), s) for part in parts] for s in artifact.outputs}
     return {output: np.concatenate(each)[:count] for output, each in real.items()}

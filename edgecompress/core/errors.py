@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -27,6 +28,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE, errno.EMFILE)  # no user's mistake
+# In what engines say: status numbers and places in their own source; lines that say nothing else
+PLACE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(?:cc|h):\d+ .*?\) "
+    r"|Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:|\[ONNX Frontend\] "
+)
+NOTHING = re.compile(r"FrontEnd API failed|Model wasn't fully converted|-- \S+ with a message:|Conversion failed for")
 UNDECIDED = 4  # the exit code of a comparison that cannot be decided
 
 
@@ -153,6 +160,9 @@ def did_you_mean(name: str, known: object) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
-def first_line(error: Exception) -> str:
-    """What an exception says, in one line."""
-    return next((line.strip()[:300] for line in str(error).splitlines() if line.strip()), "no message")
+def first_line(error: BaseException) -> str:
+    """`ValueError: what it says`: the first line of an engine's error that tells something, its places left out."""
+    lines = [PLACE.sub("", line).strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not NOTHING.match(line)]
+    says = " ".join(told[: 2 if told[:1] and told[0].endswith(":") else 1])  # a heading says nothing alone
+    return f"{type(error).__name__}: {says[:300].rstrip('.') or 'no message'}"

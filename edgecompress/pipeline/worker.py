@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core import child_process, config, registry, sandbox, user_folders
-from edgecompress.core.errors import EdgeError, InputError, StageFailed, of_system
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, first_line, of_system
 from edgecompress.core.json import Json
 from edgecompress.core.model import SETTINGS, Artifact, Context, Request
 from edgecompress.core.sandbox import Limits
@@ -115,7 +115,7 @@ def _mapped(error: BaseException, stage_request: StageRequest) -> dict[str, str]
         return {"error": InputError.__name__, "message": what}
     if isinstance(error, EdgeError):
         return {"error": type(error).__name__, "message": str(error)}
-    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300] or 'no message'}"
+    message = f"stopped by an error that edgecompress does not know: {first_line(error)}"
     if isinstance(error, PermissionError) and sandbox.entered.writes and not stage_request["limits"]["network"]:
         message += ": a stage changes only its own folder and TMPDIR, and has no network"
     elif files:

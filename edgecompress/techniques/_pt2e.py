@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request
 from edgecompress.formats import torch_program
@@ -81,7 +81,7 @@ def quantized(request: Request, quantizer: TorchaoQuantizer, batches: Sequence[l
     except InputError:
         raise
     except Exception as error:  # torchao's and torch's errors have no base of their own
-        raise StageFailed(f"quantizing the program: {_first_line(error)}") from error
+        raise StageFailed(f"quantizing the program: {first_line(error)}") from error
     for node in again.graph.nodes:
         for history in HISTORY:
             node.meta.pop(history, None)
@@ -229,11 +229,6 @@ def _torch_dim(dim: Dim) -> torch.export.Dim:
     import torch
 
     return torch.export.Dim(dim.name, min=dim.min, max=dim.max)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
 
 
 def ends(request: Request, facts: Mapping[str, Json]) -> Artifact:

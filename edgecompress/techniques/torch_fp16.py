@@ -71,7 +71,7 @@ def _save(net: torch.nn.Module, program: ExportedProgram, request: Request) -> N
     try:
         halved = torch.export.export(net, arguments, dynamic_shapes=_dynamic(request.model))
     except Exception as error:  # torch.export has no error of its own
-        raise StageFailed(f"torch_fp16: torch.export: {type(error).__name__}: {first_line(error)}") from error
+        raise StageFailed(f"torch_fp16: torch.export: {first_line(error)}") from error
     torch.export.save(halved, request.out / FILE)
 
 
@@ -186,7 +186,7 @@ def _run(interpreter: torch.fx.Interpreter, inputs: Sequence[torch.Tensor]) -> S
         with torch.inference_mode():
             return list(interpreter.run(*inputs, enable_io_processing=False))
     except RuntimeError as error:
-        raise StageFailed(f"torch_fp16: {type(error).__name__}: {first_line(error)}") from error
+        raise StageFailed(f"torch_fp16: {first_line(error)}") from error
 
 
 # --------------------------------------------------------------------------- a program in two precisions

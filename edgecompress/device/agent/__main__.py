@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from edgecompress.core import child_process
-from edgecompress.core.errors import EdgeError, InputError, StageFailed
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, first_line
 from edgecompress.device.agent import (
     device_facts,
     energy,
@@ -81,8 +81,8 @@ def answer(request: AgentRequest, out: Path) -> Mapping[str, object]:
         return {"error": lacking, "class": StageFailed.__name__}
     except Exception as error:  # the boundary: whatever a runtime raises becomes one line, its traceback is in the log
         traceback.print_exc()
-        message = " ".join(str(error).split())[:300]
-        return {"error": f"{type(error).__name__}: {message}", "class": StageFailed.__name__}
+        who = f"runtime {request.runtime.name}: it cannot run the model" if request.runtime else "the agent broke"
+        return {"error": f"{who}: {first_line(error)}", "class": StageFailed.__name__}
 
 
 if __name__ == "__main__":

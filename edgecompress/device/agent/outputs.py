@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import SETTINGS, Artifact, TensorSpec
 from edgecompress.data import states, tensors
 from edgecompress.device import operator_sketches
@@ -111,8 +111,7 @@ def _by_defaults(request: AgentRequest, runtime: ModuleType, model: Artifact, ou
         in_effect = getattr(session, "in_effect", {})
         session.close()
     except Exception as error:  # whatever an engine raises: the artifact was run, and that counts
-        message = " ".join(str(error).split())[:200]
-        return {"items": 0, "settings": {}, "reason": f"{type(error).__name__}: {message}"}
+        return {"items": 0, "settings": {}, "reason": first_line(error)}
     writer.close()
     return {"items": writer.count, "settings": in_effect, "reason": ""}
 

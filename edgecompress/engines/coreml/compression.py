@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.coreml import convert
@@ -78,9 +78,3 @@ def matching(names: Iterable[str], patterns: Sequence[str], what: str) -> set[st
 def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
     """The options with these layers of a diagnosis left as they are."""
     return _skipped_layers.skipping(options, (plain(layer["operator"]) for layer in layers))
-
-
-def first_line(error: Exception) -> str:
-    """The error's class and the first line that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file
@@ -169,8 +169,7 @@ def quantized(
     try:
         result = work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
     except Exception as error:  # its errors have no base of their own
-        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-        raise StageFailed(f"ai-edge-quantizer: {type(error).__name__}: {message[:300]}") from error
+        raise StageFailed(f"ai-edge-quantizer: {first_line(error)}") from error
     return bytes(result.quantized_model)
 
 

@@ -36,9 +36,7 @@ def prepare(source: Path, prepared: Path, opset: int) -> Path:
     try:
         _simplify(model, prepared.resolve())
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception
-        raise StageFailed(
-            f"the graph cannot be prepared for int8: {type(error).__name__}: {first_line(error)}"
-        ) from error
+        raise StageFailed(f"the graph cannot be prepared for int8: {first_line(error)}") from error
     model = onnx.load_model(prepared)
     model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
     for node in model.graph.node:  # what is kept in float is identified by name
@@ -61,7 +59,7 @@ def _raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         raised.ir_version = max(raised.ir_version, CONSTANTS)  # what was an attribute becomes a constant
         onnxruntime.InferenceSession(raised.SerializeToString(), providers=["CPUExecutionProvider"])
     except Exception as error:  # neither has an own one
-        why = first_line(error).rpartition(" failed: ")[2]  # behind a place in C++
+        why = first_line(error)
         raise StageFailed(
             f"the graph of opset {had} cannot be raised to opset {opset}, which int8 needs ({why}); "
             f"export it with opset {opset} or later"

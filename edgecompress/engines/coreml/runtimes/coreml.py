@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.coreml import convert
 from edgecompress.formats import mlpackage, torch_program
@@ -87,7 +87,7 @@ def _traced(model: Artifact, inputs: Sequence[TensorSpec]) -> tuple[torch.jit.Sc
             traced = torch.jit.trace(net, example, check_trace=False, strict=False)
             answers = traced(*example)
     except Exception as error:
-        raise StageFailed(f"runtime coreml: torch cannot trace it: {_first_line(error)}") from error
+        raise StageFailed(f"runtime coreml: torch cannot trace it: {first_line(error)}") from error
     outputs = [
         replace(s, shape=tuple(a.shape), dtype=_dtype(s.dtype)) for s, a in zip(model.outputs, answers, strict=True)
     ]
@@ -184,7 +184,7 @@ def _converted(
             skip_model_load=True,
         )
     except Exception as error:  # coremltools' errors have no base of their own
-        raise StageFailed(f"runtime coreml: coremltools: {_first_line(error)}") from error
+        raise StageFailed(f"runtime coreml: coremltools: {first_line(error)}") from error
 
 
 def _teach() -> None:
@@ -196,11 +196,6 @@ def _teach() -> None:
         context.add(Builder.split(x=tensor, num_splits=count.val, axis=axis.val), node.name)
 
     register_torch_op(unsafe_chunk, override=True)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
 
 
 def tapped(request: Request) -> Artifact:

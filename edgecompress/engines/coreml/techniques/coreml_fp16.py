@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.engines.coreml import compression, convert
@@ -144,7 +144,7 @@ class _CoremlTrial:
                 skip_model_load=True,
             )
         except Exception as error:  # coremltools' errors have no base of their own
-            raise StageFailed(f"coreml_fp16: coremltools: {compression.first_line(error)}") from error
+            raise StageFailed(f"coreml_fp16: coremltools: {first_line(error)}") from error
 
     def _pairs(self, half: mil.Program) -> Iterator[Mapping[str, tuple[np.ndarray, np.ndarray]]]:
         for inputs, full in zip(self._items(), self.outputs, strict=True):

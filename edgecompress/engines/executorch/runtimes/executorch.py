@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
@@ -97,7 +97,7 @@ def _program(model: Artifact) -> torch.export.ExportedProgram:
     try:
         return torch_program.load(file)
     except Exception as error:  # torch.export has no error of its own
-        raise StageFailed(f"runtime executorch: {file}: {_first_line(error)}") from error
+        raise StageFailed(f"runtime executorch: {file}: {first_line(error)}") from error
 
 
 def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Json]:
@@ -105,7 +105,7 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
     try:
         file.write_bytes(_lowered(program, backend))
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
-        raise StageFailed(f"runtime executorch: lowering to {backend}: {_first_line(error)}") from error
+        raise StageFailed(f"runtime executorch: lowering to {backend}: {first_line(error)}") from error
     plan = pte.read(file)
     return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
 
@@ -201,7 +201,7 @@ class ExecutorchSession:
         try:
             answers = method(self.tensors, clone_outputs=False)  # views of memory that the next run writes
         except RuntimeError as error:
-            raise StageFailed(f"runtime executorch: {self.file.name}: {_first_line(error)}") from error
+            raise StageFailed(f"runtime executorch: {self.file.name}: {first_line(error)}") from error
         return {name: answer.numpy().copy() for name, answer in zip(self.outputs, answers, strict=True)}
 
     def ops(self, inputs: Mapping[str, np.ndarray], runs: int) -> OperatorTimes:
@@ -251,7 +251,7 @@ def _loaded(file: Path, events: bool = False) -> tuple[Any, Any]:
         program = runtime._load_program(str(file), enable_etdump=events, program_verification=check)
         return program, program.load_method(METHOD)
     except RuntimeError as error:
-        raise StageFailed(f"runtime executorch: {file.name}: {_why_not(file) or _first_line(error)}") from error
+        raise StageFailed(f"runtime executorch: {file.name}: {_why_not(file) or first_line(error)}") from error
 
 
 def _why_not(file: Path) -> str:
@@ -266,11 +266,6 @@ def _why_not(file: Path) -> str:
         return f"{name} is not in this build of ExecuTorch: the program runs {there}, not here"
     lacking = sorted(set(plan.operators) - set(runtime._get_operator_names()))
     return f"it has no kernel for {', '.join(lacking)}; write the model without it" if lacking else ""
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
 
 
 # --------------------------------------------------------------------------- events

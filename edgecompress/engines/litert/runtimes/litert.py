@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
@@ -82,7 +82,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
         net, how = _pooled(program.module(check_guards=False)), _quantization(program)
         data = litert_torch.convert(net, example, quant_config=how).model_content()
     except Exception as error:
-        raise StageFailed(f"runtime litert: litert_torch.convert: {_first_line(error)}") from error
+        raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
     names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
     return data, *names
 
@@ -142,14 +142,8 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
     try:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:
-        raise StageFailed(f"runtime litert: TFLiteConverter: {_first_line(error)}") from error
+        raise StageFailed(f"runtime litert: TFLiteConverter: {first_line(error)}") from error
     return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}
-
-
-def _first_line(error: Exception) -> str:
-    """The error's class and first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
 
 
 # --------------------------------------------------------------------------- a stranger's file becomes an artifact
@@ -186,7 +180,7 @@ def _rehearse(copy: Path, file: Path) -> None:
         for detail in interpreter.get_output_details():
             interpreter.get_tensor(detail["index"])
     except Exception as error:  # it has no class of its own
-        raise InputError(f"{file}: LiteRT cannot run it: {_first_line(error)}; export it again") from error
+        raise InputError(f"{file}: LiteRT cannot run it: {first_line(error)}; export it again") from error
 
 
 # --------------------------------------------------------------------------- what the file tells

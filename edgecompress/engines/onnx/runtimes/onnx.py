@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.onnx import layer_outputs
@@ -47,7 +47,6 @@ LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
 MOST_NODES = 1_000_000
 FIELDS = ("f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
 TYPES = {name: number for number, name in enumerate(FIELDS, 1)}  # of an attribute, by the field that has its value
-NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(cc|h):\d+ .*?\) ")
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
 
@@ -84,7 +83,7 @@ def _from_program(model: Artifact) -> onnx.ModelProto:
             verbose=False,
         )
     except Exception as error:
-        raise StageFailed(f"runtime onnx: torch.onnx.export: {_first_line(error)}") from error
+        raise StageFailed(f"runtime onnx: torch.onnx.export: {first_line(error)}") from error
     return exported.model_proto
 
 
@@ -110,7 +109,7 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
             tensors_to_rename={tensor: name for names in ends for name, tensor in names.items()},
         )
     except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
-        raise StageFailed(f"runtime onnx: tf2onnx: {_first_line(error)}") from error
+        raise StageFailed(f"runtime onnx: tf2onnx: {first_line(error)}") from error
     _order(proto.graph)
     return _without_erfc(proto)
 
@@ -204,7 +203,7 @@ def _save(proto: onnx.ModelProto, file: Path) -> None:
     try:
         onnx.save_model(proto, file)
     except ValueError as error:  # protobuf's limit of 2 GiB
-        raise InputError(f"{file.name}: {_first_line(error)}; models over 2 GiB are not supported") from error
+        raise InputError(f"{file.name}: {first_line(error)}; models over 2 GiB are not supported") from error
 
 
 # --------------------------------------------------------------------------- a stranger's file becomes an artifact
@@ -295,7 +294,7 @@ def _parsed(file: Path) -> onnx.ModelProto:
         raise InputError(f"{file}: not an ONNX model, or truncated or damaged; export or copy it again") from error
     except Exception as error:  # onnx raises its own, OSError, ValueError, TypeError, ...
         raise blamed(error)(
-            f"{file}: its external data cannot be read: {_first_line(error)}; keep it beside the model, in its folder"
+            f"{file}: its external data cannot be read: {first_line(error)}; keep it beside the model, in its folder"
         ) from error
 
 
@@ -330,7 +329,7 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
     try:
         onnx.checker.check_model(proto, full_check=True)
     except Exception as error:  # its checker and its inference of shapes have no common class but this
-        raise InputError(f"{file}: not a valid ONNX model: {_first_line(error)}; export it again") from error
+        raise InputError(f"{file}: not a valid ONNX model: {first_line(error)}; export it again") from error
     for tensor in _tensors(proto):
         _check_finite(tensor, file)
 
@@ -349,7 +348,7 @@ def _check_finite(tensor: onnx.TensorProto, file: Path) -> None:
     try:
         values = onnx.numpy_helper.to_array(tensor)
     except Exception as error:
-        raise InputError(f"{file}: weight '{tensor.name}': {_first_line(error)}; export it again") from error
+        raise InputError(f"{file}: weight '{tensor.name}': {first_line(error)}; export it again") from error
     if values.dtype.kind != "f":
         return
     nan, infinite = int(np.isnan(values).sum()), int(np.isposinf(values).sum()) if values.size > 1 else 0
@@ -365,7 +364,7 @@ def _opened(copy: Path, file: Path) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(copy, options(1), providers=[CPU])
     except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
-        raise InputError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}; export it again") from error
+        raise InputError(f"{file}: ONNX Runtime cannot load it: {first_line(error)}; export it again") from error
 
 
 def _specs(values: Sequence[onnx.ValueInfoProto], file: Path) -> tuple[TensorSpec, ...]:
@@ -397,14 +396,7 @@ def _rehearse(session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec
     try:
         session.run(None, {s.name: np.zeros(s.concrete(), s.dtype) for s in inputs})
     except Exception as error:
-        raise InputError(f"{file}: ONNX Runtime cannot run it: {_first_line(error)}; export it again") from error
-
-
-def _first_line(error: Exception) -> str:
-    """The error's class and first line, without ONNX Runtime's status numbers, our own paths, and its C++."""
-    text = NOISE.sub("", str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300].rstrip('.')}" if lines else type(error).__name__
+        raise InputError(f"{file}: ONNX Runtime cannot run it: {first_line(error)}; export it again") from error
 
 
 # --------------------------------------------------------------------------- what the file tells

@@ -67,7 +67,7 @@ def apply(request: Request) -> Artifact:
                 nodes_to_exclude=[*float_, *(f"{name}_MatMul" for name in float_)],
             )
         except (RuntimeError, ValueError) as error:
-            raise StageFailed(f"int8_dynamic: {type(error).__name__}: {first_line(error)}") from error
+            raise StageFailed(f"int8_dynamic: {first_line(error)}") from error
     facts: dict[str, Json] = {"quantized": chosen}
     if not chosen:
         large = f"no matrix product with at least {options.min_columns} output columns (min_columns)"

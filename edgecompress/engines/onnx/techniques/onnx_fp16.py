@@ -122,7 +122,7 @@ def converted(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
         OnnxModel(half).topological_sort()  # the converter appends its casts at the end
         onnx.checker.check_model(half)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise StageFailed(f"onnx_fp16: {type(error).__name__}: {first_line(error)}") from error
+        raise StageFailed(f"onnx_fp16: {first_line(error)}") from error
     return half
 
 

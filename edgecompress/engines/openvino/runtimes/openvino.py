@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import engine_settings
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.openvino import ir, layer_outputs
@@ -61,7 +61,7 @@ def export(request: Request) -> Artifact:
     try:
         net = openvino.convert_model(request.model.file(".onnx"), input=shapes)
     except Exception as error:  # the converter raises its own classes, and plain Exception
-        raise StageFailed(f"runtime openvino: it cannot read the ONNX model: {_first_line(error)}") from error
+        raise StageFailed(f"runtime openvino: it cannot read the ONNX model: {first_line(error)}") from error
     ir.save(net, request.out)
     inputs, outputs = ([_fixed(s, batch) for s in specs] for specs in (request.model.inputs, request.model.outputs))
     return Artifact(request.out, FORMAT, tuple(inputs), tuple(outputs)).write()
@@ -90,14 +90,6 @@ def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
     return dataclasses.replace(spec, shape=shape)
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    messages = [
-        line for line in lines if not line.startswith("Exception from")
-    ] or lines  # that names their source file
-    return f"{type(error).__name__}: {messages[0][:300]}" if messages else type(error).__name__
-
-
 def read(request: Request) -> Artifact:
     """Raises: an OpenVINO model cannot be a source; give the ONNX model."""
     raise InputError(f"{request.options['path']}: OpenVINO files are not a source; give the ONNX model")
@@ -111,7 +103,7 @@ def tapped(request: Request) -> Artifact:
         compiled = core.compile_model(net, "CPU", {THREADS: 1, **SETTINGS}).get_runtime_model()
     except RuntimeError as error:
         raise StageFailed(
-            f"runtime openvino: the layer outputs cannot be added to the model: {_first_line(error)}"
+            f"runtime openvino: the layer outputs cannot be added to the model: {first_line(error)}"
         ) from error
     return layer_outputs.tapped(request, net, compiled)
 

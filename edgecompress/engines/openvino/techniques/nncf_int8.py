@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.openvino import ir
@@ -96,8 +96,7 @@ def apply(request: Request) -> Artifact:
             ignored_scope=nncf.IgnoredScope(names=[*kept, *readers], patterns=list(options.skip)),
         )
     except Exception as error:  # NNCF's errors have no base of their own
-        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-        raise StageFailed(f"nncf_int8: {type(error).__name__}: {message[:300]}") from error
+        raise StageFailed(f"nncf_int8: {first_line(error)}") from error
     facts = {"samples": used(batches), "float": kept}
     ir.save(quantized, request.out)
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()

@@ -58,7 +58,7 @@ def apply(request: Request) -> Artifact:
     except InputError:
         raise
     except Exception as error:  # the converter's own class, TensorFlow's, plain RuntimeError
-        raise StageFailed(f"tf_int8: TFLiteConverter: {type(error).__name__}: {first_line(error)}") from error
+        raise StageFailed(f"tf_int8: TFLiteConverter: {first_line(error)}") from error
     data = _renamed(data, model)
     (request.out / FILE).write_bytes(data)
     written = model_file.inputs_and_outputs(data, FILE)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.formats import torch_program
@@ -112,7 +112,7 @@ def _package(program: torch.export.ExportedProgram, folder: Path, file: Path) ->
             made = aot_compile(net, tuple(arguments), dict(keywords), options=how)
         package_aoti(str(file), {NAME: [part for part in made if not str(part).endswith(".cpp")]})
     except Exception as error:  # inductor's own, the compiler's, the operating system's
-        raise StageFailed(f"runtime torchinductor: {_first_line(error)}") from error
+        raise StageFailed(f"runtime torchinductor: {first_line(error)}") from error
 
 
 def _compiler(folder: Path) -> Path:
@@ -144,11 +144,6 @@ def _cache(folder: Path) -> Iterator[None]:
     finally:
         os.environ.pop(name)
         os.environ.update({} if before is None else {name: before})
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
 def read(request: Request) -> Artifact:
@@ -184,7 +179,7 @@ class AotiSession:
         try:
             self.loader: Any = aoti_load_package(str(artifact.file(".pt2"))).loader
         except Exception as error:  # plain RuntimeError: another CPU, no GPU, a damaged file
-            raise StageFailed(f"runtime torchinductor cannot load the package: {_first_line(error)}") from error
+            raise StageFailed(f"runtime torchinductor cannot load the package: {first_line(error)}") from error
         self.device = self.loader.get_metadata()["AOTI_DEVICE_KEY"]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
