@@ -1,0 +1,438 @@
+"""Does a stranger's file just work, and does a wrong one never ship?
+
+    python benchmarks/strangers.py [--only NET,...] [--work DIR] [--json FILE] [--list]
+
+The 24 nets of strangers.toml, made by strangers_nets.py to be unlike what the project has tried, go through the command
+line, `edgecompress deploy MODEL --data DATA --target TARGET --profile quick`, for two targets each. The list says what
+is expected, and was written before the first try. Whether a shipped file answers rightly is judged here, on items that
+no deploy saw: the raw runtimes run source and artifact, and the RMS of what differs is held against the spread of the
+source's output (TOLERANCE; of whole numbers the share that differs counts). Outcomes:
+
+  right                it ships and answers as its source, an int8 variant was kept where one is expected; or the source
+                       is refused as the list says, in one line
+  not judged           it ships, and this machine has no runtime of it (Core ML)
+  WRONG                it ships and answers otherwise
+  int8 lost            it ships, without the int8 that was expected: `says` has why
+  refused              it does not ship, against the list
+  crash                a traceback, an exit code but 0, 1 and 2, or more than LIMIT_S
+
+Exit 1 where an outcome is neither right nor not judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import strangers_nets
+from strangers_nets import HIDDEN, SEEN, Made
+
+LIST = Path(__file__).with_suffix(".toml")
+ROOT = LIST.parent.parent
+LIMIT_S = 480  # of a deploy
+TOLERANCE = {"int8": 0.15, "fp16": 0.02, "fp32": 0.005}
+FINE = ("right", "not judged")
+
+Array = Any  # numpy's
+Run = Callable[[Sequence[Array]], Sequence[Array]]  # an item's inputs with a batch axis -> its outputs
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A net of the list."""
+
+    name: str
+    source: str
+    exporter: str
+    unusual: str
+    targets: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What became of a net on a target. `variants`: what the report says of each; `errors`: by output."""
+
+    net: str
+    target: str
+    expected: str
+    outcome: str
+    says: str
+    code: int | None = None
+    seconds: float = 0.0
+    shipped: str = ""
+    variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    command: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="nets, by name")
+    parser.add_argument("--work", help="where files, stores and what ships stay; the next time they are found again")
+    parser.add_argument("--json", help="a file for every case; what it has of other nets is kept")
+    parser.add_argument("--list", action="store_true", help="print the list alone")
+    asked = parser.parse_args()
+    listed = [Listed(**net) for net in tomllib.loads(LIST.read_text(encoding="utf-8"))["net"]]
+    if asked.list:
+        print("\n".join(f"{n.name}: {n.exporter}; {n.unusual}\n  {dict(n.targets)}" for n in listed))
+        return 0
+    chosen = [n for n in listed if not asked.only or n.name in asked.only.split(",")]
+    with tempfile.TemporaryDirectory() as scratch:
+        cases = [case for net in chosen for case in tried(net, Path(asked.work or scratch).resolve())]
+    if asked.json:
+        written(Path(asked.json), cases)
+    print(report(cases))
+    return any(case.outcome not in FINE for case in cases)
+
+
+def written(path: Path, cases: Sequence[Case]) -> None:
+    kept = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else []
+    kept = [case for case in kept if case["net"] not in {c.net for c in cases}]
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    machine = {"cpu": cpu[1] if cpu else "", "cores": os.cpu_count(), "system": platform.platform()}
+    rows = sorted([*kept, *map(dataclasses.asdict, cases)], key=lambda case: case["net"])
+    told = {"date": time.strftime("%Y-%m-%d"), "machine": machine, "cases": rows}
+    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def tried(net: Listed, work: Path) -> list[Case]:
+    """A net on its targets, in a process of its own: engines may end it, and share none with the next."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        try:
+            cases = pool.submit(cases_of, net, work).result()
+        except BrokenProcessPool:
+            cases = [Case(net.name, t, e, "crash", "its judging ended the process") for t, e in net.targets.items()]
+    for case in cases:
+        print(f"{case.net} {case.target}: {case.outcome}, {case.seconds:.0f} s. {case.says}", file=sys.stderr)
+    return cases
+
+
+def cases_of(net: Listed, work: Path) -> list[Case]:
+    folder = work / net.name
+    made = strangers_nets.build(net.name, folder)
+    return [deployed(net, made, folder, target) for target in net.targets]
+
+
+def deployed(net: Listed, made: Made, folder: Path, target: str) -> Case:
+    """The command line as a stranger types it, in the net's folder, and what came of it."""
+    out, expected = folder / "dist" / target, net.targets[target]
+    data = data_of(made, folder, sum(map(ord, net.name)) % 3)
+    words = ["deploy", made.model, "--data", data, "--target", target, "--profile", "quick"]
+    places = ["--out", str(out), "--store", str(folder / "store")]
+    began = time.monotonic()
+    code, told = ended([str(Path(sys.executable).with_name("edgecompress")), *words, *places], folder)
+    told = told.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+    (folder / f"{target}.log").write_text(told, encoding="utf-8")
+    command = " ".join(["edgecompress", *(word.replace(f"{folder}/", "") for word in words)])
+    case = Case(net.name, target, expected, "crash", last_line(told), code, time.monotonic() - began, command=command)
+    if code is None or code not in (0, 1, 2) or "Traceback (most recent call last)" in told:
+        return case
+    if code:
+        refused = "right" if expected.startswith("refused") and code == 2 else "refused"
+        return dataclasses.replace(case, outcome=refused, variants=variants_of(out))
+    return judged(case, net, made, out)
+
+
+def ended(command: Sequence[str], folder: Path) -> tuple[int | None, str]:
+    """A command's exit code, None where it had to be ended, and all that it printed."""
+    run = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        told, _ = run.communicate(timeout=LIMIT_S)
+        return run.returncode, told
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        return None, f"{run.communicate()[0]}\nended after {LIMIT_S} s"
+
+
+def data_of(made: Made, folder: Path, form: int) -> str:
+    """The items of a deploy: an .npz of one set, one of three splits, or a folder of .npy."""
+    splits = {"calibrate": slice(0, 100), "select": slice(100, 150), "test": slice(150, SEEN)}
+    arrays = {**made.items, **({} if made.labels is None else {"labels": made.labels})}
+    if form == 0:
+        np.savez(folder / "data.npz", **{name: a[:SEEN] for name, a in arrays.items()})
+        return "data.npz"
+    if form == 1:
+        parts = {f"{split}.{name}": a[at] for split, at in splits.items() for name, a in arrays.items()}
+        np.savez(folder / "data.npz", **parts)
+        return "data.npz"
+    for split, at in splits.items():
+        (folder / "data" / split).mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / "data" / split / f"{name}.npy", array[at])
+    return "data"
+
+
+def last_line(told: str) -> str:
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+
+
+def variants_of(out: Path) -> dict[str, str]:
+    """What the report says of each variant."""
+    if not (out / "report.json").exists():
+        return {}
+    rows = json.loads((out / "report.json").read_text(encoding="utf-8"))["variants"]
+    return {row["name"]: f"{row['verdict']}: {row['reason']}" for row in rows}
+
+
+def judged(case: Case, net: Listed, made: Made, out: Path) -> Case:
+    """A case that shipped, by its own items."""
+    shipped = json.loads((out / "report.json").read_text(encoding="utf-8"))["choice"]["variant"]
+    case = dataclasses.replace(case, outcome="right", says="", shipped=shipped, variants=variants_of(out))
+    lost = [name for name, said in case.variants.items() if said.startswith(("lost", "failed", "unreached"))]
+    kept = [name for name in case.variants if name not in lost]
+    artifact = artifact_of(out / "artifact")
+    if artifact is None:
+        case = dataclasses.replace(case, outcome="not judged")
+    else:
+        loose = "int8" if "int8" in shipped or "quantized already" in net.unusual else shipped.split("-")[-1]
+        try:
+            errors = differences(source_of(made, out.parent.parent), artifact, made)
+        except Exception as error:  # any engine's: a file that does not run answers nothing
+            return dataclasses.replace(case, outcome="WRONG", says=f"{type(error).__name__}: {str(error)[:300]}")
+        case = dataclasses.replace(case, errors=errors)
+        if max(errors.values()) > TOLERANCE.get(loose, TOLERANCE["int8"]) or len(errors) == 0:
+            return dataclasses.replace(case, outcome="WRONG", says=f"off by {max(errors.values()):.1%}")
+    if case.expected == "int8" and not any("int8" in name for name in kept):
+        why = "; ".join(f"{name} {case.variants[name]}" for name in lost if "int8" in name)
+        return dataclasses.replace(case, outcome="int8 lost", says=why)
+    return dataclasses.replace(case, outcome="refused" if case.expected.startswith("refused") else case.outcome)
+
+
+# --------------------------------------------------------------------------- raw runtimes
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A file in its own engine: its ends by name, and how to run it."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    run: Run
+    shapes: Sequence[Sequence[Any]] = ()  # of the inputs, where the file fixes them
+    quantized: Sequence[tuple[float, int, Any]] = ()  # of the inputs: scale (0.0: real), zero point, dtype
+
+
+def source_of(made: Made, folder: Path) -> Raw:
+    path, names = folder / made.model, list(made.items)
+    if path.suffix == ".onnx":
+        return raw_onnx(path)
+    if path.suffix == ".tflite":
+        return raw_tflite(path)
+    if path.suffix == ".pt2":
+        import torch
+
+        return Raw(names, (), raw_torch(torch.export.load(path).module()))
+    if path.is_dir():
+        import tensorflow as tf
+
+        saved = tf.saved_model.load(str(path)).signatures["serving_default"]
+        ends = sorted(saved.structured_outputs)
+
+        def served(items: Sequence[Array]) -> list[Array]:
+            found = saved(**{name: tf.constant(item) for name, item in zip(names, items, strict=True)})
+            return [found[end].numpy() for end in ends]
+
+        return Raw(names, ends, served)
+    if path.suffix in (".keras", ".h5"):
+        import keras
+
+        net = keras.models.load_model(path)
+        named = not isinstance(net, keras.Sequential) and isinstance(net.output, dict)
+        ends = sorted(net.output) if named else []
+
+        def keras_run(items: Sequence[Array]) -> list[Array]:
+            found = net(list(items) if len(items) > 1 else items[0], training=False)
+            return [np.asarray(part) for part in ([found[end] for end in ends] if ends else [found])]
+
+        return Raw(names, ends, keras_run)
+    sys.path.insert(0, str(folder))
+    module, function = made.model.split(":")
+    return Raw(names, (), raw_torch(getattr(importlib.import_module(module), function)(), names))
+
+
+def raw_torch(net: Any, names: Sequence[str] = ()) -> Run:
+    """`names`: of the arguments, where they go by name."""
+    import torch
+
+    def flat(found: Any) -> Iterator[Array]:
+        if isinstance(found, torch.Tensor):
+            yield found.detach().numpy()
+        elif hasattr(found, "layers"):  # a cache of transformers
+            for layer in found.layers:
+                yield from flat((layer.keys, layer.values))
+        else:
+            for part in found.values() if isinstance(found, Mapping) else found:
+                yield from flat(part)
+
+    def run(items: Sequence[Array]) -> list[Array]:
+        tensors = [torch.from_numpy(item) for item in items]
+        with torch.no_grad():
+            return list(flat(net(**dict(zip(names, tensors, strict=True))) if names else net(*tensors)))
+
+    return run
+
+
+def artifact_of(folder: Path) -> Raw | None:
+    """What shipped, or None where no engine of this machine runs it; names in the order of its card."""
+    files = {p.suffix: p for p in sorted(folder.rglob("*"), reverse=True)}  # of two .tflite the one before Vela
+    card = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
+    inputs, outputs = ([end["name"] for end in card[side]] for side in ("inputs", "outputs"))
+    if ".onnx" in files:
+        return raw_onnx(files[".onnx"])
+    if ".tflite" in files:
+        return raw_tflite(files[".tflite"])
+    if ".xml" in files:
+        import openvino
+
+        core = openvino.Core()
+        net = core.compile_model(core.read_model(files[".xml"]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        shapes = [[d.get_length() if d.is_static else None for d in end.partial_shape] for end in net.inputs]
+
+        def infer(items: Sequence[Array]) -> list[Array]:
+            found = net(list(items))
+            return [np.array(found[i]) for i in range(len(net.outputs))]
+
+        return Raw([i.any_name for i in net.inputs], [o.any_name for o in net.outputs], infer, shapes)
+    if ".pte" in files:
+        import torch
+        from executorch.runtime import Runtime
+
+        program = Runtime.get().load_program(files[".pte"].read_bytes())
+        method = program.load_method("forward")  # is nothing without its program
+
+        def executed(items: Sequence[Array]) -> list[Array]:
+            assert program
+            return [np.array(tensor) for tensor in method.execute([torch.from_numpy(item) for item in items])]
+
+        return Raw(inputs, outputs, executed)
+    return None
+
+
+def raw_onnx(path: Path) -> Raw:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    inputs, outputs = ([end.name for end in ends] for ends in (session.get_inputs(), session.get_outputs()))
+    shapes = [end.shape for end in session.get_inputs()]
+    return Raw(inputs, outputs, lambda items: session.run(None, dict(zip(inputs, items, strict=True))), shapes)
+
+
+def raw_tflite(path: Path) -> Raw:
+    """Inputs as they are held, outputs as real numbers; names are the signature's where there is one."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    net = Interpreter(str(path), num_threads=1)
+    net.allocate_tensors()
+    ins, outs = net.get_input_details(), net.get_output_details()
+    names = [[end["name"] for end in side] for side in (ins, outs)]
+    if signatures := net.get_signature_list():
+        key = next(iter(signatures))
+        runner = net.get_signature_runner(key)
+        for side, found in enumerate((runner.get_input_details(), runner.get_output_details())):
+            by_tensor = {end["name"]: name for name, end in found.items()}
+            names[side] = [by_tensor.get(name, name) for name in names[side]]
+
+    def run(items: Sequence[Array]) -> list[Array]:
+        for end, item in zip(ins, items, strict=True):
+            if tuple(end["shape"]) != item.shape:
+                net.resize_tensor_input(end["index"], item.shape)
+        net.allocate_tensors()
+        for end, item in zip(ins, items, strict=True):
+            net.set_tensor(end["index"], item)
+        net.invoke()
+        return [real(net.get_tensor(end["index"]), *end["quantization"]) for end in outs]
+
+    shapes = [[None if s < 0 else int(s) for s in end["shape_signature"]] for end in ins]
+    return Raw(names[0], names[1], run, shapes, [(*end["quantization"], end["dtype"]) for end in ins])
+
+
+def real(array: Array, scale: float, zero: int) -> Array:
+    return (array.astype(np.float64) - zero) * scale if scale else np.array(array)
+
+
+def differences(source: Raw, artifact: Raw, made: Made) -> dict[str, float]:
+    """By output, how far the artifact is off on the hidden items."""
+    wanted, found = list[Sequence[Array]](), list[Sequence[Array]]()
+    same = set(artifact.inputs) == set(made.items)
+    order = list(artifact.inputs) if same else list(made.items)
+    for i in range(SEEN, SEEN + HIDDEN):
+        item = {name: batched(array[i], made.axes.get(name, 0)) for name, array in made.items.items()}
+        wanted.append(source.run([item[name] for name in (source.inputs if set(source.inputs) == set(item) else item)]))
+        found.append(artifact.run([fitted(item[name], k, source, artifact) for k, name in enumerate(order)]))
+    names = list(source.outputs) or [str(i) for i in range(len(wanted[0]))]
+    if len(found[0]) != len(names):
+        raise ValueError(f"{len(names)} outputs became {len(found[0])}: {list(artifact.outputs)}")
+    at = [list(artifact.outputs).index(n) for n in names] if set(names) == set(artifact.outputs) else range(len(names))
+    return {
+        name: off(np.stack([w[i] for w in wanted]), np.stack([f[j] for f in found]))
+        for i, (name, j) in enumerate(zip(names, at, strict=True))
+    }
+
+
+def batched(item: Array, axis: int | None) -> Array:
+    return np.array(item if axis is None else np.expand_dims(item, axis), order="C")
+
+
+def fitted(item: Array, k: int, source: Raw, artifact: Raw) -> Array:
+    """An input of the source as the artifact holds it: whole numbers by its scale, in its shape where that is fixed."""
+    scale, zero, dtype = artifact.quantized[k] if artifact.quantized else (0.0, 0, None)
+    before = source.quantized[k][:2] if source.quantized else (0.0, 0)
+    if (scale, zero) != before:
+        item = real(item, *before).astype(np.float32)
+        if scale:
+            item = np.clip(np.round(item / scale + zero), np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
+    shape = artifact.shapes[k] if artifact.shapes else None
+    fixed = shape is not None and all(isinstance(size, int) for size in shape)
+    return item.reshape(shape) if fixed and list(item.shape) != list(shape or ()) else item
+
+
+def off(wanted: Array, found: Array) -> float:
+    """RMS of the difference over the spread; of whole numbers the share that differs."""
+    found = found.reshape(wanted.shape)
+    if wanted.dtype.kind in "iub":
+        return float(np.mean(wanted != np.round(found)))
+    spread = float(np.std(wanted.astype(np.float64))) or 1.0
+    return float(np.sqrt(np.mean((wanted.astype(np.float64) - found) ** 2)) / spread)
+
+
+# --------------------------------------------------------------------------- the table
+
+
+def report(cases: Sequence[Case]) -> str:
+    rows = [("net", "target", "expected", "outcome", "shipped", "off by", "s")]
+    for case in cases:
+        error = f"{max(case.errors.values()):.2%}" if case.errors else "-"
+        expected = case.expected.partition(":")[0]
+        rows.append((case.net, case.target, expected, case.outcome, case.shipped or "-", error, f"{case.seconds:.0f}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+    counted = Counter(case.outcome for case in cases)
+    summary = ", ".join(f"{n} {outcome}" for outcome, n in counted.most_common())
+    return "\n".join([*lines, "", f"{len(cases)} cases: {summary}"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
