@@ -265,3 +265,12 @@ def test_what_shipped_can_be_verified_again(deployed: job_run.Result, shared_sto
     assert deployed.out is not None
     options = edgecompress.Options(store=shared_store, out=deployed.out.parent / "again")
     assert verify.verify(deployed.out, options=options).exit_code == 0
+
+
+def test_what_vela_says_of_an_operator_is_told_whole() -> None:
+    said = "RuntimeError: Compilation failed: Error: LSTM 'cell' has no valid semantics.\n - IFM must be INT8\nFailed\n"
+    assert ethos_u._broke(1, f"Traceback\n  File\n{said}") == (
+        "Vela: LSTM 'cell' has no valid semantics. - IFM must be INT8 Failed"
+    )
+    assert ethos_u._broke(2, "one\ntwo") == "Vela: two"
+    assert ethos_u._broke(2, "") == "Vela: exit code 2"

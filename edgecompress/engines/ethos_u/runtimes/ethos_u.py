@@ -112,7 +112,8 @@ def _broke(code: int, log: str) -> str:
     if code < 0:
         return f"Vela crashes on this file ({signal.Signals(-code).name})"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return f"Vela: {lines[-1][:300] if lines else f'exit code {code}'}"
+    begin = next((place for place, line in enumerate(lines) if "Error: " in line), -1)  # it names the operator
+    return f"Vela: {' '.join(lines[begin:]).split('Error: ')[-1][:300] or f'exit code {code}'}"
 
 
 def main() -> int:

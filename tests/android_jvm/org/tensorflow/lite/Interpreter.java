@@ -41,6 +41,8 @@ public final class Interpreter implements AutoCloseable {
         }
     }
 
+    public void resetVariableTensors() {}
+
     public void runForMultipleInputsOutputs(Object[] inputs, Map<Integer, Object> outputs) {
         List<Pipe.Item> given = new ArrayList<>();
         for (Object input : inputs) {

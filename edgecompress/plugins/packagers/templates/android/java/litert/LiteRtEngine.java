@@ -39,6 +39,7 @@ final class LiteRtEngine implements Engine {
             answers[i] = spec.outputs.get(i).buffer();
             places.put(i, answers[i]);
         }
+        interpreter.resetVariableTensors(); // the state of an LSTM: each call begins anew
         try {
             interpreter.runForMultipleInputsOutputs(given, places);
         } catch (IllegalArgumentException refused) {

@@ -18,4 +18,6 @@ public final class Interpreter extends InterpreterImpl implements InterpreterApi
     }
 
     public Interpreter(ByteBuffer byteBuffer, Options options) {}
+
+    public void resetVariableTensors() {}
 }
