@@ -13,7 +13,7 @@ import tflite_files as files
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
-from edgecompress.data import tensors
+from edgecompress.data import output_channels, tensors
 from edgecompress.engines.litert import model_file
 from edgecompress.engines.litert.runtimes import litert
 from edgecompress.formats.precision import facts
@@ -201,6 +201,19 @@ def test_a_net_without_real_numbers_ends_with_a_reason(tmp_path: Path) -> None:
     model = files.source(files.packed(net), tmp_path / "net")
     with pytest.raises(StageFailed, match="no operator of the file computes real numbers: there is nothing to"):
         compressed("litert_int8", model, tmp_path)
+
+
+def test_a_channel_that_a_source_rounds_to_two_neighbours_is_not_judged() -> None:
+    """Another kernel may round the other way."""
+    step = 1 / 256
+    golden = {"scores": np.random.default_rng(0).integers(0, 99, (40, 20)).astype(np.float32) * step}
+    golden["scores"][:, 3] = 0
+    golden["scores"][7, 3] = step
+    moved = {"scores": golden["scores"].copy()}
+    moved["scores"][7, 3] = 0
+    assert output_channels.compare(golden, moved, {})["scores"]["dead"] == [3]
+    found = output_channels.compare(golden, moved, {}, {"scores": step})["scores"]
+    assert (found["dead"], found["constant"]) == ([], 1)
 
 
 # --------------------------------------------------------------------------- real files

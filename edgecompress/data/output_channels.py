@@ -157,9 +157,13 @@ class Comparison:
 
 
 def compare(
-    golden: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], layouts: Mapping[str, str]
+    golden: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    layouts: Mapping[str, str],
+    steps: Mapping[str, float] | None = None,
 ) -> dict[str, ChannelFacts]:
-    """The channels of each output of the same items; `layouts`: of those whose layout is known.
+    """The channels of each output of the same items; `layouts`: of those whose layout is known; `steps`: of
+    those that the source rounds.
 
     Boxes and the like are judged by what a detector finds: where another output, or other channels, tell for each of
     the same places how probable something is there, errors count by that; a list of detections is matched first.
@@ -167,7 +171,10 @@ def compare(
     golden = detections.with_places(golden)
     outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
     found = detections.layouts(golden)
-    outlines = {name: outline(array, layouts.get(name) or found.get(name, "")) for name, array in golden.items()}
+    outlines = {
+        name: outline(array, layouts.get(name) or found.get(name, ""), (steps or {}).get(name, 0.0))
+        for name, array in golden.items()
+    }
     finder = detections.find(golden, outlines)
     facts = {}
     for name, ours in golden.items():

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 AT_ONCE = 1 << 22  # numbers
 OUTLIERS = 0.01  # of the items, the largest: no part of a spread; and the tail that is limited
 MANY = 16  # channels at most that each mean something; more are the components of one thing, judged together
+STEPS = 1.5  # of a source that rounds: what varies by less is constant
 STILL = 1e-6  # of a channel's size, and of the whole output's spread: what varies by less is constant
 
 
@@ -93,8 +94,8 @@ class Outline:
         return p[..., self.alone].max(initial=0.0, axis=-1) if self.alone.any() else None
 
 
-def outline(array: np.ndarray, layout: str = "") -> Outline:
-    """The first pass over the source's output [items, ...]."""
+def outline(array: np.ndarray, layout: str = "", step: float = 0.0) -> Outline:
+    """The first pass over the source's output [items, ...]; `step`: of its numbers, where the source rounds them."""
     import numpy as np
 
     axis = channel_axis.channel_axis(array, layout)
@@ -112,7 +113,7 @@ def outline(array: np.ndarray, layout: str = "") -> Outline:
     mean, share = _middle(sums), chosen / chosen.sum()
     kind = tally.kind(shape[2])
     rare = kind in source_probabilities.CLASSES and shape[1] > 1 and share.max() > 1 - source_probabilities.RARE
-    spread, constant = _spreads(np.maximum(squares - 2 * sums * mean + mean * mean, 0.0), ends)
+    spread, constant = _spreads(np.maximum(squares - 2 * sums * mean + mean * mean, 0.0), ends, step)
     background = int(share.argmax()) if rare else None
     return Outline(axis, shape[1], array.ndim > 3, kind, mean + first, spread, ends, background, constant)
 
@@ -130,13 +131,16 @@ def _middle(sums: np.ndarray) -> np.ndarray:
     return np.asarray(np.take_along_axis(sums, order[: _kept(len(sums))], axis=0).mean(0))
 
 
-def _spreads(power: np.ndarray, ends: Ends) -> tuple[np.ndarray, np.ndarray]:
-    """The spread of each channel without its outlying items, those of small channels raised; which are constant."""
+def _spreads(power: np.ndarray, ends: Ends, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """The spread of each channel without its outlying items, those of small channels raised; which are constant.
+
+    One that moves by a step at most is constant: a kernel that rounds the other way moves it as much.
+    """
     import numpy as np
 
     spread = np.sqrt(np.sort(power, axis=0)[: _kept(len(power))].mean(0))
     size = np.maximum(np.abs(ends.low), np.abs(ends.high))
-    constant = spread <= STILL * size
+    constant = (spread <= STILL * size) | (ends.high - ends.low <= STEPS * step)
     whole = float(np.sqrt(np.square(spread).mean()))
     least = float(np.median(spread)) if len(spread) > MANY else STILL * whole
     raised = np.maximum(np.where(constant, whole, spread), least)

@@ -194,7 +194,8 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
     differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
-    channels = output_channels.compare(ours, theirs, {spec.name: spec.layout for spec in golden.outputs})
+    steps = {spec.name: spec.quantization.scale[0] for spec in golden.outputs if spec.quantization}
+    channels = output_channels.compare(ours, theirs, {spec.name: spec.layout for spec in golden.outputs}, steps)
     metric, why_not, right = _metric(request, ours, theirs)
     return Results(
         outputs=[{"name": name, **d.facts(), **channels[name]} for name, d in differences.items()],
