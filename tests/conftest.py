@@ -159,7 +159,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first, so that several processes end together; new files come before them all. Without the proof."""
+    """Long files first, so that several processes end together, new ones before them; without the proof.
+
+    Files with tests marked `alone` come last: who waits for the others to pause waits for short ones.
+    """
     left_out = {item for item in items if not prove.WHOLE and item.get_closest_marker("prove")}
     if MINUTES:
         left_out |= {item for item in items if not hasattr(item.module, "prove")}  # type: ignore[attr-defined]
@@ -169,7 +172,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if MINUTES:  # a sample: files in an order of the seed, as many as the minutes allow
         return items.sort(key=lambda item: random.Random(f"{SEED} {item.path.name}").random())
     seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
-    items.sort(key=lambda item: -seconds.get(item.path.name, float("inf")))
+    alone = {item.path.name for item in items if item.get_closest_marker("alone")}
+    items.sort(key=lambda item: (item.path.name in alone, -seconds.get(item.path.name, float("inf"))))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -27,16 +27,19 @@ FAST = {
 }
 
 
-def make(folder: Path, scale: float = 1.0, **behaviour: float) -> dict[str, str]:
-    """Writes net, data and target into `folder`; returns what `edgecompress.deploy` takes."""
+def make(folder: Path, scale: float = 1.0, width: int = 4, items: int = 20, **behaviour: float) -> dict[str, str]:
+    """Writes net, data and target into `folder`; returns what `edgecompress.deploy` takes.
+
+    An item is `width` numbers; the split test has twice as many items as each of the others.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     batch = Dim("batch", 1, 64)
-    net = null.NullNet((TensorSpec("x", (batch, 4)),), (TensorSpec("y", (batch, 3)),), scale, **behaviour)  # type: ignore[arg-type]
+    net = null.NullNet((TensorSpec("x", (batch, width)),), (TensorSpec("y", (batch, 3)),), scale, **behaviour)  # type: ignore[arg-type]
     null.write(folder / "net.null", net)
     random = np.random.default_rng(0)
-    for split, items in (("calibrate", 20), ("select", 20), ("test", 40)):
+    for split, count in (("calibrate", items), ("select", items), ("test", 2 * items)):
         (folder / "data" / split).mkdir(parents=True, exist_ok=True)
-        np.save(folder / "data" / split / "x.npy", random.normal(size=(items, 4)).astype("float32"))
-        np.save(folder / "data" / split / "labels.npy", random.integers(0, 3, size=items))
+        np.save(folder / "data" / split / "x.npy", random.normal(size=(count, width)).astype("float32"))
+        np.save(folder / "data" / split / "labels.npy", random.integers(0, 3, size=count))
     (folder / "null.toml").write_text(TARGET, encoding="utf-8")
     return {"model": str(folder / "net.null"), "target": str(folder / "null.toml"), "data": str(folder / "data")}

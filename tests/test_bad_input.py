@@ -353,12 +353,10 @@ def test_an_artifact_that_is_wrong_ships_nothing_and_says_which_check_failed(pla
 
 @pytest.mark.slow
 def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None:
-    """A tmpfs of 34 MiB, in a mount namespace of its own: enough to begin, not enough for 36 MiB of samples."""
+    """A tmpfs of 34 MiB, in a mount namespace of its own: enough to begin, not enough for 37 MiB of samples."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("unshare -rm is not allowed here")
-    for split in ("calibrate", "select", "test"):
-        np.save(place.folder / "data" / split / "x.npy", np.zeros((500_000, 4), "float32"))
-        np.save(place.folder / "data" / split / "labels.npy", np.zeros(500_000, "int64"))
+    nulls.make(place.folder, width=4096, items=600)
     command = " ".join(["deploy", *NULL, "--profile", "quick", "--store", "small"])
     (place.folder / "small").mkdir()
     deploy = f"{sys.executable} -m edgecompress.cli.main {command}"

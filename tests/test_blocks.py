@@ -268,6 +268,7 @@ def test_a_device_that_is_not_reached_is_the_users_to_set(capsys):
     assert "set EDGECOMPRESS_SSH_CONFIG instead" in capsys.readouterr().err
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_the_command_builds_times_and_writes_and_finds_it_in_the_store_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

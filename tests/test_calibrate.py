@@ -279,6 +279,7 @@ idle_s = 0.3
 """
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_known_law_is_recovered_from_the_counter_of_a_device(

@@ -582,7 +582,7 @@ def test_what_shipped_is_measured_again_in_turns(
     words = [net["model"], "--data", net["data"], "--target", net["target"], "--profile", "quick", *quick]
     assert main.main(["deploy", *words, "--out", "out"]) == 0
     capsys.readouterr()
-    turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=12"]
+    turns = ["--remeasure", "--profile", "quick", *quick, "--set=profile.sessions=8"]
     ended = main.main(["compare", "out", "out", *turns, "--json", "--fail-if", "latency_ms > 0.0001x"])
     told = json.loads(capsys.readouterr().out)
     latency = next(row for row in told["rows"] if row["metric"] == "latency_ms")

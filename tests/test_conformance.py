@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import plugins
+import prove
 import pytest
 
 from edgecompress.cli.main import main
@@ -14,10 +15,13 @@ from edgecompress.core import catalog, environments, registry
 from edgecompress.core.model import Artifact
 from edgecompress.testing import conformance
 
+LONG = ("torchinductor",)  # test_torchinductor.py has in the short form what it promises
+
 
 def of(kind: str) -> pytest.MarkDecorator:
     """Each plug-in of a kind; slow where it needs a library of its own."""
     marks = {n: [pytest.mark.slow] if set(m.REQUIRES) - {"numpy"} else [] for n, m in registry.every(kind)}
+    marks = {n: [*m, *([pytest.mark.prove] if n in LONG else [])] for n, m in marks.items()}
     return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
 
 
@@ -27,10 +31,13 @@ def need(kind: str, name: str) -> None:
         pytest.skip(f"{name} needs {', '.join(missing)}")
 
 
+TRAINED = {"adaround": {"iterations": 50}, **{name: {"epochs": 2} for name in ("distill", "finetune", "qat")}}
+
+
 @of("techniques")
 def test_a_technique_conforms(name: str, tmp_path: Path) -> None:
     need("techniques", name)
-    conformance.check_technique(name, tmp_path)
+    conformance.check_technique(name, tmp_path, None if prove.WHOLE else TRAINED.get(name))
 
 
 @of("runtimes")
@@ -91,14 +98,18 @@ def test_a_transport_conforms(name: str, tmp_path: Path) -> None:
 
 TOOLS = {"android": pytest.mark.jdk, "web": pytest.mark.ortweb}  # that a packager needs besides libraries
 PACKAGERS = [
-    pytest.param(n, marks=[pytest.mark.slow, *([TOOLS[n]] if n in TOOLS else ())]) for n in registry.names("packagers")
-]
+    pytest.param(n, marks=[pytest.mark.slow, *([TOOLS[n], pytest.mark.prove] if n in TOOLS else ())])
+    for n in registry.names("packagers")
+]  # with `make prove` where tools are slow: each has files of its own
+
+
+LIGHT = {"tar": {"wheels": False}}
 
 
 @pytest.mark.parametrize("name", PACKAGERS)
 def test_a_packager_conforms(name: str, tmp_path: Path) -> None:
     need("packagers", name)
-    conformance.check_packager(name, tmp_path)
+    conformance.check_packager(name, tmp_path, None if prove.WHOLE else LIGHT.get(name))
 
 
 @pytest.mark.parametrize("name", catalog.names("targets"))

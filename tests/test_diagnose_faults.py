@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
 
 RUNTIMES = {"onnx": "onnxruntime", "litert": "litert_torch", "executorch": "executorch", "coreml": "coremltools"}
+LONG = ("executorch", "coreml")  # with `make prove`: what judges is the same
+PARAMS = [pytest.param(name, marks=[pytest.mark.prove] if name in LONG else []) for name in RUNTIMES]
 FAULTY = "depth"  # the layer whose channels are exchanged
 
 
@@ -64,7 +66,7 @@ def broken(artifact: Artifact, out: Path) -> Artifact:
     return made
 
 
-@pytest.fixture(scope="module", params=RUNTIMES)
+@pytest.fixture(scope="module", params=PARAMS)
 def pair(request: Any, folder: Path, given: dict[str, Artifact]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A runtime, the diagnosis of its sound artifact, and that of the broken one."""
     runtime = request.param

@@ -125,6 +125,7 @@ def test_a_student_of_sequences_takes_hints_from_the_steps_of_another_kind_of_la
     assert last < first
 
 
+@pytest.mark.prove
 def test_unlabelled_digits_are_labelled_by_the_teacher(digits: Case, unlabelled: Case) -> None:
     trained = distilled(unlabelled, student="students:digits", epochs=8, lr=0.1, loss="cross_entropy")
     assert agreement(digits, trained) > 0.85

@@ -104,11 +104,12 @@ def test_a_second_run_of_the_same_model_keeps_the_gates_and_leaves_the_baseline(
     assert (kept.root / "baseline" / "report.json").stat().st_ino == before
 
 
+@pytest.mark.prove
 @slow
 @pytest.mark.parametrize(
     ("gate", "net"),
     [
-        pytest.param("latency_ms > 1.10x", SLOWER, marks=pytest.mark.prove),
+        ("latency_ms > 1.10x", SLOWER),
         ("accuracy < 0.42", LESS_ACCURATE),  # 25 % of 40 items: at most 41.2 % of all
     ],
 )
@@ -152,8 +153,9 @@ def test_a_worse_model_that_is_accepted_becomes_the_baseline(kept: Checkout) -> 
     assert (baseline / "report.json").read_bytes() == shipped.read_bytes()
 
 
+@pytest.mark.prove
 @slow
-@pytest.mark.parametrize("spelt", [pytest.param("named//", marks=pytest.mark.prove), "link"])
+@pytest.mark.parametrize("spelt", ["named//", "link"])
 def test_a_baseline_is_replaced_by_renaming_however_it_is_spelt(kept: Checkout, spelt: str) -> None:
     nulls.make(kept.root, **GOOD)
     baseline = shutil.copytree(kept.root / "baseline", kept.root / "named", dirs_exist_ok=True)
@@ -167,6 +169,7 @@ def test_a_baseline_is_replaced_by_renaming_however_it_is_spelt(kept: Checkout, 
     assert not list(kept.root.glob("*.new")) + list(kept.root.glob("*.old")) + list(baseline.glob(".*"))
 
 
+@pytest.mark.prove
 @slow
 def test_a_baseline_that_an_interrupted_run_had_moved_away_is_found_again(kept: Checkout) -> None:
     nulls.make(kept.root, **GOOD)
@@ -217,6 +220,7 @@ def test_what_compare_would_refuse_is_refused_before_the_deploy(kept: Checkout, 
     assert failed.stdout == ""
 
 
+@pytest.mark.prove
 @slow
 def test_a_model_of_another_name_is_compared_where_that_is_asked_for(kept: Checkout) -> None:
     nulls.make(kept.root, sleep_ms=0.9, scale=-1.0)

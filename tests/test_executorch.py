@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,18 @@ def lowered(model: Artifact, folder: Path, backend: str = "xnnpack") -> Artifact
     return executorch.export(Request({"model": model}, out, config.build(executorch.Options, {"backend": backend}, "")))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
+    """The net with what is between its convolutions, lowered to XNNPACK once."""
+
+    @functools.cache
+    def one(what: str = "") -> Artifact:
+        folder = tmp_path_factory.mktemp("made")
+        return lowered(program(folder / "net", what), folder)
+
+    return one
+
+
 IMAGE = {"image": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
 
 
@@ -72,10 +87,11 @@ def table(artifact: Artifact) -> dict[str, Any]:
 # --------------------------------------------------------------------------- what the delegate leaves
 
 
-def test_without_a_delegate_every_operator_is_told_and_with_it_none(tmp_path: Path) -> None:
+def test_without_a_delegate_every_operator_is_told_and_with_it_none(
+    made: Callable[..., Artifact], tmp_path: Path
+) -> None:
     """The silent disaster: the same program, a thousand times slower; removing the cause empties the list."""
-    model = program(tmp_path / "net")
-    alone, helped = (table(lowered(model, tmp_path, backend)) for backend in ("portable", "xnnpack"))
+    alone, helped = table(lowered(program(tmp_path / "net"), tmp_path, "portable")), table(made())
     assert alone["fallback"] == [
         "aten::convolution.out #1",
         "aten::relu.out #1",
@@ -89,8 +105,8 @@ def test_without_a_delegate_every_operator_is_told_and_with_it_none(tmp_path: Pa
     assert sum(op["type"].startswith("Convolution") for op in helped["ops"]) == 2
 
 
-def test_an_operator_that_the_delegate_leaves_is_named_until_it_is_gone(tmp_path: Path) -> None:
-    with_it, without = (table(lowered(program(tmp_path / (w or "net"), w), tmp_path)) for w in ("cumsum", ""))
+def test_an_operator_that_the_delegate_leaves_is_named_until_it_is_gone(made: Callable[..., Artifact]) -> None:
+    with_it, without = table(made("cumsum")), table(made())
     assert with_it["fallback"] == ["aten::cumsum.out #1"]
     told = {op["name"]: op["where"] for op in with_it["ops"]}
     assert told["aten::cumsum.out #1"] == "portable"
@@ -124,14 +140,14 @@ def test_an_lstm_is_one_delegate_however_long(tmp_path: Path) -> None:
     assert np.allclose(answer, net(x).detach().numpy(), atol=1e-6)
 
 
-def test_the_export_says_what_the_file_says(tmp_path: Path) -> None:
-    found = lowered(program(tmp_path / "net", "cumsum"), tmp_path)
+def test_the_export_says_what_the_file_says(made: Callable[..., Artifact]) -> None:
+    found = made("cumsum")
     assert found.facts["delegates"] == ["XnnpackBackend", "XnnpackBackend"]
     assert found.facts["fallback"] == table(found)["fallback"]
 
 
-def test_names_of_operators_are_their_own(tmp_path: Path) -> None:
-    names = [op["name"] for op in table(lowered(program(tmp_path / "net"), tmp_path))["ops"]]
+def test_names_of_operators_are_their_own(made: Callable[..., Artifact]) -> None:
+    names = [op["name"] for op in table(made())["ops"]]
     assert len(set(names)) == len(names) > 2
 
 
@@ -147,22 +163,22 @@ def test_any_batch_of_the_range_runs(tmp_path: Path) -> None:
     assert np.allclose(session.run(IMAGE)["scores"], all_four[:1], atol=1e-5)
 
 
-def test_an_answer_is_not_written_over_by_the_next_run(tmp_path: Path) -> None:
-    session = executorch.open(lowered(program(tmp_path / "net"), tmp_path), 1)
+def test_an_answer_is_not_written_over_by_the_next_run(made: Callable[..., Artifact]) -> None:
+    session = executorch.open(made(), 1)
     first = session.run(IMAGE)["scores"]
     kept = first.copy()
     session.run({"image": -IMAGE["image"]})
     assert (first == kept).all()
 
 
-def test_another_shape_is_refused_in_one_line(tmp_path: Path) -> None:
-    session = executorch.open(lowered(program(tmp_path / "net"), tmp_path), 1)
+def test_another_shape_is_refused_in_one_line(made: Callable[..., Artifact]) -> None:
+    session = executorch.open(made(), 1)
     with pytest.raises(StageFailed, match=r"^runtime executorch: model\.pte: RuntimeError: .*$"):
         session.run({"image": np.zeros((1, 3, 9, 9), np.float32)})
 
 
-def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    artifact = lowered(program(tmp_path / "net"), tmp_path)
+def test_a_damaged_file_is_refused_in_one_line(made: Callable[..., Artifact], tmp_path: Path) -> None:
+    artifact = Artifact.read(Path(shutil.copytree(made().path, tmp_path / "net")))
     file = artifact.file(".pte")
     file.write_bytes(file.read_bytes()[:300])
     with pytest.raises(StageFailed, match=r"^runtime executorch: model\.pte: RuntimeError: .*$"):

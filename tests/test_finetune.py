@@ -195,7 +195,9 @@ def test_a_damaged_net_regains_its_accuracy_on_the_digits(digits: Case) -> None:
     assert trained.facts["epochs"][-1]["select"] > 0.9
 
 
-@pytest.mark.parametrize(("loss", "metric"), [("auto", "distance"), ("cross_entropy", "agreement")])
+@pytest.mark.parametrize(
+    ("loss", "metric"), [pytest.param("auto", "distance", marks=pytest.mark.prove), ("cross_entropy", "agreement")]
+)
 def test_without_labels_distillation_alone_lifts_the_agreement_with_the_dense_net(
     digits: Case, unlabelled: Case, loss: str, metric: str
 ) -> None:
@@ -350,7 +352,7 @@ def checkpointed(keep: Path | None) -> int:
     return 0
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.prove), "adamw"])
 def test_killed_and_started_again_it_ends_with_the_same_weights(residual: Case, tmp_path: Path, optimizer: str) -> None:
     options = {**LONG, "optimizer": optimizer}
     straight = residual.train(**options)

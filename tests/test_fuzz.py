@@ -27,7 +27,7 @@ sys.path.append(str(ROOT))
 from fuzz import guard, run  # noqa: E402 - beside this folder
 
 HEAVY = ("mil", "onnx", "tflite")  # their libraries are no part of the fast set
-RUNS = {"archive": 2500, "arrays": 9000, "mil": 2500, "onnx": 9000, "report": 3000, "tflite": 8000, "toml": 4000}
+RUNS = {"archive": 1000, "arrays": 4000, "mil": 1000, "onnx": 4000, "report": 1200, "tflite": 3000, "toml": 1600}
 KEPT = [
     pytest.param(file, id=f"{file.parent.name}/{file.name}", marks=[pytest.mark.slow] * (file.parent.name in HEAVY))
     for file in sorted((ROOT / "fuzz").glob("regressions/*/*"))
@@ -74,9 +74,14 @@ def test_a_change_of_structure_is_another_input(name: str) -> None:
 # --------------------------------------------------------------------------- what is searched for
 
 
+LONG = ("arrays", "mil", "report", "toml")  # with `make prove`: what goes on around them is the same
+
+
 @pytest.mark.slow
 @needs_atheris
-@pytest.mark.parametrize("target", run.TARGETS)
+@pytest.mark.parametrize(
+    "target", [pytest.param(name, marks=[pytest.mark.prove] if name in LONG else []) for name in run.TARGETS]
+)
 def test_no_input_breaks_a_reader(target: str, tmp_path: Path) -> None:
     """In the short form the same inputs each time, for a test is to fail where the code has changed, and only there."""
     flags = ["-max_total_time=600"] if prove.WHOLE else [f"-runs={RUNS[target]}", "-seed=17"]

@@ -48,9 +48,9 @@ FORMATS = {
     "executorch": '{ use = "int8" }',
     "coreml": '{ use = "coreml_fp16" }, { use = "int8-weights" }',
 }
-LONG = ("executorch", "coreml", "openvino")  # with `make prove`: what compares is the same
+LONG = ("executorch", "coreml", "openvino", "litert")  # with `make prove`: what compares is the same
 PARAMS = [pytest.param(name, marks=[pytest.mark.prove] if name in LONG else []) for name in FORMATS]
-SEEDS = 4 if prove.WHOLE else 2  # of each fault
+SEEDS = 4 if prove.WHOLE else 1  # of each fault
 SOUND = 20 if prove.WHOLE else 5  # verdicts on what is sound
 MATTERS = 0.01  # relative RMS of the output's change
 ITEMS = 64

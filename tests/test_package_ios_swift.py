@@ -6,10 +6,11 @@ What stands in for Apple's frameworks and the runtimes' Swift packages has their
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,31 @@ def benchmark(root: Path) -> Any:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Tested:
+    """A package, what is in it, and how `swift test` of it ended."""
+
+    root: Path
+    given: Contents
+    done: Any
+
+
+@pytest.fixture(scope="module")
+def built_and_tested(tmp_path_factory: pytest.TempPathFactory, system: Path) -> Callable[[str], Tested]:
+    """A package of a kind, built and tested once."""
+
+    @functools.cache
+    def made(kind: str) -> Tested:
+        root, given = laid(tmp_path_factory.mktemp(kind), system, kind, quantized=kind == "tflite")
+        return Tested(root, given, package(root, "test"))
+
+    return made
+
+
 @pytest.mark.parametrize("kind", prove.some(ios.FORMATS, 1))
-def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: Path, kind: str) -> None:
-    root, given = laid(tmp_path, system, kind, quantized=kind == "tflite")
-    done = package(root, "test")
+def test_a_package_builds_and_tests_itself_and_measures(built_and_tested: Callable[[str], Tested], kind: str) -> None:
+    one = built_and_tested(kind)
+    root, given, done = one.root, one.given, one.done
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "Executed 2 tests, with 0 failures" in done.stdout + done.stderr
     assert "warning:" not in done.stdout.replace("warning: 'system'", "")
@@ -124,11 +146,9 @@ def test_a_package_builds_and_tests_itself_and_measures(tmp_path: Path, system: 
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory, system: Path) -> Path:
+def tested(built_and_tested: Callable[[str], Tested]) -> Path:
     """A built package whose self-test passes."""
-    root, _ = laid(tmp_path_factory.mktemp("tested"), system, "mlpackage")
-    done = package(root, "build")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    root = built_and_tested("mlpackage").root
     assert all(steps(benchmark(root)).values())
     return root
 
@@ -158,6 +178,7 @@ def test_the_self_test_fails_for_any_changed_byte(tested: Path, file: str, fails
     assert "files" in failed and failed <= fails
 
 
+@pytest.mark.prove  # it is built twice; test_package_ios.py finds the same in the package
 def test_the_self_test_fails_for_a_changed_constant_of_the_normalisation(tested: Path) -> None:
     spec = tested / "Sources" / "SmallPets" / "ModelSpec.swift"
     whole = spec.read_text()

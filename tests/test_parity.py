@@ -36,12 +36,11 @@ def parity() -> ModuleType:
     return module
 
 
+@pytest.mark.prove
 @pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "resnet20" else [pytest.mark.prove]) for name in SKIP]
-)
+@pytest.mark.parametrize("name", SKIP)
 def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> None:
     script = parity()
     net = next(net for net in script.NETS if net.name == name)

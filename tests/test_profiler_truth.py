@@ -35,7 +35,7 @@ def test_latency_is_what_the_net_logged_of_itself_within_1_percent(tmp_path, mon
     asked = bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(LONGER))
     told = latency.round(asked).facts["variants"]["net"]
     every = map(float, log.read_text().split())
-    least = 0.8 * sum(behaviour.values())  # the empty net's runs are shorter, a delayed one's too
+    least = 0.8 * max(behaviour.values())  # it sleeps while it spins; the empty net's runs are shorter
     logged = [ms for ms in every if ms > least][-told["n"] :]
     truth = statistics.median(logged)
     assert truth >= 5 and told["n"] >= 60

@@ -187,9 +187,8 @@ print(runtime.export(Request({"model": model}, Path(sys.argv[3]), options)).sha2
 """
 
 
-@pytest.mark.parametrize(
-    ("runtime", "quantizer"), [("executorch", "xnnpack"), pytest.param("litert", "litert", marks=pytest.mark.prove)]
-)
+@pytest.mark.prove  # as every deploy of int8 does, in test_every_target.py
+@pytest.mark.parametrize(("runtime", "quantizer"), [("executorch", "xnnpack"), ("litert", "litert")])
 def test_another_process_exports_it(runtime: str, quantizer: str, tmp_path: Path) -> None:
     if quantizer == "litert":
         pytest.importorskip("litert_torch")
@@ -215,6 +214,7 @@ print(technique.apply(Request({"model": model, "samples": samples}, Path(sys.arg
 """
 
 
+@pytest.mark.prove  # test_conformance.py makes them twice in one
 def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     model = conformance.net("program", tmp_path / "net")
     here = quantized(model, tmp_path)

@@ -177,6 +177,7 @@ def test_an_epoch_of_little_data_has_eight_steps(residual: Case) -> None:
     assert max(e["lr"] for e in found["epochs"]) <= highest
 
 
+@pytest.mark.prove
 def test_at_four_bits_it_is_nearer_to_the_net_than_quantizing_afterwards(digits: Case) -> None:
     trained = qat.apply(request(digits, weight_bits=4, epochs=3, batch_size=64, optimizer="sgd"))
     dense, labels = logits(digits, digits.dense), tensors.labels(digits.samples, "test")

@@ -14,10 +14,15 @@ import nulls
 import prove
 import pytest
 
+from edgecompress.cli import main
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["--profile=quick", *(f"--set={key}={value}" for key, value in nulls.FAST.items())]
-MEASURE = ("plan", "deploy", "guard", "verify", "profile")
+MORE = {
+    **dict.fromkeys(("plan", "deploy", "guard", "verify", "profile"), QUICK),
+    "package": ["--set=wheels=false"],  # they would be fetched
+}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -50,7 +55,7 @@ def clone(tmp_path: Path) -> Path:
 def run(words: list[str], folder: Path, package: Path) -> None:
     """A command by the package of a clone; real data is not found, nor is anything fetched."""
     env = {name: value for name, value in os.environ.items() if name != "EDGECOMPRESS_SHARED"}
-    command = [sys.executable, "-m", "edgecompress", *words, *(QUICK if words[0] in MEASURE else ())]
+    command = [sys.executable, "-m", "edgecompress", *words, *MORE.get(words[0], ())]
     env |= {"PYTHONPATH": str(package), "EDGECOMPRESS_OFFLINE": "1"}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
@@ -66,21 +71,23 @@ def test_the_commands_of_the_readme_run_one_after_the_other(
     assert len(listed) >= 8
     shared_store.mkdir(exist_ok=True)
     (tmp_path / ".edgecompress").symlink_to(shared_store)
-    for words in listed:
+    for words in listed if prove.WHOLE else of_few(listed, "int8,fp32"):
         run(words, tmp_path, package)
 
 
 def test_the_commands_of_the_tutorial_run_one_after_the_other(clone: Path) -> None:
+    """In the short form those that build nothing: what the others do to the demo is above."""
     listed = commands(*blocks("docs/tutorial.md", "sh"))
     assert {words[0] for words in listed} >= {"plan", "deploy", "verify", "profile", "package"}
-    for words in listed if prove.WHOLE else shortened(listed):
-        run(words, clone, clone)
+    for words in listed:
+        main.parser().parse_args(words)
+        if prove.WHOLE or words[0] in ("plan", "techniques"):
+            run(words, clone, clone)
 
 
-def shortened(listed: list[list[str]]) -> list[list[str]]:
-    """The short form: without what builds or measures again, and with one variant."""
-    kept = [words for words in listed if words[0] != "profile" and not any("calibrator" in word for word in words)]
-    return [[*words, *(["--only=int8"] if words[0] in ("plan", "deploy") else [])] for words in kept]
+def of_few(listed: list[list[str]], only: str) -> list[list[str]]:
+    """Plans and deploys with a few variants."""
+    return [[*words, *([f"--only={only}"] if words[0] in ("plan", "deploy") else [])] for words in listed]
 
 
 def test_the_python_of_the_tutorial_is_that_of_its_example() -> None:

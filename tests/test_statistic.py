@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
+import prove
 import pytest
 
 from edgecompress.core import sequential_comparison, stats
@@ -259,7 +260,7 @@ def coverage() -> ModuleType:
 @pytest.mark.slow
 def test_every_interval_covers_and_what_drifts_is_flagged(coverage: ModuleType):
     """The reduced benchmarks/coverage.py: its functions, a fixed seed, fewer and shorter trials."""
-    found = list(coverage.rows(trials=120, runs=250, seed=0))
+    found = list(coverage.rows(trials=120 if prove.WHOLE else 40, runs=250, seed=0))
     assert len(found) > 50
     assert coverage.table([row for row in found if not row.kept]).count("\n") == 0
 

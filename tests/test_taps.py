@@ -138,7 +138,11 @@ def _made(source: conformance.ZooSource, calls: list[Any]) -> list[Artifact]:
     return [conformance.zoo_cells.travelled(source, calls[: n + 1], 1) for n in range(len(calls))]
 
 
-@pytest.fixture(scope="module", params=list(cells()), ids="-".join)
+LONG = ("executorch", "fp32")  # with `make prove`: its int8 is made and tapped the same way
+PARAMS = [pytest.param(cell, marks=[pytest.mark.prove] if cell == LONG else []) for cell in cells()]
+
+
+@pytest.fixture(scope="module", params=PARAMS, ids="-".join)
 def case(request: pytest.FixtureRequest, source: conformance.ZooSource) -> Case:
     runtime, precision = request.param
     if missing := environments.missing(registry.load("runtimes", runtime)):

@@ -53,6 +53,7 @@ def test_a_package_computes_what_the_program_computes(pair: tuple[Artifact, Arti
     assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= 100
 
 
+@pytest.mark.prove
 def test_a_package_is_the_same_wherever_it_is_made_and_holds_no_path(
     pair: tuple[Artifact, Artifact], tmp_path: Path
 ) -> None:

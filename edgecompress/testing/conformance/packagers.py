@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
 from edgecompress.commands import package
 from edgecompress.core import environments, registry
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.core.plugins import PackagerPlugin
 from edgecompress.data import tensors
@@ -24,15 +26,18 @@ STEPS = 3  # at most, of a README
 ODD_NAME = "odd \"'`\\ ${x} </script> ]]> */ \u202e --\n" + "x" * 300
 
 
-def check_packager(name: str, tmp_path: Path) -> None:
-    """A packager packs a small net: the same bytes twice, whole, verified; what is changed or missing is found."""
+def check_packager(name: str, tmp_path: Path, options: Mapping[str, Json] | None = None) -> None:
+    """A packager packs a small net: the same bytes twice, whole, verified; what is changed or missing is found.
+
+    `options`: its own, where a package by default is large.
+    """
     module = registry.load("packagers", name)
     says = f"packager {name}"
     check_described(module, PackagerPlugin, says)
     assert module.SUFFIX in (".zip", ".tar.gz"), f"{says}: SUFFIX is .zip or .tar.gz, not {module.SUFFIX}"
     default_options(module, says)
     folder = shipped_net(_packed_kind(module), tmp_path / "shipped", "Small net")
-    first, second = (package.package(folder, name, tmp_path / str(i) / f"a{module.SUFFIX}") for i in range(2))
+    first, second = (package.package(folder, name, tmp_path / str(i) / f"a{module.SUFFIX}", options) for i in range(2))
     assert first.read_bytes() == second.read_bytes(), f"{says}: the same artifact gave other bytes the second time"
     _check_sound(first, says)
     root = _opened_package(first, tmp_path / "opened")
@@ -41,7 +46,8 @@ def check_packager(name: str, tmp_path: Path) -> None:
     _check_finds(first, root, module.SUFFIX, says)
     _check_code(first, root, module, says)
     odd = shipped_net(_packed_kind(module), tmp_path / "odd", ODD_NAME)
-    _check_sound(package.package(odd, name, tmp_path / f"odd{module.SUFFIX}"), f"{says}, of a net with an odd name")
+    packed = package.package(odd, name, tmp_path / f"odd{module.SUFFIX}", options)
+    _check_sound(packed, f"{says}, of a net with an odd name")
 
 
 def _packed_kind(module: ModuleType) -> str:
@@ -71,9 +77,10 @@ def shipped_net(kind: str, folder: Path, name: str) -> Path:
 
 
 def _check_sound(file: Path, says: str) -> None:
-    failed = [check for check in verify.verify(file) if check.status == "fail"]
+    checks = verify.verify(file)
+    failed = [check for check in checks if check.status == "fail"]
     assert not failed, f"{says}: its own package fails {failed[0].name}: {failed[0].reason}"
-    for check in verify.verify(file):
+    for check in checks:
         assert check.reason or check.status == "pass", f"{says}: {check.name} is {check.status}, and does not say why"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from edgecompress.core import registry
+from edgecompress.core import config, registry
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.testing.conformance.common import (
@@ -18,18 +20,22 @@ from edgecompress.testing.conformance.nets import net, samples
 from edgecompress.testing.conformance.sessions import check_outputs
 
 
-def check_technique(name: str, tmp_path: Path) -> None:
-    """A technique keeps its promises on a small net of each kind it reads."""
+def check_technique(name: str, tmp_path: Path, options: Mapping[str, Json] | None = None) -> None:
+    """A technique has a default for every option, and keeps its promises on a small net of each kind it reads.
+
+    `options`: brief ones, for the trial on the small nets.
+    """
     module = registry.load("techniques", name)
     says = f"technique {name}"
     check_described(module, TechniquePlugin, says)
     assert module.READS, f"{says}: READS names no kind"
-    options = default_options(module, says)
+    default_options(module, says)
+    asked = config.build(module.Options, options or {}, says)
     for kind in module.READS:
         folder = tmp_path / name / kind
         model = net(kind, folder)
         inputs = {"model": model, **{role: _needed(role, model, folder) for role in module.NEEDS}}
-        first, second = (stage(module.apply, inputs, folder / out, options) for out in ("first", "second"))
+        first, second = (stage(module.apply, inputs, folder / out, asked) for out in ("first", "second"))
         check_artifact(first, module.WRITES, f"{says} on {kind}")
         assert first.sha256 == second.sha256, f"{says}: the same request gave other bytes the second time"
         check_same_inputs_and_outputs(first, model, says)
