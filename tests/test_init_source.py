@@ -45,6 +45,8 @@ def test_what_is_written_names_each_input_and_deploys_as_it_is(net: Path, capsys
     )
     assert '"picture": rng.integers(0, 256, (8, 8, 3)).astype("uint8")' in code and '"ids": rng' in code
     assert main(["deploy", "two_inputs.toml", "--only", "fp32", "--target", "x86", "--until", "golden"]) == 0
+    assert main(["init", "given", "--source", net.name, "--data", "items.npz"]) == 0
+    assert 'data = "items.npz"' in Path("given.toml").read_text() and not Path("given_data.py").exists()
     assert main(["init", "--source", net.name]) == 2
     assert "two_inputs.toml: already exists" in capsys.readouterr().err
 

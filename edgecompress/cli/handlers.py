@@ -432,13 +432,16 @@ def init(args: argparse.Namespace) -> int:
     if not args.name and not args.source:
         raise InputError("init: give the NAME of the new file, or the model file with --source")
     if args.source:
-        file, code = init_source.write(args.source, args.name, args.output, _options(args, None))
-        step = f"fill in {code}, then {init.next_step('source', file)}"
+        file, code = init_source.write(args.source, args.name, (args.output, args.data), _options(args, None))
+        step = f"fill in {code}, then {init.next_step('source', file)}" if code else init.next_step("source", file)
     elif args.kind in init_plugin.KINDS:
         file = init_plugin.write(args.kind, args.name, args.output)
         step = init_plugin.next_step(file, args.name)
     else:
-        file = init.write(args.output or init.place(args.kind, args.name), init.text(args.kind, vars(args)))
+        file = init.write(
+            args.output or init.place(args.kind, args.name),
+            init.text(args.kind, {**vars(args), "data": args.data or "my_package.nets:data"}),
+        )
         step = init.next_step(args.kind, file)
     console.say(args, {"written": str(file)}, str(file) if args.quiet else f"{file}\nnext: {step}")
     return 0

@@ -36,24 +36,27 @@ def data(split):
 '''
 
 
-def write(model: str, name: str, output: Path | None, options: job_run.Options) -> tuple[Path, Path]:
-    """Writes NAME.toml and NAME_data.py beside it; returns both. Raises InputError.
+def write(model: str, name: str, place: tuple[Path | None, str], options: job_run.Options) -> tuple[Path, Path | None]:
+    """Writes NAME.toml and, where `place` names no data beside the output, NAME_data.py; returns both.
 
-    The model is read for it, in a process of its own. `name` empty: the file's.
+    The model is read for it, in a process of its own. `name` empty: the file's. Raises InputError.
     """
+    output, data = place
     if not Path(model).exists():
         raise InputError(f"--source {model}: no such file; give a model file (.onnx, .tflite, .keras, a SavedModel)")
     name = name or re.sub(r"\W", "_", Path(model).stem)
     file = output or init.place("source", name)
-    module = f"{file.stem}_data"
-    if not module.isidentifier() or keyword.iskeyword(module):
+    module = "" if data else f"{file.stem}_data"
+    if module and (not module.isidentifier() or keyword.iskeyword(module)):
         raise InputError(f"{file.stem}: cannot be the name of a module; give another NAME")
     code = file.with_name(f"{module}.py")
-    for each in (file, code):
+    for each in (file, *([code] if module else [])):
         init.check(each)
     inputs, outputs = described(model, options)
-    fields = {"name": name, "model": _beside(model, file), "data": f"{module}:data", "metric": "none"}
+    fields = {"name": name, "model": _beside(model, file), "data": data or f"{module}:data", "metric": "none"}
     init.write(file, init.text("source", fields) + _remarks(inputs, outputs))
+    if data:
+        return file, None
     lines = "\n".join(f"            {json.dumps(spec.name)}: {_numbers(spec)},  # {_words(spec)}" for spec in inputs)
     init.write(code, DATA.format(model=Path(model).name, splits=json.dumps(SPLITS), inputs=lines))
     return file, code

@@ -108,7 +108,8 @@ def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raises InputError for what is no array of numbers."""
     if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
         what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
-        raise InputError(f"{where}: must be plain numbers; it is {what}; save it again with numpy.save")
+        remedy = "give classes as whole numbers from 0 on" if dtype.kind in "US" else "save it again with numpy.save"
+        raise InputError(f"{where}: must be plain numbers; it is {what}; {remedy}")
     if len(shape) > MOST_AXES:
         raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")
     if math.prod(size or 1 for size in shape) * dtype.itemsize > MOST_BYTES:  # an empty array has a size of numpy's too

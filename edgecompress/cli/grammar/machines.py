@@ -112,7 +112,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
             ),
             argument("--runtime", action="append", default=[], help="runtime of a new target's variants; may repeat"),
             argument("--model", default="my_package.nets:build", help="model of a new source"),
-            argument("--data", default="my_package.nets:data", help="samples of a new source"),
+            argument("--data", default="", help="samples of a new source"),
             argument(
                 "--output",
                 type=Path,

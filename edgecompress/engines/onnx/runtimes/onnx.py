@@ -286,7 +286,11 @@ def _parsed(file: Path) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
+        if file.is_file() and not file.stat().st_size:
+            raise InputError(f"{file}: is empty; export or copy it again")
         return onnx.load_model(file)
+    except InputError:
+        raise
     except FileNotFoundError as error:
         missing = error.filename or file
         raise InputError(f"{missing}: no such file; give the path of an .onnx file") from error
