@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.onnx.runtimes import onnx as ort
 
 pytestmark = pytest.mark.slow
@@ -74,3 +75,152 @@ def test_weights_that_are_inputs_too_are_none_any_more(tmp_path: Path) -> None:
     found = read(tmp_path, model)
     file = onnx.load_model(found.file(".onnx"))
     assert [value.name for value in file.graph.input] == ["x"] == [spec.name for spec in found.inputs]
+
+
+# --------------------------------------------------------------------------- open axes
+
+
+def samples(folder: Path, **shapes: tuple[int, ...]) -> Artifact:
+    specs = tuple(TensorSpec(name, (Dim("batch", 1, 8), *shape)) for name, shape in shapes.items())
+    return Artifact(folder, "samples", specs)
+
+
+def flexible() -> onnx.ModelProto:
+    """Means over an open axis that two inputs have."""
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["sum"]),
+        helper.make_node("ReduceMean", ["sum"], ["y"], axes=[1], keepdims=0),
+        helper.make_node("Identity", ["sum"], ["z"]),
+    ]
+    return proto(nodes, {**{key: ["n", "steps", 4] for key in "abz"}, "y": ["n", 4]}, {})
+
+
+def sized(folder: Path, model: onnx.ModelProto, data: dict[str, tuple[int, ...]], **declared: Any) -> Artifact:
+    onnx.save_model(model, folder / "user.onnx")
+    (folder / "read").mkdir()
+    inputs = {"samples": samples(folder, **data)} if data else {}
+    return ort.read(Request(inputs, folder / "read", {"path": str(folder / "user.onnx"), **declared}))
+
+
+def words(specs: tuple[TensorSpec, ...]) -> dict[str, list[Any]]:
+    return {s.name: [d if isinstance(d, int) else (d.name, d.min, d.max) for d in s.shape] for s in specs}
+
+
+BATCH = ("batch", 1, ort.LARGEST)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("input_0", "input_1")])
+def test_an_open_axis_has_the_size_of_the_data(tmp_path: Path, names: tuple[str, str]) -> None:
+    found = sized(tmp_path, flexible(), dict.fromkeys(names, (7, 4)))
+    assert words(found.inputs) == {key: [BATCH, 7, 4] for key in "ab"}
+    assert words(found.outputs) == {"z": [BATCH, 7, 4], "y": [BATCH, 4]}
+
+
+def test_an_axis_that_is_declared_stays_open_in_its_range(tmp_path: Path) -> None:
+    open_axis = {"1": "length:2..64"}
+    found = sized(tmp_path, flexible(), dict.fromkeys("ab", (7, 4)), dynamic={"a": open_axis, "b": open_axis})
+    assert words(found.inputs) == {key: [BATCH, ("length", 2, 64), 4] for key in "ab"}
+
+
+def test_a_range_of_one_size_needs_no_data(tmp_path: Path) -> None:
+    found = sized(tmp_path, flexible(), {}, dynamic={"a": {"1": "length:5..5"}})
+    assert words(found.inputs) == {key: [BATCH, 5, 4] for key in "ab"}
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "says"),
+    [
+        ({"c": {"1": "n:1..2"}}, "dynamic: the model has no input 'c'"),
+        ({"a": {"2": "n:1..2"}}, r"axis 2 of \[batch x 7 x 4\] is not open"),
+    ],
+)
+def test_what_is_declared_and_not_open_is_told(tmp_path: Path, dynamic: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        sized(tmp_path, flexible(), dict.fromkeys("ab", (7, 4)), dynamic=dynamic)
+
+
+# --------------------------------------------------------------------------- conditions
+
+
+def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+    out = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
+    return helper.make_graph(list(nodes), "branch", [], [out])
+
+
+def asking(axis: int, size: int, inner: onnx.NodeProto | None = None) -> list[onnx.NodeProto]:
+    """An If that asks whether an axis of x has a size: then it doubles x, else it negates it."""
+    then = [helper.make_node("Add", ["x", "x"], ["t"])]
+    if inner:
+        then = [helper.make_node("Add", ["x", "x"], ["t0"]), inner]
+    return [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "axis"], ["size"]),
+        helper.make_node("Equal", ["size", "wanted"], ["same"]),
+        helper.make_node(
+            "If",
+            ["same"],
+            ["y"],
+            then_branch=branch(*then),
+            else_branch=branch(helper.make_node("Neg", ["x"], ["t"])),
+        ),
+    ]
+
+
+def asked(axis: int, size: int, shape: list[Any], inner: onnx.NodeProto | None = None) -> onnx.ModelProto:
+    constants = {"axis": np.int64(axis), "wanted": np.int64(size)}
+    return proto(asking(axis, size, inner), {"x": shape, "y": shape}, constants)
+
+
+def kinds(artifact: Artifact) -> set[str]:
+    return {node.op_type for node in onnx.load_model(artifact.file(".onnx")).graph.node}
+
+
+@pytest.mark.parametrize(("size", "factor"), [(4, 2), (5, -1)])
+def test_a_condition_that_a_size_decides_is_gone(tmp_path: Path, size: int, factor: int) -> None:
+    found = read(tmp_path, asked(1, size, ["batch", 4]))
+    assert "If" not in kinds(found) and isinstance(found.batch, Dim) and not found.facts
+    np.testing.assert_array_equal(ort.open(found, 1).run({"x": X})["y"], factor * X)
+
+
+def test_conditions_inside_of_each_other_and_beside_are_gone(tmp_path: Path) -> None:
+    inner = helper.make_node(
+        "If",
+        ["same"],
+        ["t"],
+        then_branch=branch(helper.make_node("Add", ["t0", "x"], ["t1"])),
+        else_branch=branch(helper.make_node("Neg", ["t0"], ["t1"])),
+    )
+    model = asked(1, 4, ["batch", 4], inner)
+    twin = asking(1, 4)[-1]
+    twin.output[0] = "z"
+    model.graph.node.append(twin)
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", 4]))
+    found = read(tmp_path, model)
+    answers = ort.open(found, 1).run({"x": X})
+    assert "If" not in kinds(found)
+    np.testing.assert_allclose(answers["y"], 3 * X, rtol=1e-6)
+    np.testing.assert_array_equal(answers["z"], 2 * X)
+
+
+def test_a_condition_on_an_open_axis_is_decided_by_the_data(tmp_path: Path) -> None:
+    model = asked(1, 6, ["batch", "steps"])
+    assert "If" in kinds(read(tmp_path, model))
+    (tmp_path / "again").mkdir()
+    assert "If" not in kinds(sized(tmp_path / "again", model, {"x": (6,)}))
+
+
+def test_a_condition_on_the_batch_fixes_it_and_is_told(tmp_path: Path) -> None:
+    found = read(tmp_path, asked(0, 1, ["batch", 4]))
+    assert found.batch == 1 and "If" not in kinds(found)
+    assert "an If of the model ('y') depends on the batch: it is taken for a batch of 1" in found.facts["warnings"][0]
+
+
+def test_a_condition_on_values_stays(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["same"]),
+        asking(1, 4)[-1],
+    ]
+    model = proto(nodes, {"x": ["batch", 4], "y": ["batch", 4]}, {"zero": np.float32(0)})
+    found = read(tmp_path, model)
+    assert "If" in kinds(found) and isinstance(found.batch, Dim)

@@ -133,6 +133,14 @@ def test_calibration_takes_the_states_as_the_model_has_them(tmp_path: Path) -> N
     np.testing.assert_allclose(given["h"], right()[1][[1, 5, 9]].transpose(1, 0, 2), atol=1e-5)
 
 
+def test_a_state_of_one_item_lies_in_memory_as_others_do(tmp_path: Path) -> None:
+    """torch.export notes the order of the axes by their strides, those of size 1 too."""
+    source = read(tmp_path / "source", leaky(1), state={"h": "hn"})
+    samples = seen(tmp_path, source)
+    given = _calibration.inputs_of(Request({"model": source, "samples": samples}, tmp_path), [1])
+    assert given["h"].strides == np.empty((2, 1, 4), "float32").strides
+
+
 @pytest.mark.parametrize(("batch", "length"), [("batch", N), (3, N), ("batch", 4)])
 def test_an_artifact_goes_on_from_its_own_state(tmp_path: Path, batch: int | str, length: int) -> None:
     """One that forgets faster answers right from the source's states, and goes wrong by its own."""

@@ -48,10 +48,10 @@ class ResolvedSource(Source):
 
     def for_model(self) -> dict[str, Json]:
         """The options of the stage that loads it: no other key of it changes the result."""
-        ends: dict[str, Json] = {"constants": dict(self.constants), "state": dict(self.state)}
+        words = {"dynamic": self.dynamic, "constants": self.constants, "state": self.state}
         if not self.torch:
-            return {"path": self.model, **ends}
-        return {"source": {"model": self.model, "kind": self.kind, "dynamic": self.dynamic, **ends}}
+            return {"path": self.model, **words}
+        return {"source": {"model": self.model, "kind": self.kind, **words}}
 
     def for_data(self, augment: bool = False) -> dict[str, Json]:
         """The options of a stage that reads its data; `augment`: to train on."""

@@ -66,7 +66,9 @@ def joined(items: np.ndarray, spec: TensorSpec) -> np.ndarray:
     import numpy as np
 
     axis = spec.batch_axis
-    return items[0] if axis is None else np.moveaxis(items, 0, axis)
+    if not axis:
+        return items[0] if axis is None else items
+    return np.moveaxis(items, 0, axis).copy()  # the strides of an axis of size 1 are read by torch
 
 
 def parted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:

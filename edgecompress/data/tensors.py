@@ -118,14 +118,15 @@ def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
     """
     state = states.names(model)
     required = [spec for spec in model.inputs if spec.name not in state]
-    names = _paired(required, [spec for spec in samples.inputs if spec.name not in state])
+    names = paired(required, [spec for spec in samples.inputs if spec.name not in state])
     available = {spec.name: spec for spec in samples.inputs}
     for spec in required:
         _check_one(spec, available[names[spec.name]])
     return {s.name: names.get(s.name, s.name) for s in model.inputs if s.name in names or s.name in available}
 
 
-def _paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> dict[str, str]:
+def paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> dict[str, str]:
+    """{input: array} by name, else by position; raises InputError where neither is possible."""
     stored = [spec.name for spec in available]
     missing = [spec.name for spec in required if spec.name not in stored]
     if not missing:

@@ -101,7 +101,7 @@ def _by_items(infer: Run, model: Artifact) -> Run:
     kept = [spec for spec in model.outputs if not spec.feeds]
 
     def run(inputs: Arrays) -> Arrays:
-        outputs = infer({name: np.ascontiguousarray(states.joined(a, specs[name])) for name, a in inputs.items()})
+        outputs = infer({name: states.joined(a, specs[name]) for name, a in inputs.items()})
         return {spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in kept}
 
     return run

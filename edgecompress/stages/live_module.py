@@ -11,6 +11,8 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Source
+from edgecompress.data import dynamic_axes
+from edgecompress.data.dynamic_axes import Dims
 from edgecompress.stages import data, trace
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def exported(net: torch.nn.Module, source: Source, batch: int) -> torch.export.E
         raise InputError(f"model: {name} cannot be copied: {user_code.error_line(error)}; {FACTORY}") from error
     items = _items(still, source, max(batch, 2))  # one would be taken for a constant
     trace.outputs_of(still, {word: tensor[:batch] for word, tensor in items.items()}, name)
-    dims = trace.dynamic(source.dynamic, list(items))
+    dims = dynamic_axes.declared(source.dynamic, list(items))
     try:
         return _program(
             still, items, {word: {0: Dim("batch", 1, trace.LARGEST), **dims.get(word, {})} for word in items}
@@ -57,7 +59,7 @@ def _items(net: torch.nn.Module, source: Source, count: int) -> dict[str, torch.
     return {name: torch.from_numpy(by_name[name]) for name in wanted}
 
 
-def _program(net: torch.nn.Module, items: Mapping[str, torch.Tensor], dims: trace.Dims) -> torch.export.ExportedProgram:
+def _program(net: torch.nn.Module, items: Mapping[str, torch.Tensor], dims: Dims) -> torch.export.ExportedProgram:
     """Without the user's items and paths: the same module is the same program."""
     import torch
 

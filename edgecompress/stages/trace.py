@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import source as sources
 from edgecompress.core import user_code
-from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Source
-from edgecompress.data import declared_ends, states, tensors
+from edgecompress.data import declared_ends, dynamic_axes, states, tensors
+from edgecompress.data.dynamic_axes import Dims
 from edgecompress.formats import torch_edits, torch_module, torch_program
 from edgecompress.formats.torch_module import Named
 
@@ -27,9 +27,6 @@ REQUIRES = ("torch", "safetensors")
 EXTRA = "torch"
 
 LARGEST = 2**31 - 1  # of a dimension that states no range
-RANGE = re.compile(r"([A-Za-z_]\w*):(\d+)\.\.(\d+)")
-
-Dims = Mapping[str, Mapping[int, Dim]]  # input -> axis -> the dimension
 
 
 # --------------------------------------------------------------------------- stages
@@ -54,7 +51,7 @@ def run(request: Request) -> Artifact:
     import torch
 
     model, samples = request.model, request.inputs["samples"]
-    dims = dynamic(request.options.get("dynamic") or {}, [spec.name for spec in model.inputs])
+    dims = dynamic_axes.declared(request.options.get("dynamic") or {}, [spec.name for spec in model.inputs])
     batched = any(dim.name == "batch" for axes in dims.values() for dim in axes.values())
     net = torch_module.rebuild(model)
     batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
@@ -82,32 +79,6 @@ def _of_states(model: Artifact, dims: Dims) -> dict[str, dict[int, Dim]]:
 def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """Layout and state as the module's specs have them."""
     return tuple(replace(s, layout=m.layout, feeds=m.feeds) for s, m in zip(specs, model, strict=True))
-
-
-# --------------------------------------------------------------------------- what other stages use
-
-
-def dynamic(table: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> dict[str, dict[int, Dim]]:
-    """The dynamic dimensions that a source declares: {input: {axis: "name:min..max"}}; raises InputError."""
-    dims: dict[str, dict[int, Dim]] = {}
-    for name, axes in table.items():
-        if name not in names:
-            raise InputError(f"dynamic: the model has no input '{name}'{did_you_mean(name, names)}")
-        dims[name] = {_axis(name, axis): _range(name, text) for axis, text in axes.items()}
-    return dims
-
-
-def _axis(name: str, text: str) -> int:
-    if not str(text).isdigit():
-        raise InputError(f"dynamic.{name}: an axis is a number from 0, not '{text}'")
-    return int(text)
-
-
-def _range(name: str, text: str) -> Dim:
-    match = RANGE.fullmatch(text)
-    if not match or int(match[2]) > int(match[3]):
-        raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
-    return Dim(match[1], int(match[2]), int(match[3]))
 
 
 # --------------------------------------------------------------------------- a factory becomes a module
@@ -154,7 +125,7 @@ def _module_specs(
     """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
     samples, reference = request.inputs["samples"], source.model
     specs = input_specs(net, samples, source, reference)
-    dims = dynamic(source.dynamic, [spec.name for spec in specs])
+    dims = dynamic_axes.declared(source.dynamic, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
     one = outputs_of(net, torch_module.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one

@@ -5,17 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
-from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.data import declared_ends
-from edgecompress.engines.onnx import layer_outputs
+from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.data import declared_ends, dynamic_axes
+from edgecompress.engines.onnx import layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
-from edgecompress.engines.onnx.graph_edits import CONSTANTS
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
 from edgecompress.formats import torch_program
@@ -38,6 +37,7 @@ SETTINGS = onnx_session.SETTINGS
 NO_ARENA = onnx_session.NO_ARENA
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".onnx"
+SIZED = True  # open axes get the sizes of the data's
 
 OPSET = 20
 TF_OPSET = 18  # the newest that tf2onnx writes
@@ -45,8 +45,6 @@ FILE = "model.onnx"
 LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
 LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
 MOST_NODES = 1_000_000
-FIELDS = ("f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
-TYPES = {name: number for number, name in enumerate(FIELDS, 1)}  # of an attribute, by the field that has its value
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
 
 
@@ -212,8 +210,9 @@ def _save(proto: onnx.ModelProto, file: Path) -> None:
 def read(request: Request) -> Artifact:
     """The user's `.onnx` file, checked and copied with its external data inside; raises InputError for an invalid one.
 
-    options: "path", "constants", "state". Its first axis, where dynamic, is called "batch"; a dynamic dimension without
-    a range takes 1 to 2^31 - 1.
+    options: "path", "constants", "state", "dynamic". Its first axis, where open, is called "batch"; another open axis
+    has the declared range, else the size of the input "samples", where it is there, else 1 to 2^31 - 1. An If that
+    depends on the batch is taken for that of the context, and told as a warning.
     """
     file = Path(request.options["path"])
     try:
@@ -222,16 +221,19 @@ def read(request: Request) -> Artifact:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     copy = request.out / FILE
     proto = checked(file)
-    _fold(proto.graph, request.options.get("constants", {}), str(file))
+    settling.put_constants(proto.graph, request.options.get("constants", {}), str(file))
+    dims = settling.close_axes(proto.graph, request)
+    proto, warnings = settling.decide_branches(proto, request.context.batch)
     _save(proto, copy)
     session = _opened(copy, file)
     try:
         inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
+    inputs = tuple(dynamic_axes.ranged(spec, dims.get(spec.name, {})) for spec in inputs)
     inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file))
     _rehearse(session, inputs, file)
-    return Artifact(request.out, FORMAT, inputs, outputs).write()
+    return Artifact(request.out, FORMAT, inputs, outputs, {WARNINGS: warnings} if warnings else {}).write()
 
 
 def checked(file: Path) -> onnx.ModelProto:
@@ -239,45 +241,10 @@ def checked(file: Path) -> onnx.ModelProto:
     proto = _parsed(file)
     _check_functions(proto, file)
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
-        _type_attributes(nodes)
+        settling.type_attributes(nodes)
     _check(proto, file)
-    _settle(proto)
+    settling.free_weights(proto)
     return proto
-
-
-def _type_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Gives attributes the type of their value, which some exporters leave undefined; takes those of no value away."""
-    for node in nodes:
-        for attribute in [a for a in node.attribute if a.HasField("type") and not a.type]:
-            value = next((field.name for field, _ in attribute.ListFields() if field.name in TYPES), "")
-            if value:
-                attribute.type = TYPES[value]
-            else:
-                node.attribute.remove(attribute)
-        for body in _bodies(node):
-            _type_attributes(body)
-
-
-def _settle(proto: onnx.ModelProto) -> None:
-    """Weights are constants: a file from before IR 4 lists them as inputs, which may be fed."""
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    for value in [value for value in proto.graph.input if value.name in weights]:
-        proto.graph.input.remove(value)
-    proto.ir_version = max(proto.ir_version, CONSTANTS)
-
-
-def _fold(graph: onnx.GraphProto, constants: Mapping[str, object], where: str) -> None:
-    """Makes initializers of inputs that are constants. Raises InputError for a name or a value that is not theirs."""
-    from onnx import helper, numpy_helper
-
-    declared_ends.check_constants(constants, [value.name for value in graph.input], where)
-    for value in [value for value in graph.input if value.name in constants]:
-        kind = value.type.tensor_type
-        dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
-        array = declared_ends.constant(value.name, constants[value.name], dtype, shape, where)
-        graph.initializer.append(numpy_helper.from_array(array, value.name))
-        graph.input.remove(value)
 
 
 def _parsed(file: Path) -> onnx.ModelProto:
@@ -308,7 +275,7 @@ def _check_functions(proto: onnx.ModelProto, file: Path) -> None:
     counts: dict[tuple[str, str], float] = {}
 
     def count(nodes: Iterable[onnx.NodeProto]) -> float:
-        return sum(1 + called((node.domain, node.op_type)) + sum(map(count, _bodies(node))) for node in nodes)
+        return sum(1 + called((node.domain, node.op_type)) + sum(map(count, settling.bodies(node))) for node in nodes)
 
     def called(name: tuple[str, str]) -> float:
         if name in functions and name not in counts:
@@ -320,11 +287,6 @@ def _check_functions(proto: onnx.ModelProto, file: Path) -> None:
         raise InputError(
             f"{file}: its functions call themselves, or make more than {MOST_NODES:,} nodes; export it again"
         )
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[Iterable[onnx.NodeProto]]:
-    """The nodes of the graphs within a node: the branches of an If, the body of a Loop."""
-    yield from (attribute.g.node for attribute in node.attribute if attribute.HasField("g"))
 
 
 def _check(proto: onnx.ModelProto, file: Path) -> None:

@@ -1,0 +1,71 @@
+"""The axes of inputs whose sizes a model leaves open: those that a source declares stay so, others get the data's."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.model import Dim, TensorSpec
+from edgecompress.data import tensors
+
+RANGE = re.compile(r"([A-Za-z_]\w*):(\d+)\.\.(\d+)")
+
+Dims = Mapping[str, Mapping[int, Dim]]  # input -> axis -> the dimension
+
+
+def declared(table: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> dict[str, dict[int, Dim]]:
+    """The dynamic dimensions that a source declares: {input: {axis: "name:min..max"}}; raises InputError."""
+    dims: dict[str, dict[int, Dim]] = {}
+    for name, axes in table.items():
+        if name not in names:
+            raise InputError(f"dynamic: the model has no input '{name}'{did_you_mean(name, names)}")
+        dims[name] = {_axis(name, axis): _range(name, text) for axis, text in axes.items()}
+    return dims
+
+
+def _axis(name: str, text: str) -> int:
+    if not str(text).isdigit():
+        raise InputError(f"dynamic.{name}: an axis is a number from 0, not '{text}'")
+    return int(text)
+
+
+def _range(name: str, text: str) -> Dim:
+    match = RANGE.fullmatch(text)
+    if not match or int(match[2]) > int(match[3]):
+        raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
+    return Dim(match[1], int(match[2]), int(match[3]))
+
+
+def sizes(inputs: Sequence[TensorSpec], data: Sequence[TensorSpec], dims: Dims) -> dict[str, dict[int, int]]:
+    """{input: {axis: size}} of the open axes behind the batch that get one: the data's, or the only one of a range.
+
+    Data whose names do not fit the inputs gives none: who compares them tells.
+    """
+    names: dict[str, str] = {}
+    with contextlib.suppress(InputError):
+        names = tensors.paired(inputs, data) if data else {}
+    given = {spec.name: spec.shape for spec in data}
+    found: dict[str, dict[int, int]] = {}
+    for spec in inputs:
+        shape = given.get(names.get(spec.name, ""), ())
+        own = dims.get(spec.name, {})
+        for axis, size in enumerate(spec.shape):
+            if isinstance(size, int) or not axis:
+                continue
+            known: int | Dim | None = shape[axis] if len(shape) == len(spec.shape) else None
+            if axis in own:
+                known = own[axis].min if own[axis].min == own[axis].max else None
+            if isinstance(known, int):
+                found.setdefault(spec.name, {})[axis] = known
+    return found
+
+
+def ranged(spec: TensorSpec, axes: Mapping[int, Dim]) -> TensorSpec:
+    """The input with the ranges that are declared of its open axes. Raises InputError for an axis that is not open."""
+    for axis in axes:
+        if axis >= len(spec.shape) or isinstance(spec.shape[axis], int):
+            raise InputError(f"dynamic.{spec.name}: axis {axis} of [{tensors.words(spec)}] is not open; remove it")
+    return replace(spec, shape=tuple(axes.get(axis, size) for axis, size in enumerate(spec.shape)))

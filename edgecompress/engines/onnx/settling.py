@@ -1,0 +1,122 @@
+"""What strangers' ONNX files have and tools stumble over, settled before anything else reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from edgecompress.core.model import Dim, Request, TensorSpec
+from edgecompress.data import declared_ends, dynamic_axes
+from edgecompress.engines.onnx import branches
+from edgecompress.engines.onnx.graph_edits import CONSTANTS
+from edgecompress.engines.onnx.session import CPU, options
+
+if TYPE_CHECKING:
+    import onnx
+
+FIELDS = ("f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
+TYPES = {name: number for number, name in enumerate(FIELDS, 1)}  # of an attribute, by the field that has its value
+
+
+def type_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Gives attributes the type of their value, which some exporters leave undefined; takes those of no value away."""
+    for node in nodes:
+        for attribute in [a for a in node.attribute if a.HasField("type") and not a.type]:
+            value = next((field.name for field, _ in attribute.ListFields() if field.name in TYPES), "")
+            if value:
+                attribute.type = TYPES[value]
+            else:
+                node.attribute.remove(attribute)
+        for body in bodies(node):
+            type_attributes(body)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[Iterable[onnx.NodeProto]]:
+    """The nodes of the graphs within a node: the branches of an If, the body of a Loop."""
+    yield from (attribute.g.node for attribute in node.attribute if attribute.HasField("g"))
+
+
+def free_weights(proto: onnx.ModelProto) -> None:
+    """Weights are constants: a file from before IR 4 lists them as inputs, which may be fed."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    for value in [value for value in proto.graph.input if value.name in weights]:
+        proto.graph.input.remove(value)
+    proto.ir_version = max(proto.ir_version, CONSTANTS)
+
+
+def put_constants(graph: onnx.GraphProto, constants: Mapping[str, object], where: str) -> None:
+    """Makes initializers of inputs that are constants. Raises InputError for a name or a value that is not theirs."""
+    from onnx import helper, numpy_helper
+
+    declared_ends.check_constants(constants, [value.name for value in graph.input], where)
+    for value in [value for value in graph.input if value.name in constants]:
+        kind = value.type.tensor_type
+        dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
+        array = declared_ends.constant(value.name, constants[value.name], dtype, shape, where)
+        graph.initializer.append(numpy_helper.from_array(array, value.name))
+        graph.input.remove(value)
+
+
+def close_axes(graph: onnx.GraphProto, request: Request) -> dict[str, dict[int, Dim]]:
+    """Gives open axes the sizes that they have in the data, or are declared to have; the ranges of those left open."""
+    state = request.options.get("state", {})
+    data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
+    values = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
+    specs = [
+        TensorSpec(name, tuple(d.dim_value if d.HasField("dim_value") else Dim("open") for d in dims))
+        for name, dims in values.items()
+        if name not in state
+    ]
+    dims = dynamic_axes.declared(request.options.get("dynamic", {}), [*values])
+    sizes = dynamic_axes.sizes(specs, data, dims)
+    batch = {dims[0].dim_param for dims in values.values() if dims}
+    named: dict[str, int] = {}
+    for name, axes in sizes.items():
+        for axis, size in axes.items():
+            dim = values[name][axis]
+            named |= {dim.dim_param: size} if dim.dim_param and dim.dim_param not in batch else {}
+            dim.dim_value = size
+    branches.set_sizes(graph, named)
+    return {name: {i: dim for i, dim in axes.items() if i not in sizes.get(name, {})} for name, axes in dims.items()}
+
+
+def decide_branches(proto: onnx.ModelProto, batch: int) -> tuple[onnx.ModelProto, list[str]]:
+    """The model without the Ifs that its sizes decide, where it answers alike; what is doubtful about that."""
+    if not branches.has(proto):
+        return proto, []
+    free, _ = branches.resolved(proto)
+    if not branches.has(free):
+        return (free, []) if _alike(proto, free, batch) else (proto, [])
+    (one, taken), (_, other) = (branches.resolved(branches.with_batch(free, size)) for size in (batch, batch + 1))
+    differ = [name for name, branch in taken.items() if other.get(name) != branch]
+    if differ and _alike(proto, one, batch):
+        return one, [
+            f"an If of the model ('{differ[0]}') depends on the batch: it is taken for a batch of {batch}; export the "
+            "model without it, or deploy with the --batch that the app uses"
+        ]
+    return (free, []) if _alike(proto, free, batch) else (proto, [])
+
+
+def _alike(proto: onnx.ModelProto, other: onnx.ModelProto, batch: int) -> bool:
+    """Whether two models answer alike to random numbers, as far as their sizes are known."""
+    import numpy as np
+    import onnxruntime
+    from onnx import helper
+
+    generator, items = np.random.default_rng(0), dict[str, np.ndarray]()
+    try:
+        sessions = [
+            onnxruntime.InferenceSession(each.SerializeToString(), options(1), providers=[CPU])
+            for each in (proto, other)
+        ]
+        for value in proto.graph.input:
+            kind = value.type.tensor_type
+            shape = [dim.dim_value or (1 if axis else batch) for axis, dim in enumerate(kind.shape.dim)]
+            dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+            drawn = generator.normal(size=shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
+            items[value.name] = drawn.astype(dtype)
+        ours, theirs = (session.run(None, items) for session in sessions)
+    except Exception:  # whatever keeps the one or the other from running is told where the source runs
+        return False
+    return all(np.allclose(a, b, rtol=1e-3, atol=1e-4, equal_nan=True) for a, b in zip(ours, theirs, strict=True))
