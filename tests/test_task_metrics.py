@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from edgecompress.core.errors import InputError, MissingDependency
+from edgecompress.core.settings import Limits
 from edgecompress.data import metric_limits, metrics
 from edgecompress.data.metrics import compare, scores, summary
 
@@ -222,6 +223,20 @@ def test_a_better_auc_is_a_gain_and_a_lower_error_too() -> None:
     assert gain["low"] and gain["low"] > 0 and -1 < relative(gain) < 0
     error = compare(mae, scores(mae, {"y": noisy}, truth), scores(mae, {"y": clear}, truth))
     assert error["ratio"] and error["ratio"] < 1 and relative(error) == error["ratio"] - 1
+
+
+def test_what_is_lost_of_decibels_is_the_growth_of_the_squared_error() -> None:
+    psnr, truth = metrics.find("psnr"), np.zeros((60, 8, 8))
+    truth[:, 0] = 1.0
+    wrong = 0.01 * RANDOM.normal(size=truth.shape)  # 40 dB
+    assert psnr and psnr.unit == "dB"
+    before = scores(psnr, {"y": truth + wrong}, truth)
+    for growth, kept in ((1.008, True), (1.02, False), (1.1, False)):  # the last: 0.41 dB, 1 % of 40 dB
+        lost = compare(psnr, before, scores(psnr, {"y": truth + wrong * np.sqrt(growth)}, truth))
+        assert relative(lost) == pytest.approx(growth - 1, rel=1e-6)
+        (check,) = metric_limits.checks(lost, Limits())
+        assert check.ok is kept and "growth of the squared error" in check.says
+    assert check.low == pytest.approx(0.1, rel=1e-3) == check.high
 
 
 def test_the_outputs_that_a_metric_reads_are_known() -> None:

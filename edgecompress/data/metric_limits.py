@@ -10,7 +10,7 @@ from edgecompress.core.limit_decision import CONFIDENCE, Decision, Interval
 from edgecompress.core.model import Check
 from edgecompress.core.plain_text import plural
 from edgecompress.core.settings import Limits
-from edgecompress.data import paired_proportions
+from edgecompress.data import paired_proportions, task_metrics
 from edgecompress.data.metrics import MetricComparison
 
 NAMES = ("items_lost", "metric_ratio", "metric_drop")  # settings.Limits: each metric has a number for some of them
@@ -91,7 +91,10 @@ def limited(m: MetricComparison, limits: Limits, n: int = 0) -> list[tuple[Loss,
 
 
 def relative(m: MetricComparison) -> Loss | None:
-    """What a metric loses relative to the source's own value; None where that is zero, or there is no comparison."""
+    """What a metric loses relative to the source's own value; None where that is zero, or there is no comparison.
+
+    Of one in decibels it is the growth of the squared error: 1 % where 0.043 dB are lost.
+    """
     before, after, ratio, n = m["before"], m["after"], m.get("ratio"), m["n"]
     low, high = m.get("low"), m.get("high")
     if ratio is not None:
@@ -99,7 +102,15 @@ def relative(m: MetricComparison) -> Loss | None:
         return Loss(RELATIVE, ratio - 1, ends, n)
     if m.get("reason") is not None or not before or after is None:  # an error of zero has no ratio
         return None
+    if m["unit"] == task_metrics.DECIBELS:
+        ends = (None, None) if low is None or high is None else (_growth(-high), _growth(-low))
+        return Loss(RELATIVE, _growth(before - after), ends, n)
     return Loss(RELATIVE, (before - after) / abs(before), limit_decision.negated((low, high), 1 / abs(before)), n)
+
+
+def _growth(lost: float) -> float:
+    """By which part a squared error grows where so many decibels are lost."""
+    return float(10 ** (lost / 10)) - 1
 
 
 def _check(m: MetricComparison, loss: Loss, limit: float, strict: bool) -> Check:
@@ -117,7 +128,8 @@ def _says(m: MetricComparison, loss: Loss) -> str:
         both = f"{loss.counts[0]} became wrong, {loss.counts[1]} became right"
         return f"net {abs(loss.value):g} of {loss.n} items {'gained' if loss.value < 0 else 'lost'} ({both})"
     change = f"{m['name']} {m['before']:.4g} before, {m['after']:.4g} after"
-    word = {"metric_ratio": "ratio", "metric_drop": "drop", RELATIVE: "loss relative to the source"}[loss.name]
+    relative = "growth of the squared error" if m["unit"] == task_metrics.DECIBELS else "loss relative to the source"
+    word = {"metric_ratio": "ratio", "metric_drop": "drop", RELATIVE: relative}[loss.name]
     return f"{change}, {word} {loss.value:.4g}"
 
 

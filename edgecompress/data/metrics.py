@@ -72,11 +72,7 @@ class Metric:
     kind: Literal["share", "perplexity", "mse", "mean"]
     score: Scores
     whole: bool = False
-
-    @property
-    def unit(self) -> str:
-        """Of the summary."""
-        return "fraction" if self.kind == "share" else ""
+    unit: str = ""  # of the summary
 
 
 def find(name: str, output: str = "") -> Metric | None:
@@ -87,10 +83,11 @@ def find(name: str, output: str = "") -> Metric | None:
         return Metric(name, "mean", _users(name))
     if best := TOP.fullmatch(name):
         k = int(best[1])
-        return Metric(name, "share", lambda outputs, labels: _top(k, _of(outputs, output), labels))
+        return Metric(name, "share", lambda outputs, labels: _top(k, _of(outputs, output), labels), unit="fraction")
     if task := task_metrics.METRICS.get(name):
         kind: Literal["mse", "mean"] = "mse" if task.better == "lower" else "mean"
-        return Metric(name, kind, lambda o, labels: task.score(o if task.every else _of(o, output), labels), whole=True)
+        own_score, every = task.score, task.every
+        return Metric(name, kind, lambda o, y: own_score(o if every else _of(o, output), y), whole=True, unit=task.unit)
     own: dict[str, Metric] = {
         "perplexity": Metric("perplexity", "perplexity", lambda outputs, labels: _nats(_of(outputs, output), labels)),
         "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),

@@ -25,6 +25,7 @@ Arrays: TypeAlias = "Mapping[str, np.ndarray]"
 BLANK = 0  # of CTC: torch's own
 IGNORED = 255  # a label of segmentation that no class has, as in PASCAL VOC; so are negative ones
 NOTHING = -1  # the class of a label of detection that pads; a token that pads
+DECIBELS = "dB"
 IDENTICAL_DB = 100.0  # the PSNR of pictures that are the same
 MOST_FOUND = 100  # boxes of an image that count, as in COCO
 
@@ -36,6 +37,7 @@ class TaskMetric:
     better: Literal["higher", "lower"]
     score: Callable[[Any, np.ndarray], np.ndarray]
     every: bool = False
+    unit: str = ""
 
 
 def _influence(value: float, without: np.ndarray) -> np.ndarray:
@@ -349,7 +351,7 @@ def _area(right: np.ndarray, positives: float) -> float:
 METRICS: Mapping[str, TaskMetric] = {
     "mae": TaskMetric("lower", mean_absolute),
     "wer": TaskMetric("lower", word_errors),
-    "psnr": TaskMetric("higher", psnr),
+    "psnr": TaskMetric("higher", psnr, unit=DECIBELS),
     "ssim": TaskMetric("higher", ssim),
     "auc": TaskMetric("higher", auc),
     "miou": TaskMetric("higher", mean_overlap(0)),
