@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import damage_nets
@@ -69,16 +70,13 @@ class Bench:
     """A net with its data: `seen` and `hidden` items one after the other in `inputs`."""
 
     name: str
+    net: damage_nets.Net
     folder: Path
     module: Artifact
     samples: Artifact
     inputs: Array
     truth: Array
     golden: dict[str, Array]
-
-    @property
-    def net(self) -> damage_nets.Net:
-        return damage_nets.NETS[self.name]
 
 
 def main() -> int:
@@ -120,26 +118,26 @@ def half(which: str) -> tuple[list[str], list[str]]:
 # --------------------------------------------------------------------------- the nets and their files
 
 
-def bench(name: str, work: Path) -> Bench:
-    """A net, trained, with its data and what it answers."""
+def bench(name: str, work: Path, nets: ModuleType = damage_nets) -> Bench:
+    """A net of a module, trained, with its data and what it answers."""
     os.environ["DAMAGE_WEIGHTS"] = str(work / "weights")
     torch.set_num_threads(1)
-    damage_nets.train(name, work / "weights")
-    net, folder = damage_nets.NETS[name], work / name
+    damage_nets.train(name, work / "weights", nets.NETS)
+    net, folder = nets.NETS[name], work / name
     x, _ = net.draw(np.random.default_rng(1), CALIBRATE)
     samples = sampled(folder / "samples", x)
     module = made(
         "stages.trace:load",
         {"samples": samples},
         folder / "module",
-        {"source": {"model": f"damage_nets:net_{name}"}},
+        {"source": {"model": f"{nets.__name__}:net_{name}"}},
         batch=BATCH,
     )
     inputs, truth = net.draw(np.random.default_rng(2), SEEN + HIDDEN)
     with torch.no_grad():
-        answer = damage_nets.trained(name)(torch.from_numpy(inputs))
+        answer = damage_nets.trained(name, nets.NETS)(torch.from_numpy(inputs))
     named = answer if isinstance(answer, dict) else {module.outputs[0].name: answer}
-    return Bench(name, folder, module, samples, inputs, truth, {k: v.numpy() for k, v in named.items()})
+    return Bench(name, net, folder, module, samples, inputs, truth, {k: v.numpy() for k, v in named.items()})
 
 
 def sampled(folder: Path, x: Array) -> Artifact:

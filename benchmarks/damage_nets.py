@@ -546,12 +546,12 @@ NETS: dict[str, Net] = {**CLASSIFIERS, **DETECTORS, **SEGMENTERS, **REGRESSORS, 
 # --------------------------------------------------------------------------- training
 
 
-def train(name: str, folder: Path) -> None:
+def train(name: str, folder: Path, nets: Mapping[str, Net] = NETS) -> None:
     """Trains a net, seeded, and keeps its weights; what is there already stays."""
     file = folder / f"{name}.pt"
     if file.exists():
         return
-    net = NETS[name]
+    net = nets[name]
     torch.manual_seed(sum(map(ord, name)))
     module, random = net.build(), np.random.default_rng(0)
     body = Grid(module) if isinstance(module, Detector) else module
@@ -579,9 +579,9 @@ class Grid(nn.Module):
         return self.whole.head(self.whole.body(x)).flatten(2).transpose(1, 2)
 
 
-def trained(name: str) -> nn.Module:
+def trained(name: str, nets: Mapping[str, Net] = NETS) -> nn.Module:
     """The net with its weights."""
-    module = NETS[name].build()
+    module = nets[name].build()
     module.load_state_dict(torch.load(Path(os.environ["DAMAGE_WEIGHTS"]) / f"{name}.pt", weights_only=True))
     return module.eval()
 

@@ -84,6 +84,14 @@ def check(verdict: Artifact, name: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------- golden
 
 
+def test_a_detector_that_is_declared_wrongly_is_told_before_anything_is_made_of_it(
+    tmp_path: Path, samples: Artifact
+) -> None:
+    detect = {"boxes": "boxes", "scores": "y", "format": "xyxy"}
+    with pytest.raises(InputError, match=r"detect\.boxes: the source has no output 'boxes'"):
+        ask_golden(tmp_path / "golden", net(tmp_path / "net"), samples, detect=detect)
+
+
 @pytest.mark.parametrize("batch", [BATCH, 1, 8, Dim("batch", 1, 3)])
 def test_golden_is_item_by_item_whatever_the_batch(tmp_path: Path, samples: Artifact, batch: int | Dim) -> None:
     asked = batch if isinstance(batch, int) else 1

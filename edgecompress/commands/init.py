@@ -31,6 +31,7 @@ metric_ratio = 1.01 # after / before at most (perplexity, mse, mae, wer)
 # channel_error = 0.1 # RMS error of a channel over its own spread, at most
 # tail_error = 0.3 # the same at the 99th percentile of the items
 # found_error = 0.06 # the same where a detector finds something
+# found_loss = 0.07 # of the average precision, with what the source finds as the truth
 # choice_loss = 0.005 # of right choices by the source's own probabilities, the part lost
 # divergence = 0.01 # nats between its probabilities and the source's
 cosine = 0.95 # of each output with the source's, at least
@@ -71,6 +72,7 @@ description = {description}
 # name = {name} # what reports call it; left out: the model's own name
 # samples = 512 # at most this many items per split
 # labels = ["cat", "dog"] # names of the classes
+# detect = {{ boxes = "loc", scores = "conf", format = "xyxy" }} # a detector's outputs; or yxyx, xywh, cxcywh
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT"
 # constants = {{ rate = 16000 }} # inputs that are always the same: they go into the model

@@ -94,6 +94,27 @@ class Pad:
             raise ValueError(f"length must be 1 to {MOST_NUMBERS}")
 
 
+BoxFormat = Literal["xyxy", "yxyx", "xywh", "cxcywh"]
+
+
+@dataclass(frozen=True)
+class Detect:
+    """The outputs of a detector: what it finds is judged then where no metric is.
+
+    Boxes [n, k, 4] beside scores [n, k] or [n, k, classes], probabilities or logits; or one output [n, k, 4 and more]
+    as both, with probabilities. Where boxes overlap, the best one of a class counts.
+    """
+
+    boxes: str  # the output that holds the boxes
+    scores: str  # the output that holds the scores; the same one, where both are in it
+    format: BoxFormat  # two corners (xyxy, yxyx), a corner and the size (xywh), or the middle and the size (cxcywh)
+    score: float = 0.5  # from which on something is found
+
+    def __post_init__(self) -> None:
+        if not 0 < self.score < 1:
+            raise ValueError("score is a probability: it must be between 0 and 1")
+
+
 def is_factory(reference: str) -> bool:
     """Whether a text names user code, `pkg.mod:fn`, and no file or word."""
     module, colon, function = reference.partition(":")
@@ -118,6 +139,7 @@ class Source:
     state: Mapping[str, str] = field(default_factory=dict)  # input -> the output that it is at the next call; then zero
     sequence: int | None = None  # items of a sequence, before which state is zero; left out: each split is one
     labels: tuple[str, ...] = ()  # class names
+    detect: Detect | None = None  # which outputs are boxes and scores
     licence: str = ""
 
     def __post_init__(self) -> None:
@@ -157,6 +179,7 @@ class Limits:
     channel_error: float | None = 0.1  # RMS error of a channel of an output over its own spread, at most
     tail_error: float | None = 0.3  # the same at the 99th percentile of the items
     found_error: float | None = 0.06  # the same at the places where a detector finds something
+    found_loss: float | None = 0.07  # of a detector: the average precision it lacks against what the source finds
     choice_loss: float | None = 0.005  # of right choices by the source's own probabilities, the part lost
     divergence: float | None = 0.01  # nats between its probabilities and the source's, per choice
     sqnr_db: float | None = None  # per output, at least

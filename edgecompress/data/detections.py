@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from edgecompress.core import config
+from edgecompress.core.settings import Detect
 from edgecompress.data import source_probabilities
+from edgecompress.data.detection_layout import PLACED, Layout
+from edgecompress.data.found_boxes import Agreement
 from edgecompress.data.output_statistics import Outline, parts
 
 if TYPE_CHECKING:
     import numpy as np
 
 Arrays = Mapping[str, "np.ndarray"]
-PLACED = "NPC"  # items, places, channels
+BEHIND = 0.1  # of the score from which on something is found: what an artifact scores less does not even rank
+
+
+def declared(options: Mapping[str, Any]) -> Detect | None:
+    """What the options of a stage declare of a detector's outputs."""
+    table = options.get("detect")
+    return config.build(Detect, table, "detect") if table else None
 
 
 def with_places(outputs: Arrays) -> Arrays:
@@ -36,25 +46,31 @@ def layouts(outputs: Arrays) -> dict[str, str]:
 class Detector:
     """Outputs of as many places as that of `name`, which tells for each how probable something is there.
 
-    `listed`: the places are no places but ranks, as after non-maximum suppression.
+    `listed`: the places are no places but ranks, as after non-maximum suppression. `layout` tells its boxes, if known.
     """
 
     golden: Arrays
     outlines: Mapping[str, Outline]
     name: str
     listed: bool
+    layout: Layout | None = None
 
     def helps(self, o: Outline) -> bool:
         """Whether an output is of this detector."""
         return o.places == self.outlines[self.name].places and not o.plane
 
     def sought(self, part: slice) -> np.ndarray:
-        """How probable something is, by the source: [items, places]."""
-        return self._probable(self.golden, part)
+        """How probable something is, by the source: [items, places]; where boxes are known, nothing below POSSIBLE."""
+        import numpy as np
+
+        p = self._probable(self.golden, part)
+        return np.where(p < source_probabilities.POSSIBLE, 0.0, p) if self.layout else p
 
     def _probable(self, arrays: Arrays, part: slice) -> np.ndarray:
         import numpy as np
 
+        if self.layout:
+            return np.asarray(self.layout.probable(arrays, part).max(-1))
         o = self.outlines[self.name]
         sought = o.sought(np.nan_to_num(o.rows(arrays[self.name][part])))
         assert sought is not None
@@ -96,8 +112,20 @@ def _order(ours: np.ndarray, theirs: np.ndarray, p: np.ndarray) -> np.ndarray:
     return order
 
 
-def find(golden: Arrays, outlines: Mapping[str, Outline]) -> Detector | None:
+def agreement(layout: Layout, golden: Arrays, outputs: Arrays) -> Agreement:
+    """The artifact's detections against the source's."""
+    found = Agreement()
+    for part in parts(layout.boxes.of(golden)):
+        sides = layout.found(golden, part, layout.least), layout.found(outputs, part, BEHIND * layout.least)
+        for ours, theirs in zip(*sides, strict=True):
+            found.add(ours, theirs, layout.least)
+    return found
+
+
+def find(golden: Arrays, outlines: Mapping[str, Outline], layout: Layout | None) -> Detector | None:
     """The detector among the outputs, if there is one: something is rarely there, or the places are ranks."""
+    if layout:
+        return Detector(golden, outlines, layout.scores.name, layout.listed, layout)
     for name, array in golden.items():
         o = outlines[name]
         if (first := o.sought(o.rows(array[next(parts(array))]))) is None:

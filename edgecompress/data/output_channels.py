@@ -5,11 +5,13 @@ Streamed item by item, so that outputs may be larger than memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.data import detections, source_probabilities
+from edgecompress.core.settings import Detect
+from edgecompress.data import detection_layout, detections, source_probabilities
+from edgecompress.data.found_boxes import FoundFacts
 from edgecompress.data.output_statistics import MANY, OUTLIERS, Ends, Outline, outline, parts
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class ChannelFacts(TypedDict):
     channel_error: float | None
     tail_error: float | None
     found_error: float | None
+    found_loss: float | None  # of boxes: the average precision that is lacking, of the source's own detections as truth
     choice_loss: float | None
     divergence: float | None  # of a choice at each of many steps
     channels: Mapping[str, int]
@@ -46,6 +49,8 @@ class ChannelFacts(TypedDict):
     dead: list[int]  # those that are constant in the artifact only; of many, those that are off by LOST too
     cut: list[int]  # those that are clipped in the artifact only
     size: int  # channels
+    found: FoundFacts | None  # of boxes
+    counted: Sequence[str] | None  # the limits that judge a detector's output; None: all
     classifier: bool  # many classes, of which one is chosen with more confidence than all others together, on average
 
 
@@ -87,6 +92,7 @@ class Comparison:
     found: Found = field(default_factory=Found)
     choices: source_probabilities.Choices = field(init=False)
     findings: source_probabilities.Findings = field(default_factory=source_probabilities.Findings)
+    placed: slice = field(default_factory=lambda: slice(None))  # the channels that are wrong only where something is
 
     def __post_init__(self) -> None:
         self.ends = Ends.of(len(self.outline.spread))
@@ -121,7 +127,7 @@ class Comparison:
         errors = {
             "channel_error": np.sqrt(np.square(judged).mean(0)),
             "tail_error": np.quantile(judged, 1 - OUTLIERS, axis=0),
-            "found_error": self.found.relative(spread) if self.found.weight else None,
+            "found_error": self.found.relative(spread)[self.placed] if self.found.weight else None,
         }
         worst = [int(i) for i in np.argsort(-items, kind="stable")[:WORST] if items[i] > 0]
         dead = (self.ends.low == self.ends.high) & ~self.outline.constant | (whole >= LOST) & many
@@ -135,6 +141,9 @@ class Comparison:
             "dead": [int(c) for c in np.flatnonzero(dead)],
             "cut": [int(c) for c in np.flatnonzero(cut)],
             "size": len(spread),
+            "found_loss": None,
+            "found": None,
+            "counted": None,
             "classifier": many and self.choices.rows > 0 and self.choices.confidence() > source_probabilities.DECIDED,
         }
 
@@ -161,24 +170,31 @@ def compare(
     outputs: Mapping[str, np.ndarray],
     layouts: Mapping[str, str],
     steps: Mapping[str, float] | None = None,
+    detect: Detect | None = None,
 ) -> dict[str, ChannelFacts]:
     """The channels of each output of the same items; `layouts`: of those whose layout is known; `steps`: of
     those that the source rounds.
 
     Boxes and the like are judged by what a detector finds: where another output, or other channels, tell for each of
-    the same places how probable something is there, errors count by that; a list of detections is matched first.
+    the same places how probable something is there, errors count by that; a list of detections is matched first. Where
+    the boxes can be read, as `detect` declares or by their values, their overlap is judged.
     """
     golden = detections.with_places(golden)
     outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
-    found = detections.layouts(golden)
+    layout = detection_layout.find(golden, detect)
+    known = {**detections.layouts(golden), **(layout.axes() if layout else {})}
     outlines = {
-        name: outline(array, layouts.get(name) or found.get(name, ""), (steps or {}).get(name, 0.0))
+        name: outline(array, layouts.get(name) or known.get(name, ""), (steps or {}).get(name, 0.0))
         for name, array in golden.items()
     }
-    finder = detections.find(golden, outlines)
+    if layout:
+        outlines[layout.scores.name] = layout.outline(outlines[layout.scores.name])
+    finder = detections.find(golden, outlines, layout)
     facts = {}
     for name, ours in golden.items():
         o, comparison = outlines[name], Comparison(outlines[name])
+        if layout and name == layout.boxes.name:
+            comparison.placed = slice(layout.boxes.end)
         helped = finder if finder and finder.helps(o) else None
         step = max(1, ours.size // source_probabilities.MOST_RANKED)
         for part in parts(ours):
@@ -187,4 +203,22 @@ def compare(
                 rows = rows[0], helped.matched(outputs, part, rows)
             comparison.add(*rows, helped.sought(part) if helped else None, step)
         facts[name] = comparison.facts()
-    return facts
+    return facts | _of_detector(layout, golden, outputs, facts) if layout else facts
+
+
+def _of_detector(
+    layout: detection_layout.Layout,
+    golden: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    facts: Mapping[str, ChannelFacts],
+) -> dict[str, ChannelFacts]:
+    """The facts of a detector's outputs with what is found; where that is nothing, all limits count."""
+    agreement = detections.agreement(layout, golden, outputs)
+    precision, boxes = agreement.precision(), layout.boxes.name
+    loss = None if precision is None else 1 - precision
+    counted = layout.counted() if layout.certain and precision is not None else {}
+    told: dict[str, ChannelFacts] = {name: facts[name].copy() for name in (*counted, boxes)}
+    for name, limits in counted.items():
+        told[name]["counted"] = list(limits)
+    told[boxes]["found_loss"], told[boxes]["found"] = loss, agreement.facts()
+    return told

@@ -9,7 +9,7 @@ from edgecompress.core.model import Check
 from edgecompress.core.settings import Limits
 from edgecompress.data.output_channels import ChannelFacts
 
-LIMITS = ("channel_error", "tail_error", "found_error", "choice_loss", "divergence")  # of settings.Limits
+LIMITS = ("channel_error", "tail_error", "found_error", "found_loss", "choice_loss", "divergence")  # of settings.Limits
 WHERE = {
     "channel_error": "",
     "tail_error": " at the 99th percentile of the items",
@@ -31,7 +31,7 @@ def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
         says = f"output '{name}' is not judged: in the source it is constant on these items"
         yield Check("channel_error", None, None, limits.channel_error, says)
         return
-    if facts["dead"]:
+    if _dead(facts):
         says = (
             f"output '{name}'{_channels(facts)} nothing of the source's any more: constant, or off by its whole spread"
         )
@@ -40,17 +40,27 @@ def checks(name: str, facts: ChannelFacts, limits: Limits) -> Iterator[Check]:
         value, most = facts[limit], _limit(limit, facts, limits)  # type: ignore[literal-required]
         if value is not None and most is not None:
             yield Check(limit, value <= most, value, most, f"output '{name}'{_says(limit, facts, value, most)}")
+    if facts["found"] and not facts["found"]["things"] and limits.found_loss is not None:
+        says = f"output '{name}': found_loss is not judged: the source finds nothing on these items"
+        yield Check("found_loss", None, None, limits.found_loss, says)
 
 
 def excess(facts: ChannelFacts, limits: Limits) -> float:
     """How far an output is beyond the limit that it breaks most, as a share of it; below 0 where it keeps all."""
-    if facts["dead"]:
+    if _dead(facts):
         return math.inf
     pairs = ((facts[name], _limit(name, facts, limits)) for name in LIMITS)  # type: ignore[literal-required]
     return max((value / most - 1 for value, most in pairs if value is not None and most), default=-1.0)
 
 
+def _dead(facts: ChannelFacts) -> bool:
+    """Whether channels that count say nothing any more; what a detector scores says little at most places."""
+    return bool(facts["dead"]) and facts["counted"] is None
+
+
 def _limit(name: str, facts: ChannelFacts, limits: Limits) -> float | None:
+    if facts["counted"] is not None and name not in facts["counted"]:
+        return None
     most: float | None = getattr(limits, name)
     scores = facts["classifier"] and name in ("channel_error", "tail_error")
     return most * SCORES if scores and most is not None else most
@@ -69,6 +79,11 @@ def _says(limit: str, facts: ChannelFacts, value: float, most: float) -> str:
         changed = f" ({percent(facts['changed'])} of its choices changed)" if facts["changed"] is not None else ""
         loses = f"it loses {percent(value)} of what it gets right{changed}"
         return f": by the source's own probabilities {loses}, limit {percent(most)}"
+    if limit == "found_loss" and (found := facts["found"]):
+        others = f", overlaps the others by {percent(found['overlap'])}" if found["overlap"] else ""
+        what = f"of {found['things']:,} things that the source finds it misses {found['missed']:,}{others}"
+        lacks = f"it loses {percent(value)} of the average precision (IoU 0.5 to 0.95), limit {percent(most)}"
+        return f": {what}, and finds {found['besides']:,} besides: {lacks}"
     if limit == "divergence":
         nats = f"{value:.3g} nats from the source's (perplexity × {math.exp(min(value, 99.0)):.4g})"
         return f": its probabilities are {nats}, limit {most:g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgecompress.data import channel_axis, source_probabilities
@@ -66,6 +66,7 @@ class Outline:
     ends: Ends
     background: int | None
     constant: np.ndarray
+    scored: slice = field(default_factory=lambda: slice(None))  # the channels that may be probabilities
 
     def rows(self, array: np.ndarray) -> np.ndarray:
         """Some items as float64 [items, places, channels]."""
@@ -76,12 +77,13 @@ class Outline:
         """The channels that are probabilities each for itself: of some places above one half, of others not."""
         import numpy as np
 
-        low, high = self.ends.low, self.ends.high
+        low, high, half = self.ends.low, self.ends.high, source_probabilities.DECIDED
+        own = np.zeros(len(low), bool)
         if self.kind == "logit":
-            return np.ones(len(low), bool)
-        if self.kind not in ("shares", "values"):
-            return np.zeros(len(low), bool)
-        return (low >= 0) & (high <= 1) & (low < source_probabilities.DECIDED) & (high >= source_probabilities.DECIDED)
+            own[self.scored] = True
+        elif self.kind in ("shares", "values"):
+            own[self.scored] = ((low >= 0) & (high <= 1) & (low < half) & (high >= half))[self.scored]
+        return own
 
     def sought(self, rows: np.ndarray) -> np.ndarray | None:
         """How probable something is at each place, where that is what the output tells: [items, places]."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from edgecompress.core.errors import InputError, MissingDependency
-from edgecompress.data import channel_axis
+from edgecompress.data import channel_axis, found_boxes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,6 @@ IGNORED = 255  # a label of segmentation that no class has, as in PASCAL VOC; so
 NOTHING = -1  # the class of a label of detection that pads; a token that pads
 DECIBELS = "dB"
 IDENTICAL_DB = 100.0  # the PSNR of pictures that are the same
-MOST_FOUND = 100  # boxes of an image that count, as in COCO
 
 
 @dataclass(frozen=True)
@@ -307,7 +306,7 @@ def _matched(rows: np.ndarray, labels: np.ndarray, classes: list[int]) -> list[l
         truth.createIndex()
         judge = COCOeval(truth, truth.loadRes(np.array(found or [[1, 0, 0, 0, 0, 0, 0]])), "bbox")
         judge.params.areaRng, judge.params.areaRngLbl = judge.params.areaRng[:1], judge.params.areaRngLbl[:1]
-        judge.params.maxDets = [MOST_FOUND]
+        judge.params.maxDets = [found_boxes.MOST_FOUND]
         judge.evaluate()
     return [judge.evalImgs[k * len(labels) : (k + 1) * len(labels)] for k in range(len(classes))]
 
@@ -324,28 +323,11 @@ def _precisions(images: list[Any], count: int) -> tuple[float, np.ndarray]:
     owner = np.concatenate([np.full(len(images[i]["dtScores"]), i) for i in at])
     order = np.argsort(-scores, kind="mergesort")
     right, owner = right[:, order], owner[order]
-    value = _area(right, positives.sum())
+    value = found_boxes.average_precision(right, positives.sum())
     without = np.full(count, value)
     for i in at:
-        without[i] = _area(right[:, owner != i], positives.sum() - positives[i])
+        without[i] = found_boxes.average_precision(right[:, owner != i], positives.sum() - positives[i])
     return value, without
-
-
-def _area(right: np.ndarray, positives: float) -> float:
-    """COCO's: the precision at 101 recalls, the best at that recall or beyond, the mean over the thresholds."""
-    import numpy as np
-
-    if not positives:
-        return 0.0
-    hits = right.cumsum(1)
-    precision = hits / np.arange(1, right.shape[1] + 1)
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    recalls = np.linspace(0, 1, 101)
-    areas = []
-    for reached, at_best in zip(hits / positives, best, strict=True):
-        index = np.searchsorted(reached, recalls, side="left")
-        areas.append(np.append(at_best, 0.0)[index].mean())
-    return float(np.mean(areas))
 
 
 METRICS: Mapping[str, TaskMetric] = {

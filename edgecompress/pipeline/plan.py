@@ -271,7 +271,7 @@ def _golden(job: Job, name: str, split: str) -> Stage:
         name,
         "stages.golden:run",
         {"model": variant_stages.SOURCE, "samples": "data"},
-        {"splits": [split], "metric": job.resolved.metric},
+        {"splits": [split], "metric": job.resolved.metric, **verification.detect(job)},
         user_code=job.resolved.torch,
         plugins=_runs_source(job),
         estimate_s=3.0,

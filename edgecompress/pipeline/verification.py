@@ -53,12 +53,24 @@ def verify(job: Job, name: str, runtime: str, artifact: str, variant: Variant | 
         name,
         "stages.verify:run",
         {"model": artifact, "golden": "golden", "samples": "data"},
-        {"runtime": runtime, "metric": source.metric, "limits": dataclasses.asdict(limits(job, variant)), **given},
+        {
+            "runtime": runtime,
+            "metric": source.metric,
+            "limits": dataclasses.asdict(limits(job, variant)),
+            **detect(job),
+            **given,
+        },
         context=HERE,
         plugins=tuple(dict.fromkeys((f"runtimes.{runtime}", *registry.readers(registry.runtime(runtime).format)))),
         user_code=source.calls("metric"),
         estimate_s=VERIFY_S,
     )
+
+
+def detect(job: Job) -> dict[str, Json]:
+    """The option of stages that read a detector's outputs, where they are declared."""
+    declared = job.source.value.detect
+    return {"detect": dataclasses.asdict(declared)} if declared else {}
 
 
 def _given(job: Job, variant: Variant) -> dict[str, Json]:

@@ -12,6 +12,7 @@ from msgspec import Meta, field
 
 from edgecompress.core.model import Check, Measured, Status
 from edgecompress.core.quantities import QUANTITIES, unit
+from edgecompress.data.found_boxes import FoundFacts
 from edgecompress.data.output_channels import WorstItem
 from edgecompress.formats.precision.facts import Precision
 from edgecompress.reporting.external_results import MeasuredDevice, MeasuredModel, MeasuredRuntime
@@ -206,6 +207,7 @@ class Output(Part):
     channel_error: float | None = None
     tail_error: float | None = None
     found_error: float | None = None
+    found_loss: float | None = None
     choice_loss: float | None = None
     divergence: float | None = None
     changed: float | None = None
@@ -215,6 +217,8 @@ class Output(Part):
     dead: list[int] = []
     cut: list[int] = []
     size: int = 0
+    found: FoundFacts | None = None
+    counted: list[str] | None = None
     classifier: bool = False
 
 

@@ -100,7 +100,12 @@ def _data(inputs: Mapping[str, Artifact]) -> Table | None:
     """The facts of the samples, with what is doubtful about them, the source, and what it answers to them."""
     if (samples := inputs.get("samples")) is None:
         return None
-    told = [text for name in ("source", "samples", "golden") if name in inputs for text in inputs[name].facts.get(WARNINGS, ())]
+    told = [
+        text
+        for name in ("source", "samples", "golden")
+        if name in inputs
+        for text in inputs[name].facts.get(WARNINGS, ())
+    ]
     return {**samples.facts, "sha256": samples.sha256, **({WARNINGS: told} if told else {})}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, TensorSpec
-from edgecompress.core.settings import Preprocess
-from edgecompress.data import metrics, paired_proportions, tensors
+from edgecompress.core.settings import Detect, Preprocess
+from edgecompress.data import detection_layout, detections, metrics, paired_proportions, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +46,15 @@ def of_answers(metric: metrics.Metric, value: float | None, n: int, specs: Seque
     if n < FEW:
         return [f"{n} test items are few: one of them is {_percent(1 / n)} of all; give a few hundred"]
     return []
+
+
+def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[str]:
+    """Outputs that may be a detector's, if none are declared. Raises InputError for a declaration that does not fit."""
+    placed = detections.with_places(outputs)
+    if detect:
+        detection_layout.find(placed, detect)
+        return []
+    return [said] if (said := detection_layout.doubt(placed)) else []
 
 
 def _percent(share: float) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import WARNINGS, Artifact, Request, TensorSpec
+from edgecompress.core.model import WARNINGS, Artifact, Request
 from edgecompress.core.source import TORCH
-from edgecompress.data import metrics, states, tensors
+from edgecompress.data import detections, metrics, states, tensors
 from edgecompress.stages import batch_axis, doubts
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ class MetricFacts(TypedDict):
 def run(request: Request) -> Artifact:
     """The stage: {"model": the source, "samples"} -> "golden": SPLIT/OUTPUT.npy, item i for item i of the samples.
 
-    options: "splits"; "metric": its value for the source goes into the facts (the user's own is left to verify).
-    A torch source runs in torch, any other in the runtime of its format. Raises InputError when an output is not
-    finite, labels do not fit it, axis 0 is not the batch, or the batch is another than the source takes.
+    options: "splits"; "metric": its value for the source goes into the facts (the user's own is left to verify);
+    "detect" (of settings.Detect). A torch source runs in torch, any other in the runtime of its format. Raises
+    InputError when an output is not finite, labels or what is declared do not fit it, axis 0 is not the batch, or the
+    batch is another than the source takes.
     """
     model, samples = request.model, request.inputs["samples"]
     _check_batch(model, request.context.batch)
@@ -57,15 +58,18 @@ def run(request: Request) -> Artifact:
     draft = Artifact(request.out, "golden", model.inputs, specs)
     metric = _metric(request, draft)
     if splits[0] == "test":  # of the others it would be said twice
-        warnings += _doubts(request, metric, specs)
+        warnings += _doubts(request, metric, draft)
     facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric, WARNINGS: warnings}
     return replace(draft, facts=facts).write()
 
 
-def _doubts(request: Request, own: MetricFacts | None, specs: Sequence[TensorSpec]) -> list[str]:
-    metric = _judge(request)
+def _doubts(request: Request, own: MetricFacts | None, golden: Artifact) -> list[str]:
+    metric, split = _judge(request), request.options["splits"][0]
     found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"))
-    return found + (doubts.of_answers(metric, own["value"], own["n"], specs) if metric and own else [])
+    if metric and own:
+        return found + doubts.of_answers(metric, own["value"], own["n"], golden.outputs)
+    outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
+    return found + doubts.of_boxes(outputs, detections.declared(request.options))
 
 
 def _check_batch(model: Artifact, asked: int) -> None:

@@ -14,7 +14,16 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
-from edgecompress.data import flip_risk, metric_limits, metrics, output_channels, output_checks, output_error, tensors
+from edgecompress.data import (
+    detections,
+    flip_risk,
+    metric_limits,
+    metrics,
+    output_channels,
+    output_checks,
+    output_error,
+    tensors,
+)
 from edgecompress.device import agent_client
 from edgecompress.device.agent.operators import OperatorsAnswer
 from edgecompress.device.agent.outputs import Outputs
@@ -74,9 +83,9 @@ def run(request: Request) -> Artifact:
     before.npy and after.npy hold the scores; what reference_answers keeps lies beside them. With the inputs
     "excerpt" and "verdict", which shipped with the artifact, its outputs are compared with those of then.
     options: "runtime", "metric", "limits" (the table of settings.Limits), "output" (the one that the metric is of),
-    "split" (SPLIT, or the one that something is chosen by), "precision" (the recipe's "promise", the variant's "name"),
-    "given" (of a variant without steps: its "name", and the limits on answers of each precision that its source may
-    have, "" of any other).
+    "detect" (of settings.Detect), "split" (SPLIT, or the one that something is chosen by), "precision" (the recipe's
+    "promise", the variant's "name"), "given" (of a variant without steps: its "name", and the limits on answers of
+    each precision that its source may have, "" of any other).
     facts: "limits" are those that counted, `lost` is the first check that failed.
     Raises StageFailed when the runtime does not run the artifact.
     """
@@ -194,8 +203,9 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
     differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
+    layouts = {spec.name: spec.layout for spec in golden.outputs}
     steps = {spec.name: spec.quantization.scale[0] for spec in golden.outputs if spec.quantization}
-    channels = output_channels.compare(ours, theirs, {spec.name: spec.layout for spec in golden.outputs}, steps)
+    channels = output_channels.compare(ours, theirs, layouts, steps, detections.declared(request.options))
     metric, why_not, right = _metric(request, ours, theirs)
     return Results(
         outputs=[{"name": name, **d.facts(), **channels[name]} for name, d in differences.items()],
