@@ -401,3 +401,22 @@ def test_resnet20_keeps_its_answers_in_each_precision(
     assert labels is not None
     assert sqnr_db(wanted, found) >= least_db
     assert (wanted.argmax(1) == labels).sum() - (found.argmax(1) == labels).sum() <= most_lost
+
+
+def test_a_program_that_was_exported_with_keywords_becomes_a_file(tmp_path: Path) -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) * scale
+
+    net, x, scale = Scaled().eval(), torch.randn(1, 4), torch.randn(1, 3)
+    torch.export.save(torch.export.export(net, (), {"x": x, "scale": scale}), tmp_path / "program.pt2")
+    inputs = (TensorSpec("x", (1, 4)), TensorSpec("scale", (1, 3)))
+    program = Artifact(tmp_path, "program", inputs, (TensorSpec("output", (1, 3)),))
+    (tmp_path / "out").mkdir()
+    made = litert.export(Request({"model": program}, tmp_path / "out"))
+    answer = litert.open(made, 1).run({"x": x.numpy(), "scale": scale.numpy()})["output"]
+    assert np.allclose(answer, net(x, scale).detach().numpy(), atol=1e-6)

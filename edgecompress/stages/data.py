@@ -59,8 +59,8 @@ def run(request: Request) -> Artifact:
     feed = loaders.feed(source, request)
     if not feed.sets:
         raise InputError(
-            f"{source.data}: no items for any of {', '.join(SPLITS)} ({TRAIN} alone, or a function that returns None, is "
-            "not enough); give items for at least one"
+            f"{source.data}: no items for any of {', '.join(SPLITS)} ({TRAIN} alone, or a function that returns None, "
+            "is not enough); give items for at least one"
         )
     writers: dict[str, ItemWriter] = {}
     first = 0  # of the test items, in the set that they came from

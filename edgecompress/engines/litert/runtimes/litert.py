@@ -13,7 +13,7 @@ from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_file, session
-from edgecompress.formats import torch_program
+from edgecompress.formats import torch_module, torch_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +79,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     program = torch_program.load(model.file(".pt2"))
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
-        net, how = _pooled(program.module(check_guards=False)), _quantization(program)
+        net, how = _positional(_pooled(program.module(check_guards=False))), _quantization(program)
         data = litert_torch.convert(net, example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
@@ -87,7 +87,26 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     return data, *names
 
 
-def _pooled(net: torch.export.ExportedProgram) -> object:
+def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:
+    """The net called by position: the converter takes no program that was exported with keywords."""
+    import torch
+
+    if not net._in_spec.children_specs[1].children_specs:
+        return net
+
+    class Positional(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, *leaves: torch.Tensor) -> object:
+            return torch_module.call_program(self.net, leaves)
+
+    net.train = lambda mode=True: net  # an exported net refuses it, and the converter asks for evaluation
+    return Positional()
+
+
+def _pooled(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The graph module, its means over height and width as the pools that they are.
 
     The converter keeps a pool channels-last; before a mean it transposes, and no microcontroller's NPU takes that mean.
