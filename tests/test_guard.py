@@ -206,10 +206,11 @@ def test_it_always_ends_and_never_takes_a_worse_rung_than_it_saw(lost: dict[str,
 
 
 def verdict(**metric: Any) -> dict[str, Any]:
-    channels = {**dict.fromkeys(output_checks.LIMITS), "channel_error": 0.05, "dead": [], "classifier": False}
+    numbers = {**dict.fromkeys(output_checks.LIMITS), "channel_error": 0.05}
+    channels = {**numbers, "dead": [], "classifier": False, "found": None, "counted": None}
     if "items_lost" in metric:
         metric["net_lost"] = metric["items_lost"] - metric["items_gained"]
-    metric = {"before": None, "after": None, **metric} if metric else {}
+    metric = {"before": None, "after": None, "unit": "", **metric} if metric else {}
     return {"metric": metric or None, "outputs": [{"sqnr_db": 30.0, "cosine": 0.99, "reason": "", **channels}]}
 
 
