@@ -98,7 +98,12 @@ def test_the_named_output_is_scored() -> None:
             "item 70: label 3 is out of range: .* classes 0 to 2",
         ),
         ("perplexity", np.zeros((2, 3)), np.array([0, 7]), r"item 1: label 7 is out of range: .* 0 to 2"),
-        ("top1", np.zeros((2, 3)), np.array([0.5, 1]), "labels are float64, but class labels must be integers"),
+        (
+            "top1",
+            np.zeros((2, 3)),
+            np.array([0.5, 1]),
+            "labels are float64, but classes are whole numbers; of a regression",
+        ),
         ("top1", np.zeros((2, 3)), np.zeros((2, 2), int), r"labels \[2, 2\] do not fit an output \[2, 3\]"),
         ("top5", np.zeros((2, 3, 4)), np.zeros(2, int), r"top-5 needs an output \[items, classes\]"),
         ("mse", np.zeros((2, 3)), np.zeros(2), r"it needs labels of the output's shape \[2, 3\], but they"),

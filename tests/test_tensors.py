@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_an_input_that_an_output_feeds_needs_no_data(tmp_path: Path) -> None:
 
 def test_a_wrong_shape_says_both_shapes(tmp_path: Path) -> None:
     data = samples(tmp_path, input=np.ones((3, 4), np.float32))
-    with pytest.raises(InputError, match="takes batch x 5, the data gives batch x 4; check the preprocessing"):
+    with pytest.raises(InputError, match="takes batch x 5, the data gives batch x 4; give each item as many values"):
         tensors.check_inputs(model(spec("x", 5)), data)
 
 
@@ -137,3 +138,18 @@ def test_an_item_of_another_shape_is_named(tmp_path: Path) -> None:
     writer.append({"x": np.zeros((4, 3), np.float32)})
     with pytest.raises(InputError, match=r"split 'calibrate', item 4: 'x' is float32 \[2\], in the items before it"):
         writer.append({"x": np.zeros((1, 2), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "says"),
+    [
+        ((1, 3, 8, 8), (3, 8, 8), "an item has no batch axis"),
+        ((8, 8, 3), (3, 8, 8), "the channels come last"),
+        ((3, 9, 9), (3, 8, 8), "resize, crop"),
+        ((7,), (5,), r"\[pad\]"),
+    ],
+)
+def test_items_of_another_shape_are_told_what_to_change(
+    data: tuple[int, ...], model: tuple[int, ...], says: str
+) -> None:
+    assert re.search(says, tensors.remedy(data, model))

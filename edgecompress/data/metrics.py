@@ -166,7 +166,9 @@ def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     import numpy as np
 
     if labels.dtype.kind not in "iub":
-        raise InputError(f"labels are {labels.dtype}, but class labels must be integers")
+        raise InputError(
+            f"labels are {labels.dtype}, but classes are whole numbers; of a regression give --metric mse or mae"
+        )
     if labels.shape != logits.shape[:-1]:
         raise InputError(
             f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}; give one label per row"

@@ -181,6 +181,10 @@ def remedy(data: Shape, model: Shape) -> str:
                 f'set layout = "NCHW", and resize and crop to {model[1]}, in [preprocess] '
                 f"(--set preprocess.layout=NCHW --set preprocess.resize={model[1]} --set preprocess.crop={model[1]})"
             )
+    if len(data) == len(model) + 1 and data[0] == 1:
+        return "an item has no batch axis: leave it out, as array[:, 0] or array.squeeze(1) does"
+    if len(data) < 3 and len(model) < 3:
+        return "give each item as many values as the model takes (sequences: [pad] of the source)"
     return "check the preprocessing (resize, crop, layout)"
 
 

@@ -92,6 +92,8 @@ def _behind(report: Report, variant: Variant) -> str:
         return "ships" if variant.verdict == "shipped" else variant.verdict
     slower = deltas.factor(report, report.subject, variant)
     if variant.verdict not in ("slower", "equal", "undecided", "noisy") or slower is None:
+        if variant.verdict == "noisy":
+            return "too noisy"
         return ended(variant) if variant.verdict == "failed" else variant.reason or variant.verdict
     percent = f"{100 * (1 / slower - 1):+.0f} %".replace("-", "−")
     return percent if variant.verdict == "slower" else f"{percent}, {variant.verdict}"

@@ -13,6 +13,7 @@ from edgecompress.reporting import (
     estimates,
     external_section,
     guard,
+    precision,
     profiler_tables,
     strength_search,
     tables,
@@ -36,17 +37,18 @@ def render(report: Report, verbose: bool = False) -> Group:
     from rich.console import Group
 
     told = clean(report)
-    parts: list[RenderableType] = [*_all_tables(told)] if verbose else [_Standings(tables.standings(told))]
+    parts: list[RenderableType] = [*_all_tables(told)] if verbose else [_Standings(told)]
     elsewhere = (make(told) for make in (external_section.table, external_section.places))
     parts += [part for table in elsewhere if table.rows for part in ("", _table(table, {}))]
     return Group(*parts, *_notes(told, verbose), *_headline(told))
 
 
 class _Standings:
-    """A table whose names are never split: in a terminal its last column is cut."""
+    """A table whose names are never split: in a terminal its last column is cut, and why one was lost stands below."""
 
-    def __init__(self, table: TextTable) -> None:
-        self.table = table
+    def __init__(self, told: Report) -> None:
+        self.table = tables.standings(told)
+        self.lost = {precision.called(told, v.name) for v in told.variants if v.verdict in ("lost", "failed")}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from rich.text import Text
@@ -57,6 +59,10 @@ class _Standings:
         for i, line in enumerate(aligned(rows)):
             shown = line if len(line) <= room else f"{line[: room - 1]}…"
             yield Text(shown, "bold" if i in (0, self.table.marked + 1) else "", no_wrap=True, overflow="ignore")
+        for line, row in zip(aligned(rows)[1:], self.table.rows, strict=True):
+            if len(line) > room and row[0] in self.lost:
+                words = textwrap.wrap(f"{row[0]}: {row[-1]}", options.max_width, subsequent_indent="  ")
+                yield from (Text(each, "dim") for each in words)
 
 
 class _Remarks:
