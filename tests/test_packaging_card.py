@@ -26,7 +26,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import ConfigError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Quantization, TensorSpec, sha256_of
 from edgecompress.core.package_contents import CARD
-from edgecompress.data import preprocess
+from edgecompress.data import preprocess, tensors
 from edgecompress.packaging import bom, golden, model_card, pack
 
 pytestmark = pytest.mark.slow  # jsonschema, cyclonedx and ONNX
@@ -473,3 +473,24 @@ def test_what_a_killed_run_left_goes_with_the_next_one(shipped: Path, tmp_path: 
     another.mkdir()
     package.package(shipped, "tar", place, {"wheels": False})
     assert sorted(place.parent.iterdir()) == sorted([place, another])
+
+
+@pytest.mark.parametrize(
+    ("answers", "distribution"),
+    [
+        (lambda p, z: p, True),
+        (lambda p, z: np.round(p * 256) / 256, True),  # a softmax in int8: its sums are 0.99 to 1.01
+        (lambda p, z: z, False),
+        (lambda p, z: np.maximum(z, 0), False),
+        (lambda p, z: 1 / (1 + np.exp(-z)), False),  # each class for itself
+    ],
+)
+def test_answers_are_probabilities_also_where_int8_rounds_them(
+    answers: Any, distribution: bool, tmp_path: Path
+) -> None:
+    z = 2 * np.random.default_rng(0).normal(size=(16, 10))
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    tensors.write_split(tmp_path / golden.ANSWERS, {"y": answers(p, z).astype(np.float32)})
+    verdict = Artifact(tmp_path, "verdict")
+    kept = model_card.Shipped(verdict, verdict, verdict, None, "", "")  # type: ignore[arg-type]
+    assert model_card._probabilities(kept, "y") is distribution

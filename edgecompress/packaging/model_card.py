@@ -35,7 +35,7 @@ VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}(?:[-+][0-9A-Za-z.-]+)?")
 CLASSIFIES = ("top1", "top5")  # metrics that say that an output holds scores of classes
 TOP_K = 5
 LARGEST = 16 << 20  # bytes of a card that is read: ours have some kilobytes
-PROBABLE = 1e-3  # how far from 1 probabilities may add up to
+PROBABLE, FARTHEST = 0.05, 0.5  # how far from 1 probabilities in int8 add up to: by the median item, and by any
 METRIC = ("unit", "before", "after", "n", "low", "high", "items_lost", "items_gained")
 NUMBER = ("metric", "value", "unit", "status", "n", "low", "high", "source", "reason")
 
@@ -275,7 +275,9 @@ def _probabilities(shipped: Shipped, name: str) -> bool:
     if shipped.verdict is None or not tensors.file_of(shipped.verdict.path / golden.ANSWERS, name).is_file():
         return False
     answers = np.asarray(tensors.load(shipped.verdict, golden.ANSWERS, name), np.float64)
-    return bool((answers >= 0).all() and (np.abs(answers.sum(axis=-1) - 1) <= PROBABLE).all())
+    off = np.abs(answers.sum(axis=-1) - 1)
+    between = bool((answers >= 0).all() and (answers <= 1 + PROBABLE).all())
+    return between and bool(np.median(off) <= PROBABLE and off.max() <= FARTHEST)
 
 
 def _labels(shipped: Shipped, task: cards.Postprocess, payload: Path) -> cards.Labels:
