@@ -12,7 +12,9 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.data import metrics, tensors
 from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.onnx.techniques import ptq_int8
 
 pytestmark = pytest.mark.slow
 
@@ -224,3 +226,101 @@ def test_a_condition_on_values_stays(tmp_path: Path) -> None:
     model = proto(nodes, {"x": ["batch", 4], "y": ["batch", 4]}, {"zero": np.float32(0)})
     found = read(tmp_path, model)
     assert "If" in kinds(found) and isinstance(found.batch, Dim)
+
+
+# --------------------------------------------------------------------------- classifiers of scikit-learn
+
+
+def classifier(classes: str) -> onnx.ModelProto:
+    """A classifier as skl2onnx writes it: its label, then a list of {class: probability}."""
+    named = {"classlabels_int64s": [0, 1, 2]} if classes == "whole" else {"classlabels_strings": ["a", "b", "c"]}
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["probabilities"], axis=1),
+        helper.make_node("ArgMax", ["probabilities"], ["best"], axis=1),
+        helper.make_node("ArrayFeatureExtractor", ["classes", "best"], ["picked"], domain="ai.onnx.ml"),
+        helper.make_node("Reshape", ["picked", "flat"], ["label"]),
+        helper.make_node("ZipMap", ["probabilities"], ["output_probability"], domain="ai.onnx.ml", **named),
+    ]
+    rows = np.array([0, 1, 2]) if classes == "whole" else np.array(["a", "b", "c"], object)
+    bias = np.ones((1, 3), "float32")
+    constants = {"w": W[:3].T.copy(), "b": bias, "classes": rows, "flat": np.array([-1])}
+    kind = TensorProto.INT64 if classes == "whole" else TensorProto.STRING
+    listed = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(kind, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    )
+    outputs = [
+        helper.make_tensor_value_info("label", kind, ["batch"]),
+        helper.make_value_info("output_probability", listed),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])]
+    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def test_a_list_of_probabilities_is_a_tensor_of_them(tmp_path: Path) -> None:
+    found = read(tmp_path, classifier("whole"))
+    assert words(found.outputs) == {"label": [BATCH], "output_probability": [BATCH, 3]}
+    answers = ort.open(found, 1).run({"x": X})
+    expected = softmax(X @ W[:3].T + 1)
+    np.testing.assert_allclose(answers["output_probability"], expected, rtol=1e-5)
+    assert answers["label"].tolist() == expected.argmax(1).tolist()
+    graph = onnx.load_model(found.file(".onnx")).graph
+    assert {node.domain for node in graph.node} == {""}
+
+
+def test_labels_of_text_are_left_out_and_told(tmp_path: Path) -> None:
+    found = read(tmp_path, classifier("text"))
+    assert words(found.outputs) == {"output_probability": [BATCH, 3]}
+    assert found.facts["warnings"] == ["the output 'label' is text, and left out"]
+    assert kinds(found) == {"Gemm", "Softmax", "Identity"}
+
+
+def test_a_model_of_text_alone_is_refused(tmp_path: Path) -> None:
+    model = classifier("text")
+    del model.graph.output[1], model.graph.node[5]
+    with pytest.raises(InputError, match=r"'label' is a tensor\(string\)"):
+        read(tmp_path, model)
+
+
+def test_a_bias_that_is_a_row_is_quantized(tmp_path: Path) -> None:
+    made = quantized(tmp_path, classifier("whole"))
+    assert "lost" not in made.facts and any(node.op_type == "QuantizeLinear" for node in nodes_of(made))
+
+
+def test_int8_of_a_model_without_anything_for_it_is_lost(tmp_path: Path) -> None:
+    node = helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[1.0] * 4, scale=[2.0] * 4)
+    model = proto([node], {"x": ["batch", 4], "y": ["batch", 4]}, {})
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    assert quantized(tmp_path, model).facts["lost"].startswith("changed nothing in this model")
+
+
+def nodes_of(artifact: Artifact) -> list[onnx.NodeProto]:
+    return list(onnx.load_model(artifact.file(".onnx")).graph.node)
+
+
+def quantized(folder: Path, model: onnx.ModelProto) -> Artifact:
+    source = read(folder, model)
+    tensors.write_split(folder / "samples" / "calibrate", {"x": X})
+    data = Artifact(folder / "samples", "samples", samples(folder, x=(4,)).inputs, facts={"splits": {"calibrate": 3}})
+    (folder / "int8").mkdir()
+    return ptq_int8.apply(Request({"model": source, "samples": data}, folder / "int8", ptq_int8.Options()))
+
+
+@pytest.mark.parametrize("name", ["top1", "perplexity", "auc"])
+def test_classes_are_scored_by_the_probabilities_though_the_label_comes_first(name: str) -> None:
+    probabilities = softmax(np.random.default_rng(0).normal(size=(40, 3)))
+    labels = probabilities.argmax(1)
+    metric = metrics.find(name)
+    assert metric
+    outputs = {"label": (labels + 1) % 3, "probabilities": probabilities}
+    alone = metrics.scores(metric, {"probabilities": probabilities}, labels)
+    np.testing.assert_array_equal(metrics.scores(metric, outputs, labels), alone)
+    assert metrics.reads(metric, outputs, labels) == {"probabilities"}

@@ -31,9 +31,11 @@ FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE
 # In what engines say: status numbers and places in their own source; lines that say nothing else
 PLACE = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(?:cc|h):\d+ .*?\) "
-    r"|Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:|\[ONNX Frontend\] "
+    r"|Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:|\[ONNX Frontend\] |^-- (?=No )"
 )
-NOTHING = re.compile(r"FrontEnd API failed|Model wasn't fully converted|-- \S+ with a message:|Conversion failed for")
+NOTHING = re.compile(
+    r"Summary:|FrontEnd API failed|Model wasn't fully converted|-- \S+ with a message:|Conversion failed for"
+)
 UNDECIDED = 4  # the exit code of a comparison that cannot be decided
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from edgecompress.core import stats, user_code
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
+from edgecompress.core.model import TensorSpec
 from edgecompress.data import paired_proportions, task_metrics
 
 if TYPE_CHECKING:
@@ -76,20 +77,24 @@ class Metric:
 
 
 def find(name: str, output: str = "") -> Metric | None:
-    """The metric of this name on `output` (empty: the first); None for "none". Raises InputError for any other name."""
+    """The metric of this name on `output`, else the first, or of classes `scored`; None for "none".
+
+    Raises InputError for any other name.
+    """
     if name == "none":
         return None
     if ":" in name:
         return Metric(name, "mean", _users(name))
     if best := TOP.fullmatch(name):
         k = int(best[1])
-        return Metric(name, "share", lambda outputs, labels: _top(k, _of(outputs, output), labels), unit="fraction")
+        return Metric(name, "share", lambda o, labels: _top(k, _of_classes(o, output), labels), unit="fraction")
     if task := task_metrics.METRICS.get(name):
         kind: Literal["mse", "mean"] = "mse" if task.better == "lower" else "mean"
-        own_score, every = task.score, task.every
-        return Metric(name, kind, lambda o, y: own_score(o if every else _of(o, output), y), whole=True, unit=task.unit)
+        own_score, of = task.score, _of_classes if name == "auc" else _of
+        every = task.every
+        return Metric(name, kind, lambda o, y: own_score(o if every else of(o, output), y), whole=True, unit=task.unit)
     own: dict[str, Metric] = {
-        "perplexity": Metric("perplexity", "perplexity", lambda outputs, labels: _nats(_of(outputs, output), labels)),
+        "perplexity": Metric("perplexity", "perplexity", lambda o, labels: _nats(_of_classes(o, output), labels)),
         "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
     }
     if name not in own:
@@ -159,6 +164,25 @@ def _of(outputs: Arrays, name: str) -> np.ndarray:
     if name and name not in outputs:
         raise InputError(f"the model has no output '{name}'{did_you_mean(name, list(outputs))}")
     return outputs[name] if name else next(iter(outputs.values()))
+
+
+def _of_classes(outputs: Arrays, name: str) -> np.ndarray:
+    arrays = outputs.outputs if isinstance(outputs, _Noted) else outputs  # to look at one is not to read it
+    return _of(outputs, name or scored([(n, a.dtype.kind == "f", a.ndim) for n, a in arrays.items()]))
+
+
+def scored(outputs: Sequence[tuple[str, bool, int]]) -> str:
+    """The output that scores classes, of (name, whether real numbers, axes): a classifier may have its label before.
+
+    The first of real numbers with an axis behind the items, else the first.
+    """
+    return next((name for name, real, axes in outputs if real and axes > 1), outputs[0][0])
+
+
+def scored_spec(specs: Sequence[TensorSpec]) -> TensorSpec:
+    """The same of specs."""
+    name = scored([(s.name, bool(s.quantization) or "float" in s.dtype, len(s.shape)) for s in specs])
+    return next(spec for spec in specs if spec.name == name)
 
 
 def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

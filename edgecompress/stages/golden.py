@@ -179,9 +179,10 @@ def _check_labels(request: Request) -> None:
     labels = tensors.labels(request.inputs["samples"], request.options["splits"][0])
     if metric is None or labels is None or metric.whole or metric.kind not in ("share", "perplexity"):
         return
-    if all(isinstance(size, int) for size in outputs[0].shape[1:]):
-        shape = (len(labels), *outputs[0].concrete()[1:])
-        metrics.scores(metric, {outputs[0].name: np.broadcast_to(np.float32(0), shape)}, labels)
+    scored = metrics.scored_spec(outputs)
+    if all(isinstance(size, int) for size in scored.shape[1:]):
+        shape = (len(labels), *scored.concrete()[1:])
+        metrics.scores(metric, {scored.name: np.broadcast_to(np.float32(0), shape)}, labels)
 
 
 def _metric(request: Request, golden: Artifact) -> MetricFacts | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ai_edge_quantizer.recipe_manager import RecipeManager
 
 FILE = "model.tflite"
+READ_TOO = "_dequant"  # what the quantizer puts behind the name of an output that the graph reads as well
 FLOAT32 = 0  # of TensorType
 ENDS = ("INPUT", "OUTPUT")  # what the quantizer calls the inputs and outputs of a graph
 # What stays in float, by tests/test_int8_operators.py: LiteRT stops where a divisor rounds to 0, its elder divides and
@@ -175,13 +176,19 @@ def quantized(
 
 def artifact(request: Request, data: bytes, facts: Mapping[str, Json]) -> Artifact:
     """The file written, its inputs and outputs named as before, with the specs that it has."""
-    named = [{spec.name: spec.name for spec in specs} for specs in (request.model.inputs, request.model.outputs)]
-    data = model_file.renamed(data, *named)
+    sides = zip(model_file.inputs_and_outputs(data, FILE), (request.model.inputs, request.model.outputs), strict=True)
+    data = model_file.renamed(data, *(_names(found, specs) for found, specs in sides))
     (request.out / FILE).write_bytes(data)
     inputs, outputs = model_file.inputs_and_outputs(data, FILE)
     return Artifact(
         request.out, "tflite", _like(request.model.inputs, inputs), _like(request.model.outputs, outputs), facts
     ).write()
+
+
+def _names(found: Sequence[TensorSpec], specs: Sequence[TensorSpec]) -> dict[str, str]:
+    """{its name in the file: the spec's}: the quantizer calls an output otherwise that the graph reads as well."""
+    present = {spec.name for spec in found}
+    return {s.name if s.name in present else f"{s.name}{READ_TOO}": s.name for s in specs}
 
 
 def _like(specs: Sequence[TensorSpec], written: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

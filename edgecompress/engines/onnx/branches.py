@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.engines.onnx.session import CPU, options
@@ -61,6 +61,16 @@ def resolved(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, bool]]:
             return copy, taken
         _take(copy.graph, known)
         taken |= known
+
+
+def read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """The tensors that a node, and the graphs inside of it, read."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from (value.name for value in attribute.g.output)
+            for inner in attribute.g.node:
+                yield from read_by(inner)
 
 
 def with_batch(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:

@@ -44,6 +44,55 @@ def free_weights(proto: onnx.ModelProto) -> None:
     proto.ir_version = max(proto.ir_version, CONSTANTS)
 
 
+def plain_outputs(graph: onnx.GraphProto) -> list[str]:
+    """Makes a classifier's list of {class: probability} the probabilities; text is left out, where there is more."""
+    from onnx import TensorProto, helper
+
+    makers = {name: node for node in graph.node for name in node.output}
+    for value in graph.output:
+        node = makers.get(value.name)
+        if node is not None and node.op_type == "ZipMap":
+            classes = max(len(a.ints) or len(a.strings) for a in node.attribute)
+            node.op_type, node.domain = "Identity", ""
+            del node.attribute[:]
+            value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, ["batch", classes]))
+    _gather_labels(graph)
+    texts = [value.name for value in graph.output if value.type.tensor_type.elem_type == TensorProto.STRING]
+    if len(texts) == len(graph.output):
+        return []
+    kept = [value for value in graph.output if value.name not in texts]
+    del graph.output[:]
+    graph.output.extend(kept)
+    _drop_unread(graph)
+    return [f"the output '{name}' is text, and left out" for name in texts]
+
+
+def _gather_labels(graph: onnx.GraphProto) -> None:
+    """Picks a classifier's label out of the row of all by the operator that every runtime has."""
+    rows = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 1}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    for node in graph.node:
+        reshaped = {reader.op_type for reader in readers.get(node.output[0], ())} == {"Reshape"}
+        if node.op_type == "ArrayFeatureExtractor" and node.input[0] in rows and reshaped:
+            node.op_type, node.domain = "Gather", ""
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Takes away what no output needs any more."""
+    while True:
+        read = {value.name for value in graph.output} | {name for node in graph.node for name in branches.read_by(node)}
+        unread = [node for node in graph.node if read.isdisjoint(node.output)]
+        if not unread:
+            break
+        for node in unread:
+            graph.node.remove(node)
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in read]:
+        graph.initializer.remove(tensor)
+
+
 def put_constants(graph: onnx.GraphProto, constants: Mapping[str, object], where: str) -> None:
     """Makes initializers of inputs that are constants. Raises InputError for a name or a value that is not theirs."""
     from onnx import helper, numpy_helper

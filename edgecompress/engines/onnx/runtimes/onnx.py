@@ -221,9 +221,11 @@ def read(request: Request) -> Artifact:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     copy = request.out / FILE
     proto = checked(file)
+    left_out = settling.plain_outputs(proto.graph)
     settling.put_constants(proto.graph, request.options.get("constants", {}), str(file))
     dims = settling.close_axes(proto.graph, request)
     proto, warnings = settling.decide_branches(proto, request.context.batch)
+    warnings += left_out
     _save(proto, copy)
     session = _opened(copy, file)
     try:

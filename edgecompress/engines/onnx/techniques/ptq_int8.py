@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.onnx.graph_edits import matching, order_as, prepare, reading, to_their_ends
+from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
@@ -94,8 +94,10 @@ def apply(request: Request) -> Artifact:
         skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     order_as(request.out / "model.onnx", request.model.file(".onnx"))
-    how = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
-    facts = how | {"samples": used(batches), "skipped": skipped}
+    facts: dict[str, Json] = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
+    facts |= {"samples": used(batches), "skipped": skipped}
+    if not is_quantized(request.out / "model.onnx"):
+        facts["lost"] = "changed nothing in this model: it has no operator that ONNX Runtime computes in int8"
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
 
 
