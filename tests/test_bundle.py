@@ -40,7 +40,7 @@ SHARED = {
 }
 AGENT = {
     *(f"edgecompress.core.{name}" for name in ("child_process", "errors", "json", "model", "plain_file", "protocols")),
-    *(f"edgecompress.data.{name}" for name in ("npy", "tensors")),
+    *(f"edgecompress.data.{name}" for name in ("npy", "states", "tensors")),
     *(f"edgecompress.device.{name}" for name in ("agent", "request", "operator_sketches")),
     *(f"edgecompress.device.agent.{name}" for name in MODES | SHARED),
 }
@@ -49,6 +49,8 @@ ROOMS = {
     *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins", "engines")),
 }
 ALONG = {  # what some plug-ins need besides
+    "edgecompress.data.declared_ends",
+    "edgecompress.data.dynamic_axes",
     "edgecompress.formats.empty_model",
     "edgecompress.formats.mlpackage",
     "edgecompress.formats.torch_program",

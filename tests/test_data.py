@@ -437,7 +437,7 @@ def test_an_image_with_too_many_pixels_is_refused(tmp_path: Path, monkeypatch: p
 def test_images_of_different_sizes_need_preprocessing(tmp_path: Path) -> None:
     for i in range(4):
         picture(tmp_path / "set" / "cat" / f"{i}.png", i, (8 + i, 6))
-    with pytest.raises(InputError, match=r"make them the same \(images: \[preprocess\] resize, crop\)"):
+    with pytest.raises(InputError, match=r"make them the same \(images: \[preprocess\] resize, crop; "):
         run(tmp_path / "a", str(tmp_path / "set"))
     declared = Preprocess(resize=4, crop=4, scale=1 / 255, mean=(0.5,), std=(0.25,), layout="NCHW")
     found = run(tmp_path / "b", str(tmp_path / "set"), preprocess=declared)

@@ -150,7 +150,7 @@ def outputs(net: torch.nn.Module, artifact: Artifact, inputs: Named) -> dict[str
     names = [spec.name for spec in artifact.outputs]
     with torch.inference_mode():
         if artifact.kind == "program":
-            return flatten(call_program(net, [inputs[spec.name] for spec in artifact.inputs]), names)
+            return flatten(torch_program.call(net, [inputs[spec.name] for spec in artifact.inputs]), names)
         return flatten(call(net, inputs), names)
 
 
@@ -239,7 +239,7 @@ def settled(net: torch.nn.Module, inside: Mapping[int, object]) -> torch.nn.Modu
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             given = iter(inputs)
             leaves = [inside[i] if i in inside else next(given) for i in range(len(inputs) + len(inside))]
-            return tuple(flatten(call_program(self.net, leaves)).values())
+            return tuple(flatten(torch_program.call(self.net, leaves)).values())
 
     return SettledNet()
 
@@ -252,13 +252,6 @@ def constant(name: str, value: object, like: object, where: str) -> object:
         return value
     shape = [size if isinstance(size, int) else 1 for size in like.shape]
     return torch.from_numpy(declared_ends.constant(name, value, str(like.dtype).removeprefix("torch."), shape, where))
-
-
-def call_program(net: torch.nn.Module, leaves: Sequence[object]) -> Nested:
-    from torch.utils import _pytree as pytree
-
-    args, kwargs = pytree.tree_unflatten(list(leaves), net._in_spec)
-    return net(*args, **kwargs)
 
 
 def example(model: Artifact, samples: Artifact, batch: int) -> dict[str, torch.Tensor]:

@@ -239,7 +239,7 @@ def _load_program(request: Request, source: Source) -> Artifact:
     samples, batch = request.inputs["samples"], draft.batch
     named = torch_module.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
     try:
-        torch_module.call_program(settled.module(), list(named.values()))
+        torch_program.call(settled.module(), list(named.values()))
     except Exception as error:
         raise InputError(
             f"{file}: it does not take the data: {user_code.error_line(error)}; check the data's shape"

@@ -13,7 +13,7 @@ from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_file, session
-from edgecompress.formats import torch_module, torch_program
+from edgecompress.formats import torch_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,7 +100,7 @@ def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:
             self.net = net
 
         def forward(self, *leaves: torch.Tensor) -> object:
-            return torch_module.call_program(self.net, leaves)
+            return torch_program.call(self.net, leaves)
 
     net.train = lambda mode=True: net  # an exported net refuses it, and the converter asks for evaluation
     return Positional()
