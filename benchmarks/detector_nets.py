@@ -262,6 +262,8 @@ def precision(name: str) -> Callable[[Outputs, Array], float]:
             ],
         }
         at, best = np.nonzero(rows[..., 4])
+        if not len(at):
+            return 0.0
         x, y, u, v, score, kind = rows[at, best].T
         with contextlib.redirect_stdout(io.StringIO()):
             real.createIndex()
