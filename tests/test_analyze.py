@@ -606,8 +606,11 @@ def test_an_onnx_file_minds_as_its_net_does(nets: Path, structure: str) -> None:
 
 
 @slow
-def test_the_demo_is_analyzed_through_the_store_and_found_there_again(nets: Path, capsys: Told) -> None:
+def test_the_demo_is_analyzed_through_the_store_and_found_there_again(
+    nets: Path, shared_store: Path, capsys: Told
+) -> None:
     words = ["analyze", "--sensitivity", "ratio", "--layers", "head", "--levels", "0.5", "--items", "8"]
+    words += ["--store", str(shared_store)]
     assert main.main([*words, "--html", "out/a.html", "--json", "--device", "host,rpi5"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["total"]["macs"] == 14_193_280

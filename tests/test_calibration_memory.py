@@ -19,7 +19,7 @@ from edgecompress.data import tensors
 pytestmark = pytest.mark.slow
 
 LIMIT_BYTES = 16 << 20
-FEW, ITEMS = (200, 2000) if prove.WHOLE else (50, 500)
+FEW, ITEMS = (200, 2000) if prove.WHOLE else (20, 200)
 CHILD = """
 import json, sys
 from pathlib import Path
